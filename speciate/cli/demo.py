@@ -171,7 +171,7 @@ def _follow(runs: Sequence[DemoRun], out: Console) -> None:
             if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_INTERVAL_S):
                 last = time.monotonic()
                 for each in runs:
-                    out.print(f"{each.source.slug}: {each.evaluations} evaluations, {_summary(each)}")
+                    out.print(f"{each.source.slug}: {pluralize(each.evaluations, 'evaluation')}, {_summary(each)}")
             if ended:
                 return
             time.sleep(_POLL_S)

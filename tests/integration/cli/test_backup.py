@@ -1,4 +1,4 @@
-"""A backup taken while a run goes on, restored into an empty database, in which the run goes on."""
+"""A backup taken during a run, restored into an empty database in which the run continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Call = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 class _Hands:
-    """Does a run's work in this process until told to stop."""
+    """Execute the work of a run in this process until stopped."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -59,7 +59,7 @@ class _Hands:
 
 @pytest.fixture
 def empty_url(settings: Settings) -> Iterator[str]:
-    """An empty database beside that of the test."""
+    """Create an empty database on the server of the test."""
     assert settings.database_url is not None
     url = sa.make_url(settings.database_url.get_secret_value())
     name = f"{url.database}_restored"
@@ -108,7 +108,7 @@ def _check_whole(stores: Stores, run_id: UUID) -> None:
     assert [event.seq for event in stores.queries.events(run_id, limit=5000)] == list(range(1, run.last_event + 1))
 
 
-def test_what_was_running_goes_on_in_another_database(
+def test_running_run_continues_in_a_restored_database(
     stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
 ) -> None:
     assert settings.database_url is not None
@@ -132,7 +132,7 @@ def test_what_was_running_goes_on_in_another_database(
     assert call(source, "backup", str(file))[0] == ExitCode.CONFLICT  # the file exists
     assert call(source, "restore", str(file))[0] == ExitCode.CONFLICT  # the database is not empty
     code, _, err = call(source, "restore", str(file), "--force")
-    assert code == ExitCode.CONFLICT  # it is in use
+    assert code == ExitCode.CONFLICT  # the database is in use
     assert "open connections" in err
 
     code, told, err = call(empty_url, "restore", str(file))
@@ -153,12 +153,12 @@ def test_what_was_running_goes_on_in_another_database(
     finally:
         restored.close()
 
-    # Once nobody works with it, a database can be replaced by force.
+    # Without other connections, --force replaces a database.
     code, _, err = call(empty_url, "restore", str(file), "--force")
     assert (code, err) == (ExitCode.OK, "")
 
 
-def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
+def test_documented_docker_compose_commands_use_the_same_file(
     stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settings.database_url is not None
@@ -193,7 +193,7 @@ def test_what_operations_says_for_docker_compose_writes_and_reads_the_same_file(
         restored.close()
 
 
-def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
+def test_invalid_and_newer_backups_are_rejected_without_data_loss(
     stores: Stores, settings: Settings, call: Call, empty_url: str, tmp_path: Path
 ) -> None:
     assert settings.database_url is not None
@@ -216,7 +216,7 @@ def test_what_is_no_backup_or_too_new_is_refused_before_anything_is_lost(
     assert call(source, "backup", str(tmp_path / "no" / "where"))[0] == ExitCode.INVALID
 
 
-def test_no_database_is_made_for_a_file_that_is_none(tmp_path: Path) -> None:
+def test_missing_backup_file_creates_no_database(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         app(["restore", str(tmp_path / "none"), "--data-dir", str(tmp_path / "new")], prog_name="speciate")
     assert ended.value.code == ExitCode.INVALID

@@ -48,8 +48,8 @@ def _begin(stores: Stores, signals: LocalQueue) -> UUID:
 
 
 @pytest.mark.servers
-def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, strongest: Broker) -> None:
-    # Signals that stay here leave a cache that has heard of nothing.
+def test_archive_of_a_run_is_rebuilt(stores: Stores, rebuild: Rebuild, strongest: Broker) -> None:
+    # Local signals leave the Redis cache empty.
     signals = LocalQueue()
     run_id = _begin(stores, signals)
     drain(WorkExecutor(stores.work, signals, strongest, build_client), signals, most_units=5)
@@ -65,7 +65,7 @@ def test_the_archive_of_a_run_is_made_anew(stores: Stores, rebuild: Rebuild, str
 
 
 @pytest.mark.servers
-def test_nothing_to_do(rebuild: Rebuild) -> None:
+def test_rebuild_without_runs(rebuild: Rebuild) -> None:
     code, out, _ = rebuild()
     assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 0, "elites": 0})
 
@@ -78,7 +78,7 @@ def test_nothing_to_do(rebuild: Rebuild) -> None:
         ("SPECIATE_DATABASE_URL", "postgresql://127.0.0.1:1/x", "PostgreSQL does not respond"),
     ],
 )
-def test_a_server_that_is_away_is_named(
+def test_unreachable_server_is_named(
     stores: Stores, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, name: str, url: str, named: str
 ) -> None:
     _begin(stores, LocalQueue())
@@ -88,7 +88,7 @@ def test_a_server_that_is_away_is_named(
     assert named in err
 
 
-def test_without_servers_it_says_what_is_needed(
+def test_missing_servers_are_reported_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("SPECIATE_DATABASE_URL", raising=False)

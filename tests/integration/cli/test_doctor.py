@@ -1,4 +1,4 @@
-"""``speciate doctor`` tries the secret key on what the database keeps sealed, and never shows a key."""
+"""``speciate doctor`` checks the secret key against the sealed secrets and never shows a key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _both(settings: Settings) -> tuple[Finding, Finding]:
     return here, there
 
 
-def test_sealed_secrets_are_tried_with_the_key(settings: Settings, stores: Stores) -> None:
+def test_secret_key_is_checked_against_sealed_secrets(settings: Settings, stores: Stores) -> None:
     keyless = settings.model_copy(update={"secret_key": None})
     other = settings.model_copy(update={"secret_key": SecretStr(OTHER)})
     for each in (settings, keyless):
@@ -72,7 +72,7 @@ def test_sealed_secrets_are_tried_with_the_key(settings: Settings, stores: Store
     assert "speciate secrets renew" in here.remedy
 
 
-def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, stores: Stores, tmp_path: Path) -> None:
+def test_key_file_of_a_data_directory_is_named(settings: Settings, stores: Stores, tmp_path: Path) -> None:
     stores.webhooks.add(Webhook(url="http://127.0.0.1:9/"))
     at_hand = settings.model_copy(update={"secret_key": None, "data_dir": tmp_path})
     file = tmp_path / "secret.key"
@@ -82,7 +82,7 @@ def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, st
     (found,) = check_local_key(at_hand)
     assert (found.status, str(file) in found.detail) == (Status.BAD, True)
     file.write_text("too-short-a-key")
-    # Whether or not there is a database.
+    # With and without a database.
     for each in (at_hand, at_hand.model_copy(update={"database_url": None, "redis_url": None})):
         (found,) = check_local_key(each)
         assert found.status is Status.BAD
@@ -91,7 +91,7 @@ def test_the_key_of_a_data_directory_is_named_by_its_file(settings: Settings, st
         assert "too-short-a-key" not in str(found)
 
 
-def test_an_older_schema_ends_nothing(settings: Settings, stores: Stores) -> None:
+def test_outdated_schema_is_a_warning(settings: Settings, stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE webhooks CASCADE")
     (found,) = check_local_key(settings)

@@ -1,4 +1,4 @@
-"""``speciate prune``: what it shows, when it asks, and that a dry run changes nothing."""
+"""``speciate prune``: preview, confirmation and dry run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _old_entry(stores: Stores) -> None:
         connection.execute(insert(audit).values(status=200, **values))
 
 
-def test_it_looks_asks_and_prunes(stores: Stores, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preview_confirmation_and_pruning(stores: Stores, prune: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = prune("--dry-run")
     assert (code, out) == (ExitCode.OK, "")
     assert "No run is old enough" in err

@@ -1,4 +1,4 @@
-"""The command line and the Python client against the whole service, as `speciate up` starts it."""
+"""Command line and Python client against the whole service that ``speciate up`` starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUDGET = 60
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The address of a running service."""
+    """Return the URL of a running service."""
     home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
     home.chmod(0o711)
     try:
@@ -50,37 +50,37 @@ def _has_ipv6() -> bool:
 
 
 @dataclass
-class Outcome:
+class CommandResult:
     code: int
     out: str
     err: str
 
 
-Cli = Callable[..., Outcome]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def cli(url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
     monkeypatch.setenv("SPECIATE_URL", url)
 
-    def run(*args: object) -> Outcome:
+    def run(*args: object) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
             app([str(arg) for arg in args], prog_name="speciate")
         captured = capfd.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+        return CommandResult(int(ended.value.code or 0), captured.out, captured.err)
 
     return run
 
 
 @pytest.fixture
 def ready(cli: Cli) -> Cli:
-    """The command line, with a problem and a policy in place."""
+    """Return the command line of a service with a problem and a policy."""
     assert cli("problems", "add", "sorting-network-8", "circle-packing-26").code == ExitCode.OK
     assert cli("policies", "add", "mutator", "--kind", "program_mutator").code == ExitCode.OK
     return cli
 
 
-def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
+def test_run_from_start_to_export(ready: Cli, tmp_path: Path) -> None:
     watched = ready("run", "sorting-network-8", "-p", "mutator", "--budget", BUDGET, "--seed", 1, "--watch")
     assert watched.code == ExitCode.OK, watched.err
     assert watched.out.splitlines()[-1].startswith("completed")
@@ -110,7 +110,7 @@ def test_a_run_from_its_start_to_its_export(ready: Cli, tmp_path: Path) -> None:
     assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == ExitCode.OK
 
 
-def test_everything_else_answers(ready: Cli) -> None:
+def test_other_commands(ready: Cli) -> None:
     assert "islands_map_elites" in ready("strategies").out
     assert "responds" in ready("policies", "ping", "mutator").out
     assert ready("problems", "show", "sorting-network-8").code == ExitCode.OK
@@ -122,7 +122,7 @@ def test_everything_else_answers(ready: Cli) -> None:
     assert {found[name] for name in ("api", "queue generate", "policy mutator", "sandbox")} == {"good"}
 
 
-def test_an_unchanged_problem_says_so_and_which_version_a_name_means(cli: Cli, tmp_path: Path) -> None:
+def test_adding_an_unchanged_problem_notes_the_newest_version(cli: Cli, tmp_path: Path) -> None:
     assert cli("problems", "init", tmp_path / "mine").code == ExitCode.OK
     assert cli("problems", "add", tmp_path / "mine").err == ""
     again = cli("problems", "add", tmp_path / "mine", "--json")
@@ -158,7 +158,7 @@ stages = [
 """
 
 
-def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, url: str, tmp_path: Path) -> None:
+def test_stages_data_files_and_forgeable_unlocks(ready: Cli, url: str, tmp_path: Path) -> None:
     (tmp_path / "problem.toml").write_text(STAGED)
     (tmp_path / "seed.py").write_text("def value():\n    return float(open('data/hint.txt').read())\n")
     (tmp_path / "hint.txt").write_text("1.0")
@@ -183,7 +183,7 @@ def test_stages_data_files_and_forgeable_unlocks_reach_the_record(ready: Cli, ur
     assert "quick (forgeable)" in ready("unlocks", "--problem", "staged-and-forgeable", "--records").out
 
 
-def test_a_directory_of_openevolve_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
+def test_converted_openevolve_directory_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "a-line", OPENEVOLVE), tmp_path / "ours"
     told = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
     assert told.code == ExitCode.OK, told.err
@@ -201,9 +201,9 @@ def test_a_directory_of_openevolve_evolves(ready: Cli, url: str, tmp_path: Path)
     assert (unlock["target"], unlock["forgeable"]) == ("better_than_initial", True)
 
 
-def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path) -> None:
+def test_service_without_a_sandbox_does_not_start(open_dir: Path) -> None:
     settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1)
-    settings = settings.model_copy(update={"sandbox": "castle"})  # which the settings themselves would refuse
+    settings = settings.model_copy(update={"sandbox": "castle"})  # Settings would reject this value
     with (
         Stack(settings) as stack,
         pytest.raises(UnavailableError, match=r"exited during startup.*'sandbox'.*'auto', 'A'"),
@@ -213,7 +213,7 @@ def test_a_service_that_cannot_contain_candidates_does_not_start(open_dir: Path)
 
 
 @pytest.mark.skipif(not _has_ipv6(), reason="this machine has no address of IPv6")
-def test_a_service_reaches_itself_wherever_its_clients_are_led(open_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_SERVE_TOKEN", "t0ken")
     elsewhere = "http://127.0.0.1:9"
     settings = Settings(
@@ -244,7 +244,7 @@ def test_a_service_reaches_itself_wherever_its_clients_are_led(open_dir: Path, m
         (["runs", "list", "--state", "asleep"], ExitCode.INVALID, "state"),
     ],
 )
-def test_mistakes_are_named(ready: Cli, args: list[str], code: ExitCode, named: str) -> None:
+def test_errors_name_the_cause(ready: Cli, args: list[str], code: ExitCode, named: str) -> None:
     outcome = ready(*args)
     assert (outcome.code, outcome.out) == (code, "")
     assert outcome.err.startswith("error: ")
@@ -252,7 +252,7 @@ def test_mistakes_are_named(ready: Cli, args: list[str], code: ExitCode, named: 
     assert "Traceback" not in outcome.err
 
 
-def test_a_policy_that_is_down_pauses_the_run_and_ends_the_watching(ready: Cli) -> None:
+def test_unreachable_policy_pauses_the_run_and_ends_watch(ready: Cli) -> None:
     down = ["--kind", "openai_compatible", "--base-url", "http://127.0.0.1:1/v1", "--model", "m"]
     refused = ready("policies", "add", "down", *down)
     assert (refused.code, "127.0.0.1:1" in refused.err) == (ExitCode.UNREACHABLE, True)
@@ -301,7 +301,7 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
     assert made.out == "mazes: 3 problems, maze-test-0 to maze-test-2\n"
     assert cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes").out == made.out
     assert cli("problems", "import", "task:maze", "--count", 2, "--into", "mazes").code == ExitCode.CONFLICT
-    assert "maze-vpo@1" in cli("policies", "list").out  # registered when the service started
+    assert "maze-vpo@1" in cli("policies", "list").out  # registered at startup
     assert cli("policies", "ping", "maze-vpo").code == ExitCode.OK
 
     reached = set()
@@ -322,7 +322,7 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
     assert roles == {"propose", "mutate"}
 
 
-def test_a_codec_that_does_not_fit_is_refused_before_the_run(ready: Cli) -> None:
+def test_unsuitable_codec_is_rejected_before_the_run(ready: Cli) -> None:
     refused = ready("run", "sorting-network-8", "-p", "maze-vpo", "--budget", 10)
     assert refused.code == ExitCode.INVALID
     assert "is not a maze" in refused.err
@@ -330,7 +330,7 @@ def test_a_codec_that_does_not_fit_is_refused_before_the_run(ready: Cli) -> None
                  "--prompt-format", "completion").code == ExitCode.INVALID  # fmt: skip
 
 
-def test_a_checkpoint_says_how_it_is_asked(cli: Cli) -> None:
+def test_checkpoint_manifest_sets_the_policy_fields(cli: Cli) -> None:
     from speciate.policies.bundled import checkpoints
 
     added = cli(

@@ -11,7 +11,7 @@ from tests.unit.client.fake_service import FakeService, run_fake_service
 
 
 @dataclass
-class Outcome:
+class CommandResult:
     code: int
     out: str
     err: str
@@ -21,7 +21,7 @@ class Outcome:
         return self.out.splitlines()
 
 
-Cli = Callable[..., Outcome]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     """Run the command line in this process, as the shell would."""
 
-    def run(*args: object) -> Outcome:
+    def run(*args: object) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
             app([str(arg) for arg in args], prog_name="speciate")
         captured = capfd.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+        return CommandResult(int(ended.value.code or 0), captured.out, captured.err)
 
     return run

@@ -1,4 +1,4 @@
-"""What holds for every command."""
+"""Properties of all commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _parameters(command: object) -> set[str]:
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
 SILENT = {("runs", "export"), ("tournament", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
-"""Commands whose output is JSON Lines anyway, a file, or a service."""
+"""Commands without --json: they write JSON Lines or a file, or run a service."""
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -61,13 +61,13 @@ def test_no_command_takes_a_token(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "path", [path for path, command in COMMANDS.items() if "limit" in _parameters(command)], ids=" ".join
 )
-def test_no_list_stops_at_its_limit_in_silence(path: tuple[str, ...]) -> None:
+def test_every_list_notes_omitted_items(path: tuple[str, ...]) -> None:
     code = inspect.getsource(inspect.unwrap(COMMANDS[path].callback))  # type: ignore[attr-defined]
     assert "first_records(ctx, " in code
     assert "limit]" not in code
 
 
-def test_nothing_heavy_is_loaded_before_a_command_needs_it() -> None:
+def test_start_imports_no_slow_module() -> None:
     command = [sys.executable, "-c", _SHOW_HEAVY]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split() == []
 
@@ -90,11 +90,11 @@ def test_version(cli: Cli) -> None:
         (errors.ConfigurationError("x"), 8),
     ],
 )
-def test_errors_have_exit_codes(error: errors.SpeciateError, code: int) -> None:
+def test_exit_codes_of_errors(error: errors.SpeciateError, code: int) -> None:
     assert exit_code(error) == code
 
 
-def test_the_exit_codes_are_documented() -> None:
+def test_exit_codes_are_documented() -> None:
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     assert all(f"| {code.value} | " in text for code in ExitCode)
 
@@ -112,7 +112,7 @@ def test_a_refused_connection(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("args", [["runs", "lst"], ["run"], ["run", "p", "-p", "m", "--budget", "many"], ["--tokn"]])
-def test_a_mistyped_command_line(cli: Cli, args: list[str]) -> None:
+def test_invalid_command_line(cli: Cli, args: list[str]) -> None:
     assert cli(*args).code == ExitCode.USAGE
 
 
@@ -130,7 +130,7 @@ def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: FakeService
     assert outcome.err.splitlines() == ["error: It is not valid:", f"  {first}", "  problem.toml:1 title: is missing"]
 
 
-def test_hostile_text_steers_no_terminal(cli: Cli, service: FakeService) -> None:
+def test_hostile_text_cannot_control_the_terminal(cli: Cli, service: FakeService) -> None:
     hostile = "\x1b[2J[bold red]x[/bold red]\u202e\r\x07"
     service.on(
         "GET", f"/v1/runs/{RUN}", problem(404, "not-found", hostile), say(run_json(reason=hostile, alarm=hostile))
@@ -163,7 +163,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path, service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("command", [["runs", "list"], ["runs", "list", "--json"], ["--help"]])
-def test_a_full_disk_is_no_traceback(service: FakeService, command: list[str]) -> None:
+def test_full_disk_is_reported_without_traceback(service: FakeService, command: list[str]) -> None:
     service.on("GET", "/v1/runs", page(run_json()))
     asked = [sys.executable, "-c", "from speciate.cli import main; main()", *command]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
@@ -175,7 +175,7 @@ def test_a_full_disk_is_no_traceback(service: FakeService, command: list[str]) -
     assert (done.returncode, done.stderr) == (ExitCode.FAILED, told)
 
 
-def test_a_closed_pipe_is_quiet(service: FakeService) -> None:
+def test_closed_pipe_is_quiet(service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*(event(n) for n in range(1, 5000))))
     watch = f"{sys.executable} -c 'from speciate.cli import main; main()' runs watch {RUN} --json | head -n 1"

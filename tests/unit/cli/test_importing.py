@@ -1,4 +1,4 @@
-"""``speciate problems import`` makes a problem of another system's directory, without a service."""
+"""``speciate problems import`` converts another system's directory without a service."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.unit.cli.conftest import Cli
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
 
-def test_a_directory_becomes_a_problem_to_look_through(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = made(tmp_path / "line", OPENEVOLVE)
     (theirs / "README.md").write_text("x")
     monkeypatch.chdir(tmp_path)
@@ -31,7 +29,7 @@ def test_a_directory_becomes_a_problem_to_look_through(
     assert (again.code, "--into" in again.err) == (ExitCode.CONFLICT, True)
 
 
-def test_rewards_and_place_are_the_users(cli: Cli, tmp_path: Path) -> None:
+def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "tours", SHINKA), tmp_path / "deep" / "ours"
     told = cli("problems", "import", f"shinka:{theirs}", "--reward", "length:min", "--into", ours, "--json")
     found = json.loads(told.out)
@@ -55,7 +53,7 @@ def test_rewards_and_place_are_the_users(cli: Cli, tmp_path: Path) -> None:
         ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
     ],
 )
-def test_what_cannot_be_imported_is_named(
+def test_import_errors_name_the_cause(
     cli: Cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

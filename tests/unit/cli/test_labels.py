@@ -9,7 +9,7 @@ from tests.unit.client.fake_service import END, RUN, FakeService, page, problem_
 LABELS = {"name": "four \x1b[2Jislands", "tags": ["baseline", "arm:a"], "note": "first\nsecond"}
 
 
-def test_a_run_is_named_and_tagged_when_it_is_started(cli: Cli, service: FakeService) -> None:
+def test_run_is_created_with_labels(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     given = ["--name", "n", "--tag", "a", "--tag", "b", "--note", "why"]
     assert cli("run", "packing", "-p", "m", "--budget", 5, *given).code == ExitCode.OK
@@ -17,7 +17,7 @@ def test_a_run_is_named_and_tagged_when_it_is_started(cli: Cli, service: FakeSer
     assert (body["name"], body["tags"], body["note"]) == ("n", ["a", "b"], "why")
 
 
-def test_labels_are_changed_and_shown(cli: Cli, service: FakeService) -> None:
+def test_label_changes_and_shows_labels(cli: Cli, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("PATCH", f"/v1/runs/{RUN}", say(run_json(**LABELS)))
     outcome = cli("runs", "label", RUN, "--name", "", "--tag", "a", "--untag", "b", "--untag", "c")
@@ -33,7 +33,7 @@ def test_labels_are_changed_and_shown(cli: Cli, service: FakeService) -> None:
     assert (nothing.code, "--untag" in nothing.err) == (ExitCode.INVALID, True)
 
 
-def test_labels_are_shown_where_runs_are(cli: Cli, service: FakeService) -> None:
+def test_labels_appear_in_list_and_show(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(**LABELS), run_json()))
     listed = cli("runs", "list", "--tag", "baseline", "--tag", "arm:a", "--name", "four")
     assert listed.lines[0].split()[-2:] == ["name", "tags"]

@@ -17,7 +17,7 @@ VERSION = {
 }
 
 
-def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Path) -> None:
+def test_init_writes_a_working_problem_with_room_for_improvement(cli: Cli, tmp_path: Path) -> None:
     assert cli("problems", "init", tmp_path / "mine").code == ExitCode.OK
     outcome = cli("problems", "check", tmp_path / "mine", "--json")
     found = json.loads(outcome.out)
@@ -26,7 +26,7 @@ def test_a_new_problem_works_and_leaves_something_to_find(cli: Cli, tmp_path: Pa
     assert found["targets"] == []
 
 
-def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
+def test_check_shows_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "My 2nd Problem")
     outcome = cli("problems", "check", tmp_path / "My 2nd Problem")
     assert outcome.lines[0] == "my-2nd-problem: Spread ten points in a square"
@@ -34,14 +34,14 @@ def test_a_checked_problem_is_shown_with_rewards_and_targets(cli: Cli, tmp_path:
     assert "no   tight   smallest_distance >= 0.4 and outside <= 0" in outcome.lines
 
 
-def test_what_is_there_is_left_alone(cli: Cli, tmp_path: Path) -> None:
+def test_init_does_not_overwrite_files(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "seed.py").write_text("dear")
     assert cli("problems", "init", tmp_path).code == ExitCode.CONFLICT
     assert [path.name for path in tmp_path.iterdir()] == ["seed.py"]
     assert cli("problems", "init", tmp_path / "seed.py" / "below").code == ExitCode.CONFLICT
 
 
-def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: Path) -> None:
+def test_malformed_problem_is_reported_with_file_and_line(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     path = tmp_path / "p" / "problem.toml"
     path.write_text(path.read_text().replace("smallest_distance >= 0.4", "smalest_distance >= 0.4"))
@@ -53,7 +53,7 @@ def test_a_malformed_problem_is_refused_with_file_and_line(cli: Cli, tmp_path: P
     assert "Traceback" not in outcome.err
 
 
-def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
+def test_check_fails_if_the_seed_program_fails(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     (tmp_path / "p" / "seed.py").write_text("def solve():\n    raise ValueError('\x1b[31mred')\n")
     outcome = cli("problems", "check", tmp_path / "p")
@@ -63,7 +63,7 @@ def test_a_seed_that_fails_fails_the_check(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]["kind"] == "crashed"
 
 
-def test_an_evaluator_that_fails_is_not_blamed_on_the_seed(cli: Cli, tmp_path: Path) -> None:
+def test_check_distinguishes_evaluator_failures_from_seed_failures(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     (tmp_path / "p" / "evaluate.py").write_text("def evaluate(candidate):\n    return {}\n")
     outcome = cli("problems", "check", tmp_path / "p")
@@ -71,14 +71,14 @@ def test_an_evaluator_that_fails_is_not_blamed_on_the_seed(cli: Cli, tmp_path: P
     assert "the evaluator fails on the seed program: invalid_output (evaluator_raised)" in outcome.out
 
 
-def test_a_seed_that_unlocks_is_pointed_out(cli: Cli, tmp_path: Path) -> None:
+def test_check_warns_if_the_seed_program_unlocks(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     path = tmp_path / "p" / "problem.toml"
     path.write_text(path.read_text().replace("smallest_distance >= 0.4", "smallest_distance >= 0.1"))
     assert "unlocked from the start" in cli("problems", "check", tmp_path / "p").out
 
 
-def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: FakeService) -> None:
+def test_bundled_problems_are_added_by_name_or_all(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
@@ -89,7 +89,7 @@ def test_bundled_problems_are_added_by_name_and_all_at_once(cli: Cli, service: F
     assert len(service.requests) == 1 + len(bundled())
 
 
-def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: FakeService) -> None:
+def test_nothing_is_submitted_if_one_problem_is_invalid(cli: Cli, service: FakeService) -> None:
     outcome = cli("problems", "add", "circle-packing-26", "no-such-thing")
     assert outcome.code == ExitCode.NOT_FOUND
     assert "sorting-network-8" in outcome.err
@@ -97,12 +97,12 @@ def test_nothing_is_sent_when_one_of_several_is_wrong(cli: Cli, service: FakeSer
     assert cli("problems", "add").code == ExitCode.INVALID
 
 
-def test_no_more_are_imported_than_a_set_holds(cli: Cli, service: FakeService) -> None:
+def test_import_count_is_limited_to_the_size_of_a_set(cli: Cli, service: FakeService) -> None:
     outcome = cli("problems", "import", "task:maze", "--count", 10_001)
     assert (outcome.code, service.requests) == (ExitCode.USAGE, [])
 
 
-def test_a_problem_is_shown(cli: Cli, service: FakeService) -> None:
+def test_problem_show(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
@@ -112,20 +112,20 @@ def test_a_problem_is_shown(cli: Cli, service: FakeService) -> None:
     assert "Place 26 circles" in outcome.out
 
 
-def test_an_unknown_problem(cli: Cli, service: FakeService) -> None:
+def test_unknown_problem(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/problems/x", problem(404, "not-found", "there is no problem 'x'."))
     outcome = cli("problems", "show", "x")
     expected = "error: there is no problem 'x'. See `speciate problems list`.\n"
     assert (outcome.code, outcome.err) == (ExitCode.NOT_FOUND, expected)
 
 
-def test_a_bundled_problem_that_was_not_added(cli: Cli, service: FakeService) -> None:
+def test_unknown_bundled_problem_suggests_adding_it(cli: Cli, service: FakeService) -> None:
     missing = problem(404, "not-found", "there is no problem 'circle-packing-26@1'.")
     service.on("GET", "/v1/problems/circle-packing-26@1", missing)
     assert "`speciate problems add circle-packing-26`" in cli("problems", "show", "circle-packing-26@1").err
 
 
-def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path: Path) -> None:
+def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     outcome = cli("problems", "prompt", tmp_path / "p")
     assert outcome.code == ExitCode.OK
@@ -137,13 +137,7 @@ def test_the_prompt_of_a_directory_is_shown_without_a_service(cli: Cli, tmp_path
     asked = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
     assert list(asked) == ["propose", "mutate", "advise"]
     assert "Write one new piece of advice" in asked["advise"]["user"]
-    assert "<<<<<<< SEARCH" in asked["mutate"]["system"]
-    assert "Give 3 answers" in asked["mutate"]["system"]
-    others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
-    assert len(others) > 1
-
-
-def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: FakeService) -> None:
+    assert "def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
@@ -153,7 +147,7 @@ def test_the_prompt_of_a_submitted_problem_is_shown(cli: Cli, service: FakeServi
     assert "Start\ufffd[2J somewhere. Answer in the form given above." in outcome.lines
 
 
-def test_templates_are_written_to_be_changed(cli: Cli, tmp_path: Path) -> None:
+def test_templates_are_written_once(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
     outcome = cli("problems", "templates", tmp_path / "p")
     assert outcome.code == ExitCode.OK

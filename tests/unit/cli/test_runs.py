@@ -48,7 +48,7 @@ CONFIRMED = event(2, "target.confirmed", target="first", candidate=9, evaluation
 CONFIRMED_LATER = event(3, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
 
 
-def test_a_run_is_started_with_what_was_asked(cli: Cli, service: FakeService) -> None:
+def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     more = ["--mutator", "n", "--strategy", "islands_map_elites", "-o", "islands=4", "-o", "selection=lexicase"]
     limits = ["--budget", 5, "--tokens", 6, "--seconds", 1.5, "--seed", 7, "--lanes", 2, "--batch", 8]
@@ -90,7 +90,7 @@ def test_a_run_is_started_with_what_was_asked(cli: Cli, service: FakeService) ->
     }
 
 
-def test_several_policies_are_asked_by_weight(cli: Cli, service: FakeService) -> None:
+def test_several_policies_with_weights(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     several = [
         "-p",
@@ -113,20 +113,20 @@ def test_several_policies_are_asked_by_weight(cli: Cli, service: FakeService) ->
 
 
 @pytest.mark.parametrize("named", [["-p", "m=much"], ["-p", "m", "-p", "m=2"]])
-def test_policies_that_cannot_be_read_are_refused(cli: Cli, service: FakeService, named: list[str]) -> None:
+def test_invalid_policies_are_rejected(cli: Cli, service: FakeService, named: list[str]) -> None:
     outcome = cli("run", "packing", *named, "--budget", 5)
     assert outcome.code == ExitCode.INVALID
     assert "--policy" in outcome.err
     assert service.requests == []
 
 
-def test_the_help_shows_the_defaults() -> None:
+def test_help_shows_the_defaults_of_run_spec() -> None:
     shown = {p.name: p.show_default for p in typer.main.get_command(app).commands["run"].params}  # type: ignore[attr-defined]
     for name in ("strategy", "seed", "lanes", "batch", "samples_per_prompt"):
         assert shown[name] == str(RunSpec.model_fields[name].default)
 
 
-def test_the_help_of_a_replay_asks_for_the_whole_id(cli: Cli) -> None:
+def test_replay_requires_the_complete_id(cli: Cli) -> None:
     assert "last characters" in cli("runs", "show", "--help").out
     assert "last characters" not in cli("runs", "replay", "--help").out
 
@@ -148,14 +148,14 @@ def test_the_help_of_a_replay_asks_for_the_whole_id(cli: Cli) -> None:
         (["--budget", "1", "--option", "rate=1e999"], "finite"),
     ],
 )
-def test_a_bad_run_is_refused(cli: Cli, service: FakeService, args: list[str], named: str) -> None:
+def test_invalid_run_is_rejected(cli: Cli, service: FakeService, args: list[str], named: str) -> None:
     outcome = cli("run", "p", "--policy", "m", *args)
     assert outcome.code == ExitCode.INVALID
     assert named in outcome.err
     assert service.requests == []
 
 
-def test_a_run_of_several_shows_what_each_did(cli: Cli, service: FakeService) -> None:
+def test_ensemble_run_shows_each_member(cli: Cli, service: FakeService) -> None:
     member = {"policy_id": str(RUN), "policy_version": 1, "weight": 1.0, "asked": 40, "judged": 36}
     members = [member | {"role": "propose", "policy": name, "won": won} for name, won in (("big", 9), ("small", 3))]
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(ensembles=members)))
@@ -165,7 +165,7 @@ def test_a_run_of_several_shows_what_each_did(cli: Cli, service: FakeService) ->
     assert any(line.split() == ["propose", "small@1", "1", "40", "3", "0"] for line in lines)
 
 
-def test_every_counter_of_a_run_is_shown(cli: Cli, service: FakeService) -> None:
+def test_run_shows_every_counter(cli: Cli, service: FakeService) -> None:
     counts = {name: 1000 + i for i, name in enumerate(RunCounters.model_fields)}
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(**counts)))
     service.on("GET", f"/v1/runs/{RUN}/unlocks", say({"items": [], "next_cursor": None}))
@@ -177,7 +177,7 @@ PIECE = {"number": 16, "parent": 8, "rollout_id": str(RUN), "judged": 40, "won":
 HOSTILE = "Be\x1b[2J\u202e bold.\n" + "word " * 100
 
 
-def test_advice_is_shown_in_a_line_each_and_whole_as_json(cli: Cli, service: FakeService) -> None:
+def test_guidance_is_shortened_in_the_table_and_complete_as_json(cli: Cli, service: FakeService) -> None:
     none = {"number": 0, "judged": 9, "won": 1, "lives": True}
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/guidance", page(PIECE | {"text": HOSTILE}, none))
@@ -191,13 +191,13 @@ def test_advice_is_shown_in_a_line_each_and_whole_as_json(cli: Cli, service: Fak
     assert "\x1b" not in whole.out
 
 
-def test_a_run_without_advice_says_so(cli: Cli, service: FakeService) -> None:
+def test_guidance_of_a_run_without_advice(cli: Cli, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/guidance", page())
     assert "has no advice" in cli("runs", "guidance", RUN).err
 
 
-def test_watching_prints_plain_lines(cli: Cli, service: FakeService) -> None:
+def test_watch_prints_plain_lines(cli: Cli, service: FakeService) -> None:
     _watched(service, DONE, event(1), CONFIRMED, END)
     outcome = cli("run", "packing", "-p", "m", "--budget", 100, "--watch")
     assert outcome.code == ExitCode.OK
@@ -210,9 +210,7 @@ def test_watching_prints_plain_lines(cli: Cli, service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("best", [{}, {"radius": 2.5}])
-def test_the_end_of_a_run_names_its_best_where_it_has_any(
-    cli: Cli, service: FakeService, best: dict[str, float]
-) -> None:
+def test_watch_ends_with_a_hint_to_the_best_candidates(cli: Cli, service: FakeService, best: dict[str, float]) -> None:
     _watched(service, {"state": "failed", "best": best}, event(1), END)
     outcome = cli("runs", "watch", RUN)
     assert outcome.code == ExitCode.FAILED
@@ -220,12 +218,12 @@ def test_the_end_of_a_run_names_its_best_where_it_has_any(
     assert "candidates top" not in outcome.out
 
 
-def test_no_command_that_is_to_be_copied_is_broken_in_two(service: FakeService) -> None:
+def test_suggested_commands_are_not_wrapped(service: FakeService) -> None:
     _watched(service, DONE, event(1), END)
     assert f"speciate candidates top {RUN}\r\n" in _on_terminal(service, "runs", "watch", str(RUN), columns=60)
 
 
-def test_one_is_no_several(cli: Cli, service: FakeService) -> None:
+def test_pluralize(cli: Cli, service: FakeService) -> None:
     first = event(2, "target.confirmed", target="first", candidate=1, evaluations=1, unlock=True)
     _watched(service, DONE, event(1), first, END)
     assert (
@@ -247,7 +245,7 @@ def test_one_is_no_several(cli: Cli, service: FakeService) -> None:
         ({"state": "cancelled"}, "cancelled"),
     ],
 )
-def test_a_watched_run_that_ends_badly_is_told_by_the_exit_code(
+def test_watch_exits_with_1_if_the_run_does_not_complete(
     cli: Cli, service: FakeService, last: dict[str, object], told: str
 ) -> None:
     first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
@@ -257,19 +255,19 @@ def test_a_watched_run_that_ends_badly_is_told_by_the_exit_code(
     assert told in outcome.out
 
 
-def test_alarms_and_hostile_reasons_are_told_in_one_line(cli: Cli, service: FakeService) -> None:
+def test_alarms_and_hostile_reasons_are_printed_on_one_line(cli: Cli, service: FakeService) -> None:
     _watched(service, DONE, event(1, "alarm.raised", message="60% failed\n\x1b[2J[red]"), END)
     assert "alarm: 60% failed \ufffd[2J[red]" in cli("runs", "watch", RUN).lines
 
 
-def test_an_alarm_is_told_once_until_it_is_over(cli: Cli, service: FakeService) -> None:
+def test_repeated_alarm_is_printed_once_until_it_clears(cli: Cli, service: FakeService) -> None:
     raised = [event(n, "alarm.raised", message=f"{n}5% failed") for n in (1, 2, 4)]
     _watched(service, DONE, raised[0], raised[1], event(3, "alarm.cleared"), raised[2], END)
     told = [line for line in cli("runs", "watch", RUN).lines if "alarm" in line]
     assert told == ["alarm: 15% failed", "alarm cleared", "alarm: 45% failed"]
 
 
-def test_watching_as_json_prints_the_events(cli: Cli, service: FakeService) -> None:
+def test_watch_as_json_prints_events(cli: Cli, service: FakeService) -> None:
     _watched(service, DONE, event(1), CONFIRMED, END)
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2]
@@ -281,7 +279,7 @@ def _piped(service: FakeService, *args: str, **variables: str) -> subprocess.Pop
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_a_pipe_is_told_of_an_event_when_it_happens(service: FakeService) -> None:
+def test_events_are_flushed_to_a_pipe_at_once(service: FakeService) -> None:
     told, in_time = threading.Event(), []
 
     def hold(handler: Handler) -> None:
@@ -299,7 +297,7 @@ def test_a_pipe_is_told_of_an_event_when_it_happens(service: FakeService) -> Non
     assert (in_time, process.returncode) == ([True], ExitCode.OK)
 
 
-def test_a_locale_that_lacks_a_character_ends_nothing(service: FakeService) -> None:
+def test_characters_missing_in_the_locale_are_replaced(service: FakeService) -> None:
     made = candidate_json(17, program="print('\u4e2d')")
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates/17", say(made))
@@ -311,9 +309,7 @@ def test_a_locale_that_lacks_a_character_ends_nothing(service: FakeService) -> N
     assert (shown.returncode, exported.returncode) == (ExitCode.OK, ExitCode.OK)
 
 
-def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause(
-    cli: Cli, service: FakeService
-) -> None:
+def test_watch_of_a_paused_run_as_json_includes_results_after_the_pause(cli: Cli, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="paused", last_event=4)))
     told = [event(1), event(2, "run.paused"), event(3), event(4)]
     # A service that has nothing more to tell would keep the stream open.
@@ -323,7 +319,7 @@ def test_watching_a_paused_run_as_json_ends_with_what_was_booked_after_the_pause
     assert outcome.code == ExitCode.FAILED
 
 
-def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: FakeService) -> None:
+def test_watch_as_json_continues_after_a_past_pause(cli: Cli, service: FakeService) -> None:
     paused = say(run_json(state="paused", last_event=6))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(last_event=3)), paused)
     told = [event(1, "run.paused"), event(2, "run.resumed"), event(3), event(4), event(5, "run.paused"), event(6)]
@@ -333,9 +329,7 @@ def test_watching_as_json_goes_on_over_a_pause_that_is_over(cli: Cli, service: F
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_watching_goes_on_over_a_pause_that_ends_as_it_is_told(
-    cli: Cli, service: FakeService, options: list[str]
-) -> None:
+def test_watch_continues_if_the_run_has_resumed(cli: Cli, service: FakeService, options: list[str]) -> None:
     before = [say(run_json())] * (2 if options else 3)
     service.on("GET", f"/v1/runs/{RUN}", *before, say(run_json(**DONE)))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
@@ -364,7 +358,7 @@ def _on_terminal(service: FakeService, *args: str, columns: int = 100) -> str:
     return shown.decode()
 
 
-def test_a_terminal_gets_a_live_picture(service: FakeService) -> None:
+def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
     _watched(service, DONE | {"alarm": "60% failed"}, event(1), CONFIRMED, END)
     text = _on_terminal(service, "runs", "watch", str(RUN))
     assert "\x1b[" in text
@@ -380,7 +374,7 @@ def test_a_terminal_gets_a_live_picture(service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
-def test_steering(cli: Cli, service: FakeService, verb: str) -> None:
+def test_pause_resume_cancel(cli: Cli, service: FakeService, verb: str) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on(
         "POST", f"/v1/runs/{RUN}:{verb}", say(run_json(state="paused", reason="why")), problem(409, "conflict", "no.")
@@ -391,7 +385,7 @@ def test_steering(cli: Cli, service: FakeService, verb: str) -> None:
     assert cli("runs", verb, RUN).code == ExitCode.CONFLICT
 
 
-def test_a_list_and_its_limit(cli: Cli, service: FakeService) -> None:
+def test_list_notes_omitted_items(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), run_json(), cursor="more"))
     outcome = cli("runs", "list", "-n", 2, "--state", "running")
     assert outcome.lines[0].split() == ["run", "state", "problem", "policy", "strategy", "spent", "reached"]
@@ -405,26 +399,26 @@ def test_a_list_and_its_limit(cli: Cli, service: FakeService) -> None:
     ]
 
 
-def test_a_list_that_is_whole_says_nothing_of_more(cli: Cli, service: FakeService) -> None:
+def test_complete_list_has_no_note(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(), run_json()))
     assert [cli("runs", "list", "-n", n, *more).err for n in (2, 3) for more in ([], ["--json"])] == [""] * 4
     assert cli("runs", "list", "-n", 1, "--json").err == "… and more: --limit 10\n"
 
 
-def test_an_empty_list_says_what_to_do_next(cli: Cli, service: FakeService) -> None:
+def test_empty_list_suggests_a_command(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page())
     outcome = cli("runs", "list")
     assert (outcome.out, outcome.err) == ("", "There are no runs yet: speciate run --help\n")
 
 
-def test_an_empty_list_with_a_filter_says_that_nothing_matches(cli: Cli, service: FakeService) -> None:
+def test_empty_filtered_list_names_the_filter(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page())
     assert cli("runs", "list", "--problem", "p", "--state", "failed").err == "No runs match problem p, state failed.\n"
     service.on("GET", "/v1/unlocks", page())
     assert cli("unlocks", "--policy", "m").err == "No unlocks match policy m.\n"
 
 
-def test_a_run_is_found_by_the_beginning_or_the_end_of_its_id(cli: Cli, service: FakeService) -> None:
+def test_run_is_found_by_prefix_or_suffix_of_its_id(cli: Cli, service: FakeService) -> None:
     other = UUID(int=1 << 100)
     service.on("GET", "/v1/runs", page(run_json(), run_json(id=str(other))))
     assert str(other) in cli("runs", "show", str(other)[:8].upper(), "--json").out
@@ -438,12 +432,12 @@ def test_a_run_is_found_by_the_beginning_or_the_end_of_its_id(cli: Cli, service:
         )
 
 
-def test_a_narrow_terminal_shows_ids_whole(service: FakeService) -> None:
+def test_narrow_terminal_does_not_wrap_ids(service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(problem="a-very-long-name-of-a-problem" * 2)))
     assert str(RUN) in _on_terminal(service, "runs", "list", columns=60)
 
 
-def test_export_to_a_file_is_whole_or_not_there(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+def test_export_to_a_file_is_atomic(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     line = json.dumps(candidate_json()).encode() + b"\n"
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/export", stream(line, broken=True), stream(line, line), stream(line))

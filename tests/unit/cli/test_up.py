@@ -1,4 +1,4 @@
-"""What `speciate up` refuses before it starts anything: every mistake in the settings is one line and exit code 8."""
+"""``speciate up`` reports invalid settings in one line with exit code 8, before it starts a process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _refused(cli: Cli, *args: object) -> str:
     return outcome.err
 
 
-def test_a_data_directory_that_cannot_be_made(cli: Cli, tmp_path: Path) -> None:
+def test_data_directory_that_cannot_be_created(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in ("/proc/foo", tmp_path / "file", tmp_path / "file" / "below"):
         assert f"the data directory {place} cannot be created" in _refused(cli, "--data-dir", place)
@@ -44,7 +44,7 @@ def test_a_data_directory_that_cannot_be_made(cli: Cli, tmp_path: Path) -> None:
         ("TOKEN", "", "SPECIATE_TOKEN is empty"),
     ],
 )
-def test_a_setting_that_does_not_fit(
+def test_invalid_setting(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv(f"SPECIATE_{name}", value)
@@ -54,7 +54,7 @@ def test_a_setting_that_does_not_fit(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_redis_that_does_not_answer(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_redis(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://127.0.0.1:1/0")
     outcome = cli("up", "--port", 0, "--data-dir", tmp_path / "data")
     assert outcome.code == ExitCode.UNREACHABLE
@@ -62,7 +62,7 @@ def test_a_redis_that_does_not_answer(cli: Cli, tmp_path: Path, monkeypatch: pyt
     assert "Check SPECIATE_REDIS_URL." in outcome.err
 
 
-def test_a_relative_data_directory_is_made_absolute_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_data_directory_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_settings(data_dir=Path("data")).data_dir == tmp_path / "data"
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -74,13 +74,13 @@ def test_a_relative_data_directory_is_made_absolute_once(tmp_path: Path, monkeyp
     ("host", "url"),
     [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")],
 )
-def test_a_stack_asks_itself_and_not_whom_clients_are_led_to(host: str, url: str) -> None:
+def test_stack_connects_to_itself_not_to_the_public_url(host: str, url: str) -> None:
     made = Stack(Settings(host=host, port=1, url="https://lab.example"))
     assert made.url == url
     assert made.settings.base_url == "https://lab.example"
 
 
-def test_the_demo_shows_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_uses_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Seen(Stack):
         def start(self) -> Iterator[StartStep]:
             assert self.settings.url is None
@@ -91,7 +91,7 @@ def test_the_demo_shows_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: p
     assert cli("demo", "--data-dir", tmp_path).err.splitlines()[-1] == "error: seen."
 
 
-def test_what_policy_servers_ask_for_reaches_those_who_ask_and_no_command_line(
+def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told(name: str) -> str | None:
@@ -112,6 +112,6 @@ def test_what_policy_servers_ask_for_reaches_those_who_ask_and_no_command_line(
     }
 
 
-def test_the_settings_know_every_tier() -> None:
+def test_settings_accept_every_tier() -> None:
     assert set(get_args(Settings.model_fields["sandbox"].annotation)) == {AUTO, UNSAFE, *TIERS}
     assert NAME_IN_SETTINGS == UNSAFE

@@ -1,4 +1,4 @@
-"""Policies, candidates, unlocks, strategies, doctor."""
+"""Policies, candidates, unlocks, projects and strategies."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli.doctor import machine
-from speciate.cli.doctor.findings import Status
 from speciate.cli.errors import ExitCode
 from speciate.domain.policy import Policy
-from speciate.settings import Settings
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import (
     AT,
     RUN,
     FakeService,
-    Handler,
     candidate_json,
     page,
     problem,
@@ -31,13 +27,13 @@ from tests.unit.client.fake_service import (
 )
 
 
-def _policy(**values: object) -> dict[str, object]:
+def policy_json(**values: object) -> dict[str, object]:
     definition = Policy.model_validate({"slug": "qwen", "kind": "openai_compatible", **values}).definition()
     return {"id": str(UUID(int=2)), "version": 1, "digest": "d", "created_at": AT.isoformat(), "definition": definition}
 
 
-def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: FakeService) -> None:
-    service.on("POST", "/v1/policies", say(_policy()))
+def test_policy_is_registered_with_all_options(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/policies", say(policy_json()))
     args = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--model", "m", "--sampling", "temperature=0.5"]
     assert cli("policies", "add", "qwen", *args, "--option", "retries=3", "--option", "name=x y").code == ExitCode.OK
     assert service.requests[0].body == {
@@ -53,10 +49,8 @@ def test_a_policy_is_registered_with_what_was_given(cli: Cli, service: FakeServi
     }
 
 
-def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(
-    cli: Cli, service: FakeService, tmp_path: Path
-) -> None:
-    service.on("POST", "/v1/policies", say(_policy()))
+def test_adapter_name_contains_the_digest_of_readable_weights(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+    service.on("POST", "/v1/policies", say(policy_json()))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()
     asked = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--base", "big", "--unchecked"]
@@ -70,9 +64,9 @@ def test_an_adapter_is_named_by_its_weights_where_they_can_be_read(
     assert service.requests[0].body["check"] is False
 
 
-def test_policies_are_listed_and_shown(cli: Cli, service: FakeService) -> None:
-    service.on("GET", "/v1/policies", page(_policy(model="[b]m")))
-    service.on("GET", "/v1/policies/qwen", say(_policy(model="m")))
+def test_policies_list_and_show(cli: Cli, service: FakeService) -> None:
+    service.on("GET", "/v1/policies", page(policy_json(model="[b]m")))
+    service.on("GET", "/v1/policies/qwen", say(policy_json(model="m")))
     assert "[b]m" in cli("policies", "list", "qwen").out
     assert service.requests[0].query["slug"] == ["qwen"]
     assert "temperature          1.0" in cli("policies", "show", "qwen").lines
@@ -80,7 +74,7 @@ def test_policies_are_listed_and_shown(cli: Cli, service: FakeService) -> None:
 
 @pytest.fixture
 def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine whose clock is not UTC."""
+    """Set a time zone other than UTC."""
     with monkeypatch.context() as changed:
         changed.setenv("TZ", "EST5EDT")
         time.tzset()
@@ -89,7 +83,7 @@ def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_new_york")
-def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: FakeService) -> None:
+def test_times_are_local_with_the_time_zone(cli: Cli, service: FakeService) -> None:
     token = {
         "id": str(UUID(int=4)),
         "project": "default",
@@ -112,7 +106,7 @@ def test_times_are_those_of_the_clock_here_and_say_its_zone(cli: Cli, service: F
     assert listed.endswith(f"never      {there}")
 
 
-def test_a_policy_that_does_not_answer(cli: Cli, service: FakeService) -> None:
+def test_ping_of_an_unreachable_policy(cli: Cli, service: FakeService) -> None:
     down = problem(503, "policy-unavailable", "http://h/v1 refused the connection.")
     service.on("POST", "/v1/policies/qwen:ping", say({"seconds": 0.5}), down)
     assert cli("policies", "ping", "qwen").lines[0] == "qwen responds."
@@ -120,7 +114,7 @@ def test_a_policy_that_does_not_answer(cli: Cli, service: FakeService) -> None:
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: http://h/v1 refused the connection.\n")
 
 
-def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) -> None:
+def test_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) -> None:
     made = candidate_json(17, program="print('[bold]\x1b[31m')", artifacts={"stderr": "\x1b[2Joops"})
     service.on("GET", f"/v1/candidates/{UUID(int=117)}", say(made))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
@@ -133,12 +127,12 @@ def test_a_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService
 
 
 @pytest.mark.parametrize("name", [f"{RUN}/0", f"{RUN}/x", f"{RUN}/", f"{RUN}/1e3"])
-def test_a_number_that_is_none(cli: Cli, service: FakeService, name: str) -> None:
+def test_invalid_candidate_number(cli: Cli, service: FakeService, name: str) -> None:
     assert cli("candidates", "show", name).code == ExitCode.INVALID
     assert service.requests == []
 
 
-def test_candidates_are_listed(cli: Cli, service: FakeService) -> None:
+def test_candidates_list(cli: Cli, service: FakeService) -> None:
     failed = candidate_json(2, status="failed", rewards=None, failure="crashed", failure_reason="exited", parents=[1])
     elite = {
         "island": 0,
@@ -202,7 +196,7 @@ def test_records_of_forgeable_evaluators_are_marked(cli: Cli, service: FakeServi
     ]
 
 
-def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, service: FakeService) -> None:
+def test_limited_history_keeps_the_newest_record_of_every_objective(cli: Cli, service: FakeService) -> None:
     def record(objective: str, number: int) -> dict[str, object]:
         return {
             "objective": objective, "value": 0.5, "run_id": str(RUN), "number": number,
@@ -232,28 +226,28 @@ def test_of_a_long_history_every_objective_has_its_newest_records(cli: Cli, serv
         (["--problem", "p", "--by-policy", "--out", "u.csv"], "--out: does not apply to --by-policy"),
     ],
 )
-def test_a_table_of_one_problem_heeds_no_other_option(cli: Cli, options: list[str], message: str) -> None:
+def test_tables_of_one_problem_reject_other_options(cli: Cli, options: list[str], message: str) -> None:
     outcome = cli("unlocks", *options)
     assert outcome.code == 4
     assert message in outcome.err
 
 
 @pytest.mark.parametrize("args", [["create", "lab"], ["quota", "lab"]])
-def test_a_limit_that_is_too_large_is_refused(cli: Cli, service: FakeService, args: list[str]) -> None:
+def test_too_large_quota_is_rejected(cli: Cli, service: FakeService, args: list[str]) -> None:
     outcome = cli("projects", *args, "--runs", 10**20)
     assert outcome.code == ExitCode.INVALID
     assert outcome.err.startswith("error: The quota is not valid: concurrent_runs: ")
     assert service.requests == []
 
 
-def test_a_limit_is_not_set_and_taken_away_at_once(cli: Cli, service: FakeService) -> None:
+def test_quota_is_not_set_and_removed_at_once(cli: Cli, service: FakeService) -> None:
     outcome = cli("projects", "quota", "lab", "--tokens", 5, "--unlimited", "tokens")
     assert (outcome.code, service.requests) == (ExitCode.INVALID, [])
     assert outcome.err.startswith("error: --tokens and --unlimited tokens exclude each other.")
 
 
 @pytest.mark.parametrize("key", ["é", "a\nb"])
-def test_a_key_that_no_header_holds_is_refused(cli: Cli, service: FakeService, key: str) -> None:
+def test_api_key_invalid_in_a_header_is_rejected(cli: Cli, service: FakeService, key: str) -> None:
     outcome = cli("run", "packing", "-p", "m", "-b", 9, "--idempotency-key", key)
     assert outcome.code == ExitCode.INVALID
     assert "Idempotency-Key: is" in outcome.err
@@ -266,91 +260,6 @@ def test_strategies(cli: Cli, service: FakeService) -> None:
     assert cli("strategies").lines == ["best_of_n", "  The floor.", "  --option islands=4  Islands"]
 
 
-def test_doctor_masks_secrets_and_names_sources(
-    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SPECIATE_TOKEN", "sp_secret")
-    service.on("GET", "/readyz", say({}))
-    service.on("GET", "/v1/workers", page())
-    service.on("GET", "/v1/policies", page(_policy()))
-    service.on("POST", "/v1/policies/qwen:ping", problem(503, "policy-unavailable", "down."))
-    outcome = cli("--url", service.url, "doctor", "--json")
-    found = json.loads(outcome.out)
-    settings = {each["name"]: (each["value"], each["source"]) for each in found["settings"]}
-    assert settings["token"] == ("********", "environment")
-    assert settings["url"] == (service.url, "flag")
-    assert settings["port"] == ("8420", "default")
-    assert "sp_secret" not in outcome.out + outcome.err
-    status = {each["name"]: each["status"] for each in found["checks"]}
-    assert (status["sandbox"], status["api"], status["policy qwen"]) == ("good", "good", "warning")
-
-
-def test_doctor_says_how_to_mend(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECIATE_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://:pass@127.0.0.1:1")
-    monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:pass@127.0.0.1:1/x")
-    outcome = cli("doctor")
-    assert outcome.code == ExitCode.FAILED
-    assert ":pass" not in outcome.out + outcome.err
-    assert "Check SPECIATE_REDIS_URL." in outcome.out
-    assert sum(line.startswith("FAIL") for line in outcome.lines) == 2
-
-
-def test_a_variable_that_nobody_reads_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "speciate_port"):
-        monkeypatch.setenv(known, "x")
-    assert machine.environment().status is Status.GOOD
-    monkeypatch.setenv("SPECIATE_DATADIR", "x")
-    finding = machine.environment()
-    assert (finding.status, finding.remedy) == (Status.WARNING, "Did you mean SPECIATE_DATA_DIR?")
-    assert "SPECIATE_DATADIR" in finding.detail
-
-
-def test_a_setting_that_cannot_be_used(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECIATE_PORT", "many")
-    outcome = cli("doctor")
-    assert outcome.code == ExitCode.CONFIGURATION
-    assert "SPECIATE_PORT" in outcome.err
-
-
-def test_a_data_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
-    finding = machine.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
-    assert finding.status in {Status.GOOD, Status.WARNING}
-
-
-def test_doctor_says_what_a_deployment_lacks(cli: Cli, service: FakeService) -> None:
-    def worker(name: str, queue: str, tier: str) -> dict[str, object]:
-        return {"name": name, "pid": 1, "version": "0.0.1", "queues": [queue], "slots": 2, "tier": tier}
-
-    lines = [
-        'speciate_queue_oldest_seconds{kind="evaluate"} 900',
-        "speciate_reconciler_age_seconds 60",
-        "speciate_leases_overdue 2",
-        "speciate_runs_stalled 1",
-    ]
-
-    def metrics(handler: Handler) -> None:
-        body = "\n".join([*lines, ""]).encode()
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    service.on("GET", "/readyz", say({"version": "0.0.2"}))
-    service.on("GET", "/v1/workers", page(worker("evaluate@a", "evaluate", "A"), worker("evaluate@b", "evaluate", "B")))
-    service.on("GET", "/v1/policies", page())
-    service.on("GET", "/metrics", metrics)
-    outcome = cli("--url", service.url, "doctor", "--service-only", "--json")
-    assert outcome.code == ExitCode.FAILED
-    found = {each["name"]: each for each in json.loads(outcome.out)["checks"]}
-    status = {name: each["status"] for name, each in found.items()}
-    assert (status["queue evaluate"], status["queue generate"], status["queue control"]) == ("good", "bad", "bad")
-    assert (status["api"], status["versions"], status["tiers"]) == ("warning", "warning", "warning")
-    assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
-    assert "900 s" in found["work"]["detail"]
-    assert all(each["remedy"] for each in found.values() if each["status"] != "good")
-
-
 @pytest.mark.parametrize("option", ["--older-than", "--audit-older-than"])
-def test_more_days_than_a_calendar_holds_are_refused(cli: Cli, option: str) -> None:
+def test_prune_rejects_ages_beyond_the_calendar(cli: Cli, option: str) -> None:
     assert cli("prune", option, "1e6").code == ExitCode.USAGE

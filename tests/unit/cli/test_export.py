@@ -1,4 +1,4 @@
-"""Records as files: runs of a tournament and unlocks, as JSON Lines, CSV and Parquet."""
+"""Tournament runs and unlocks as JSON Lines, CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def runs(service: FakeService) -> list[TournamentRun]:
     return made
 
 
-def test_every_run_of_a_tournament_as_parquet(cli: Cli, runs: list[TournamentRun], tmp_path: Path) -> None:
+def test_tournament_runs_as_parquet(cli: Cli, runs: list[TournamentRun], tmp_path: Path) -> None:
     out = tmp_path / "runs.parquet"
     assert cli("tournament", "export", "mazes", "--out", out).code == ExitCode.OK
     table = parquet.read_table(out)
@@ -52,7 +52,7 @@ def test_every_run_of_a_tournament_as_parquet(cli: Cli, runs: list[TournamentRun
     assert [path.name for path in tmp_path.iterdir()] == ["runs.parquet"]
 
 
-def test_every_run_as_json_lines(
+def test_tournament_runs_as_json_lines(
     cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,7 +61,7 @@ def test_every_run_as_json_lines(
     assert [TournamentRun.model_validate_json(line) for line in lines] == runs
 
 
-def test_without_pyarrow_the_extra_is_named(
+def test_missing_pyarrow_is_reported_with_the_extra(
     cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -95,7 +95,7 @@ def test_unlocks_are_written_to_files(cli: Cli, service: FakeService, tmp_path: 
     assert cli("unlocks", "--out", tmp_path / "u.xlsx").code == ExitCode.INVALID
 
 
-def test_who_was_first_who_alone_and_who_never(cli: Cli, service: FakeService) -> None:
+def test_unlocks_by_policy(cli: Cli, service: FakeService) -> None:
     shared = {"mutator": None, "strategy": "best_of_n", "tokens": 5, "seconds": 1.0, "unlocked_first": False}
     target = {
         "target": "first", "unlock": True, "first": _unlock(), "only": "m@3", "never": ["n@1"],
@@ -117,7 +117,7 @@ def test_who_was_first_who_alone_and_who_never(cli: Cli, service: FakeService) -
     assert cli("unlocks", "--by-policy").code == ExitCode.INVALID
 
 
-def test_the_history_of_records(cli: Cli, service: FakeService) -> None:
+def test_record_history(cli: Cli, service: FakeService) -> None:
     record = {
         "objective": "sum_radii", "value": 2.635, "run_id": str(RUN), "number": 9, "candidate_id": str(UUID(int=9)),
         "policy": None, "strategy": "best_of_n", "seed": 5, "evaluations": 1234, "at": AT.isoformat(),

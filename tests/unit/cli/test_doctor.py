@@ -1,0 +1,107 @@
+"""``speciate doctor`` against a stand-in of the service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speciate.cli.doctor import machine
+from speciate.cli.doctor.findings import Status
+from speciate.cli.errors import ExitCode
+from speciate.settings import Settings
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.test_resources import policy_json
+from tests.unit.client.fake_service import (
+    FakeService,
+    Handler,
+    page,
+    problem,
+    say,
+)
+
+
+def test_doctor_masks_secrets_and_names_sources(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECIATE_TOKEN", "sp_secret")
+    service.on("GET", "/readyz", say({}))
+    service.on("GET", "/v1/workers", page())
+    service.on("GET", "/v1/policies", page(policy_json()))
+    service.on("POST", "/v1/policies/qwen:ping", problem(503, "policy-unavailable", "down."))
+    outcome = cli("--url", service.url, "doctor", "--json")
+    found = json.loads(outcome.out)
+    settings = {each["name"]: (each["value"], each["source"]) for each in found["settings"]}
+    assert settings["token"] == ("********", "environment")
+    assert settings["url"] == (service.url, "flag")
+    assert settings["port"] == ("8420", "default")
+    assert "sp_secret" not in outcome.out + outcome.err
+    status = {each["name"]: each["status"] for each in found["checks"]}
+    assert (status["sandbox"], status["api"], status["policy qwen"]) == ("good", "good", "warning")
+
+
+def test_doctor_prints_fixes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SPECIATE_REDIS_URL", "redis://:pass@127.0.0.1:1")
+    monkeypatch.setenv("SPECIATE_DATABASE_URL", "postgresql://user:pass@127.0.0.1:1/x")
+    outcome = cli("doctor")
+    assert outcome.code == ExitCode.FAILED
+    assert ":pass" not in outcome.out + outcome.err
+    assert "Check SPECIATE_REDIS_URL." in outcome.out
+    assert sum(line.startswith("FAIL") for line in outcome.lines) == 2
+
+
+def test_doctor_reports_unknown_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "speciate_port"):
+        monkeypatch.setenv(known, "x")
+    assert machine.environment().status is Status.GOOD
+    monkeypatch.setenv("SPECIATE_DATADIR", "x")
+    finding = machine.environment()
+    assert (finding.status, finding.remedy) == (Status.WARNING, "Did you mean SPECIATE_DATA_DIR?")
+    assert "SPECIATE_DATADIR" in finding.detail
+
+
+def test_doctor_rejects_an_invalid_setting(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_PORT", "many")
+    outcome = cli("doctor")
+    assert outcome.code == ExitCode.CONFIGURATION
+    assert "SPECIATE_PORT" in outcome.err
+
+
+def test_doctor_accepts_a_missing_data_directory(tmp_path: Path) -> None:
+    finding = machine.data_dir(Settings(data_dir=tmp_path / "a" / "b"))
+    assert finding.status in {Status.GOOD, Status.WARNING}
+
+
+def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService) -> None:
+    def worker(name: str, queue: str, tier: str) -> dict[str, object]:
+        return {"name": name, "pid": 1, "version": "0.0.1", "queues": [queue], "slots": 2, "tier": tier}
+
+    lines = [
+        'speciate_queue_oldest_seconds{kind="evaluate"} 900',
+        "speciate_reconciler_age_seconds 60",
+        "speciate_leases_overdue 2",
+        "speciate_runs_stalled 1",
+    ]
+
+    def metrics(handler: Handler) -> None:
+        body = "\n".join([*lines, ""]).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    service.on("GET", "/readyz", say({"version": "0.0.2"}))
+    service.on("GET", "/v1/workers", page(worker("evaluate@a", "evaluate", "A"), worker("evaluate@b", "evaluate", "B")))
+    service.on("GET", "/v1/policies", page())
+    service.on("GET", "/metrics", metrics)
+    outcome = cli("--url", service.url, "doctor", "--service-only", "--json")
+    assert outcome.code == ExitCode.FAILED
+    found = {each["name"]: each for each in json.loads(outcome.out)["checks"]}
+    status = {name: each["status"] for name, each in found.items()}
+    assert (status["queue evaluate"], status["queue generate"], status["queue control"]) == ("good", "bad", "bad")
+    assert (status["api"], status["versions"], status["tiers"]) == ("warning", "warning", "warning")
+    assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
+    assert "900 s" in found["work"]["detail"]
+    assert all(each["remedy"] for each in found.values() if each["status"] != "good")
