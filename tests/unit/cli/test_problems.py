@@ -137,7 +137,13 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     asked = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
     assert list(asked) == ["propose", "mutate", "advise"]
     assert "Write one new piece of advice" in asked["advise"]["user"]
-    assert "def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:
+    assert "<<<<<<< SEARCH" in asked["mutate"]["system"]
+    assert "Give 3 answers" in asked["mutate"]["system"]
+    others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
+    assert len(others) > 1
+
+
+def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:
     from speciate.problems.loader import bundled
 
     definition = load_problem(bundled()["circle-packing-26"]).definition()
