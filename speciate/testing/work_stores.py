@@ -1,4 +1,4 @@
-"""What every work store must do. A test class inherits ``WorkStoreConformance`` and says how to make a harness."""
+"""Conformance suite of work stores: a test class inherits ``WorkStoreConformance`` and provides a harness."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from speciate.testing.runs import ToyEvaluator, toy_problem, toy_proposals, toy_
 
 
 class StoreHarness(Protocol):
-    """A store with what tests need besides its port."""
+    """A work store with further methods for tests."""
 
     work: WorkStore
 
     def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
-        """Create and start a run with the toy policy, and with what a campaign grants it."""
+        """Create and start a run with the toy policy and the first grant of a campaign."""
         ...
 
     def pause(self, run_id: UUID) -> Commit:
@@ -55,7 +55,7 @@ class StoreHarness(Protocol):
         ...
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Let a run spend up to so many evaluations."""
+        """Raise the limit of a campaign's run to ``granted`` evaluations."""
         ...
 
     def close(self, run_id: UUID, reason: str) -> Commit:
@@ -79,19 +79,19 @@ class StoreHarness(Protocol):
         ...
 
     def pass_time(self, seconds: float) -> None:
-        """Let that much time pass for leases and budgets."""
+        """Advance the clock of leases and budgets."""
         ...
 
 
 class WorkStoreConformance:
-    """The suite; ``harness`` is made anew for every test."""
+    """The suite. Every test has a new ``harness``."""
 
     def make_harness(self) -> StoreHarness:
         """Return a harness over an empty store."""
         raise AssertionError("a subclass says which store is tested")
 
     def setup_method(self) -> None:
-        """Make the harness, unless a fixture of the subclass has."""
+        """Create the harness unless a fixture of the subclass did."""
         self._made: StoreHarness | None = None
 
     @property
@@ -101,7 +101,7 @@ class WorkStoreConformance:
             self._made = self.make_harness()
         return self._made
 
-    # Small steps that the tests are written in.
+    # Steps of the tests.
 
     def _claim(self, ref: WorkRef) -> Lease:
         lease = self.harness.work.claim(ref.id)
@@ -202,13 +202,13 @@ class WorkStoreConformance:
         progress = self.harness.progress(commit.run_id)
         assert (progress.evaluations, progress.reserved_evaluations) == (1, 1)
 
-    def test_surplus_answers_are_not_booked(self) -> None:
+    def test_surplus_answers_are_not_recorded(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(3))))
         commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
         commit = self._evaluate(self._only(commit))
         assert self.harness.progress(commit.run_id).evaluations == 3
 
-    def test_tokens_are_reserved_and_settled(self) -> None:
+    def test_tokens_are_reserved_and_charged(self) -> None:
         budget = Budget(tokens=100)
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=budget))))
         lease = self._claim(self._only(commit))
@@ -221,7 +221,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (35, 0)
 
-    def test_a_lane_that_cannot_be_afforded_ends_the_run(self) -> None:
+    def test_a_lane_that_exceeds_the_budget_ends_the_run(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=5)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 6) is False
@@ -230,7 +230,7 @@ class WorkStoreConformance:
         assert progress.state is RunState.COMPLETED
         assert progress.tokens <= 5
 
-    def test_pause_lets_work_in_flight_finish_and_hands_out_no_more(self) -> None:
+    def test_pause_lets_work_in_flight_finish_and_dispatches_no_more(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.pause(lease.run_id)
         commit = self.harness.work.record_evaluations(lease, self._scored(lease))
@@ -242,12 +242,12 @@ class WorkStoreConformance:
         self._claim(self._only(resumed))
 
     def _waiting(self) -> Commit:
-        """Return the last commit of a run that has spent a grant of 3 evaluations, its seed program's among them."""
+        """Return the last commit of a run that has spent a grant of 3 evaluations, including the seed program."""
         commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(40), 3)))
         commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
         return self._evaluate(self._only(commit))
 
-    def test_a_grant_is_spent_to_the_last_evaluation_and_then_the_run_waits(self) -> None:
+    def test_a_run_spends_its_grant_and_then_waits(self) -> None:
         commit = self._waiting()
         progress = self.harness.progress(commit.run_id)
         assert (commit.dispatch, progress.evaluations, progress.live, progress.granted) == ((), 3, 0, 3)
@@ -255,18 +255,18 @@ class WorkStoreConformance:
         assert self.harness.grant(commit.run_id, 3).dispatch == ()
         lease = self._claim(self._only(self.harness.grant(commit.run_id, 5)))
         assert lease.payload["answers"] == 2
-        assert self.harness.grant(commit.run_id, 5).dispatch == ()  # said again
+        assert self.harness.grant(commit.run_id, 5).dispatch == ()  # idempotent
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.reason, progress.reserved_evaluations) == (RunState.RUNNING, None, 2)
         granted = [e.data["evaluations"] for e in self.harness.events(commit.run_id) if e.kind is EventKind.RUN_GRANTED]
         assert granted == [3, 5]
 
-    def test_resuming_a_run_that_waits_lets_it_wait_again(self) -> None:
+    def test_a_resumed_run_without_a_new_grant_waits_again(self) -> None:
         commit = self._waiting()
         assert self.harness.resume(commit.run_id).dispatch == ()
         assert self.harness.progress(commit.run_id).reason == WAITING
 
-    def test_a_grant_does_not_wake_a_run_that_was_paused_by_hand(self) -> None:
+    def test_a_grant_does_not_resume_a_run_paused_by_a_user(self) -> None:
         commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(40), 3)))
         commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
         lease = self._claim(self._only(commit))
@@ -293,7 +293,7 @@ class WorkStoreConformance:
         self.harness.pause(commit.run_id)
         assert self.harness.work.claim(ref.id) is None
 
-    def test_cancel_throws_away_what_is_in_flight(self) -> None:
+    def test_cancel_discards_work_in_flight(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.cancel(lease.run_id)
         assert self.harness.work.record_evaluations(lease, self._scored(lease)) is None
@@ -311,7 +311,7 @@ class WorkStoreConformance:
         assert again.work_id == lease.work_id
         assert again.attempt == 1
 
-    def test_an_outage_from_before_a_resumption_does_not_pause_the_run_again(self) -> None:
+    def test_an_outage_before_a_resume_does_not_pause_the_run_again(self) -> None:
         first, late = (self._claim(ref) for ref in self._evaluate(self._only(self._begin(toy_spec(lanes=2)))).dispatch)
         self.harness.work.release(first, "the endpoint is down")
         self.harness.resume(first.run_id)
@@ -332,7 +332,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (7, 0)
 
-    def test_tokens_that_nobody_can_account_for_count_as_spent(self) -> None:
+    def test_tokens_of_unknown_use_count_as_spent(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
@@ -340,7 +340,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (90, 0)
 
-    def test_tokens_of_requests_under_way_stay_set_aside_when_a_run_ends(self) -> None:
+    def test_tokens_of_open_requests_stay_reserved_when_a_run_ends(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
@@ -348,25 +348,25 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (0, 90)
 
-    def test_a_reason_may_hold_anything(self) -> None:
+    def test_a_reason_may_contain_any_characters(self) -> None:
         lease = self._claim(self._only(self._begin()))
         assert self.harness.work.release(lease, "bad\x00text \ud800") is not None
         assert self.harness.progress(lease.run_id).state is RunState.PAUSED
 
-    def test_time_that_is_up_ends_the_run_and_late_results_do_not_count(self) -> None:
+    def test_a_spent_time_budget_ends_the_run_and_late_results_do_not_count(self) -> None:
         lease = self._claim(self._only(self._begin(toy_spec(budget=Budget(seconds=1.0)))))
         self.harness.pass_time(1.5)
         self.harness.work.record_evaluations(lease, self._scored(lease))
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
 
-    def test_the_sweep_ends_a_run_whose_time_is_up(self) -> None:
+    def test_the_reconciler_ends_a_run_with_a_spent_time_budget(self) -> None:
         commit = self._begin(toy_spec(budget=Budget(seconds=1.0)))
         self.harness.pass_time(1.5)
         self.harness.work.reconcile()
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
 
-    def test_an_unlock_counts_once_it_is_confirmed(self) -> None:
+    def test_an_unlock_counts_after_its_confirmation(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 1\ny = 8\n", "x = 9\ny = 1\n", "x = 9\ny = 2\n")
         commit = self._evaluate(self._only(commit))
@@ -382,7 +382,7 @@ class WorkStoreConformance:
         assert (both.state, both.evaluations, both.unlock) == (ClaimState.CONFIRMED, 3, True)
         assert self.harness.progress(commit.run_id).confirmed == 0b11
 
-    def test_a_refuted_claim_passes_the_turn_to_the_next(self) -> None:
+    def test_after_a_refuted_claim_the_next_claimant_is_confirmed(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 6\ny = 8\n", "x = 7\ny = 9\n")
         commit = self._confirm(self._only(self._evaluate(self._only(commit))), holds=False)
@@ -420,7 +420,7 @@ class WorkStoreConformance:
         assert self.harness.work.record_confirmation(lease, confirmation) is not None
         assert self.harness.progress(lease.run_id).state is RunState.COMPLETED
 
-    def test_stop_on_unlock_confirms_what_else_was_reached(self) -> None:
+    def test_stop_on_unlock_confirms_other_reached_targets(self) -> None:
         problem = toy_problem(seed_program="x = 9\ny = 0\n")
         problem = problem.model_copy(update={"targets": problem.targets[::-1]})
         commit = self._evaluate(self._only(self._begin(toy_spec(stop_on_unlock=True), problem)))
@@ -430,7 +430,7 @@ class WorkStoreConformance:
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
         assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
 
-    def test_a_plateau_stops_a_run_that_asks_for_it(self) -> None:
+    def test_a_plateau_stops_a_run_with_stop_on_plateau(self) -> None:
         better = Placement(2, 0, "w0", 0.5, (2.0, 9.0))
         commit = self._evaluate(self._only(self._begin(toy_spec(100, stop_on_plateau=8))))
         commit = self._generate(self._only(commit), *(f"x = {i}\ny = 9\n" for i in range(4)))
@@ -452,7 +452,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(commit), (*two_cells, latest))
         assert self.harness.progress(commit.run_id).improvements == 1
 
-    def test_without_being_asked_no_plateau_stops_a_run(self) -> None:
+    def test_a_plateau_does_not_stop_other_runs(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(100))))
         for batch in range(4):
             commit = self._generate(self._only(commit), *(f"x = 0.{batch}{i}\ny = 9\n" for i in range(4)))
@@ -460,7 +460,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.since_improvement()) == (RunState.RUNNING, 17)
 
-    def test_at_a_plateau_what_is_in_flight_is_booked_and_confirmed(self) -> None:
+    def test_at_a_plateau_work_in_flight_is_recorded_and_confirmed(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(100, lanes=2, stop_on_plateau=5))))
         first, second = commit.dispatch
         late = self._generate(second, "x = 9\ny = 1\n")
@@ -475,7 +475,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.evaluations, progress.confirmed) == (RunState.COMPLETED, 6, 0b11)
 
-    def test_twins_are_found_by_hash_and_rejected_proposals_are_nobodys(self) -> None:
+    def test_duplicates_are_found_by_hash_and_rejected_proposals_have_none(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         proposals = toy_proposals("x = 2\ny = 9\n", "broken")
         rejected = Failure(FailureKind.REJECTED, "no_code_block")
@@ -493,7 +493,7 @@ class WorkStoreConformance:
         progress = self.harness.progress(lease.run_id)
         assert (progress.failures, progress.reasons) == ({"rejected": 1}, {"no_code_block": 1})
 
-    def test_twins_are_found_by_shape_as_well_the_earliest_first(self) -> None:
+    def test_duplicates_are_found_by_shape_earliest_first(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = (2)\ny = 9\n", "x = 3\ny = 9\n")
         lease = self._claim(self._only(commit))
@@ -510,7 +510,7 @@ class WorkStoreConformance:
         assert {name: t.number for name, t in duplicates.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
         assert duplicates["a" * 32].evaluation.rewards == (2.0, 9.0)
 
-    def test_a_near_duplicate_is_a_rejection_with_its_original_and_no_duplicate(self) -> None:
+    def test_a_near_duplicate_is_rejected_and_not_counted_as_a_duplicate(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "x = 2\ny = 9\n# so\n")
         lease = self._claim(self._only(commit))
@@ -526,7 +526,7 @@ class WorkStoreConformance:
         assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
         assert self.harness.work.duplicates(lease.run_id, [proposals[0].program_hash]) == {}
 
-    def test_results_are_found_by_other_runs_that_share_them(self) -> None:
+    def test_runs_that_share_results_find_them(self) -> None:
         sharing = toy_spec(reuse_results=True)
         first = self._evaluate(self._only(self._begin(sharing)))
         again = self._evaluate(self._only(self._begin(sharing)))
@@ -540,7 +540,7 @@ class WorkStoreConformance:
         assert self.harness.work.results(alone.run_id, [known], "none") == {}
 
     def test_advice_is_kept_counted_and_dropped(self) -> None:
-        """One piece lives at a time beside no advice; an answer counts for the piece that its prompt carried."""
+        """One piece is in use besides no advice. An answer counts for the advice in its prompt."""
         commit = self._begin(toy_spec(40, guidance={"every": 1, "most": 1}))
         run_id, commit = commit.run_id, self._evaluate(self._only(commit))
         read = self.harness.work.advice
@@ -557,12 +557,12 @@ class WorkStoreConformance:
             assert read(run_id)[1] == told
             placed = (Placement(2 * number, 0, f"cell {number}", 1.0, (float(number), 1.0)),)
             commit = self._evaluate(self._only(proposed), placed)
-        # The second piece halved what was late, and took the place of the first, whose answers were still to come.
+        # The second piece halved the statistics and replaced the first one, whose answers were still pending.
         assert read(run_id) == (Advice(gain=Gain(2, 1, 1.0, 0.5)), Advice(2, "piece 2 \u2028 $x", 1))
         written = [e.data for e in self.harness.events(run_id) if e.kind is EventKind.ADVICE_WRITTEN]
         assert [(data["advice"], data["parent"], data["dropped"]) for data in written] == [(1, 0, None), (2, 1, 1)]
 
-    def test_a_cell_takes_only_what_is_better(self) -> None:
+    def test_a_cell_accepts_only_better_candidates(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))
         commit = self._evaluate(self._only(self._begin()), (low,))
         assert commit.placements == (low,)
@@ -573,7 +573,7 @@ class WorkStoreConformance:
         table = self.harness.work.elites(commit.run_id, 0)
         assert (table.cells, table.numbers.tolist(), table.rewards.tolist()) == (("w0",), [2], [[2.0, 9.0]])
 
-    def test_members_are_read_back(self) -> None:
+    def test_members_are_read_by_number(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         members = self.harness.work.members(commit.run_id, [1, 99])
         assert set(members) == {1}

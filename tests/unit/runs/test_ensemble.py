@@ -1,4 +1,4 @@
-"""Several policies in one run: who is asked, by which rule, and that it is on record."""
+"""Ensembles: choice of policies by weight and by bandit, events and replays."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _context(
 
 
 class Lab:
-    """One run in memory whose policies are told apart."""
+    """An in-memory run that distinguishes its policies."""
 
     def __init__(self, context: RunContext) -> None:
         self.context, self.store, self.signals = context, MemoryWorkStore(ticking_clock()), LocalQueue()
@@ -78,7 +78,7 @@ class Lab:
         return Counter(c.outcome.proposal.policy for c in candidates if c.outcome.proposal.role is role)
 
 
-def test_weights_are_the_shares_of_prompts() -> None:
+def test_weights_determine_the_shares_of_prompts() -> None:
     context = _context({"good": 3, "poor": 1})
     chooser, rng = PolicyChooser(context, MemoryWorkStore(ticking_clock())), np.random.default_rng(0)
     counts = Counter(chooser.pick(PolicyRole.PROPOSE, 4, rng) for _ in range(4000))
@@ -96,14 +96,14 @@ def test_one_policy_for_a_role_draws_no_random_number() -> None:
 @pytest.mark.parametrize(
     ("arms", "budget", "best"),
     [
-        ([BanditArm(8, 8, 4), BanditArm()], EVALUATIONS, 1),  # whoever was never asked
+        ([BanditArm(8, 8, 4), BanditArm()], EVALUATIONS, 1),  # never chosen
         ([BanditArm(), BanditArm()], EVALUATIONS, 0),
         ([BanditArm(100, 100, 10), BanditArm(100, 100, 40)], EVALUATIONS, 1),  # the better one
-        ([BanditArm(1000, 1000, 300), BanditArm(10, 10, 3)], EVALUATIONS, 1),  # of equal means the one known less
-        # Four times the tokens for twice the places: worse per token, better per answer.
+        ([BanditArm(1000, 1000, 300), BanditArm(10, 10, 3)], EVALUATIONS, 1),  # equal means: the less explored one
+        # Four times the tokens for twice the wins: worse per token, better per answer.
         ([BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)], Budget(tokens=100_000), 0),
         ([BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)], EVALUATIONS, 1),
-        # The scarcer one counts: 40 tokens of a million are nothing beside one evaluation of a thousand.
+        # The scarcer budget counts: 40 of a million tokens matter less than one of a thousand evaluations.
         (
             [BanditArm(1000, 1000, 100, 10_000), BanditArm(1000, 1000, 200, 40_000)],
             Budget(evaluations=1000, tokens=1_000_000),
@@ -113,29 +113,29 @@ def test_one_policy_for_a_role_draws_no_random_number() -> None:
             [BanditArm(100, 100, 30, 0), BanditArm(100, 100, 30, 500)],
             Budget(tokens=1000),
             0,
-        ),  # free, but not infinitely good
+        ),  # free of charge, but of finite value
         ([BanditArm(100, 100, 20), BanditArm(100, 100, 30)], Budget(seconds=9), 1),
     ],
 )
-def test_the_bandit_asks(arms: list[BanditArm], budget: Budget, best: int) -> None:
+def test_the_bandit_chooses(arms: list[BanditArm], budget: Budget, best: int) -> None:
     assert best_arm(arms, [0] * len(arms), budget) == best
 
 
 def test_the_index_is_ucb1_tuned() -> None:
     # By hand: t = 30, ln t = 3.4012; arm 0: n = 10, mean 0.3, V = 0.21 + sqrt(6.8024 / 10) = 1.0348 → 1/4,
     # 0.3 + sqrt(0.34012 / 4) = 0.5916; arm 1: n = 20, mean 0.4, 0.4 + sqrt(0.17006 / 4) = 0.6062. One place less
-    # in arm 1 (0.35 → 0.5562) and arm 0 is asked.
+    # in arm 1 (0.35 → 0.5562) and arm 0 is chosen.
     assert best_arm([BanditArm(10, 10, 3), BanditArm(20, 20, 8)], [0, 0], EVALUATIONS) == 1
     assert best_arm([BanditArm(10, 10, 3), BanditArm(20, 20, 7)], [0, 0], EVALUATIONS) == 0
 
 
-def test_answers_that_are_waited_for_make_a_policy_less_unknown() -> None:
+def test_pending_answers_reduce_the_exploration_bonus() -> None:
     arms = [BanditArm(10, 10, 3), BanditArm(10, 10, 3)]
     assert best_arm(arms, [0, 0], EVALUATIONS) == 0
     assert best_arm(arms, [4, 0], EVALUATIONS) == 1
 
 
-def test_the_bandit_finds_the_policy_that_is_worth_asking() -> None:
+def test_the_bandit_finds_the_better_policy() -> None:
     lab = Lab(_context({"poor": 1, "good": 1}, evaluations=300, policy_choice="ucb", strategy="best_of_n"))
     asked = lab.asked(PolicyRole.PROPOSE)
     assert asked[1] > 1.5 * asked[0] > 0
@@ -145,8 +145,8 @@ def test_the_bandit_finds_the_policy_that_is_worth_asking() -> None:
     assert progress.arms["propose:0"]["won"] == 0 < progress.arms["propose:1"]["won"]
 
 
-def test_whoever_merely_came_last_has_won_no_place() -> None:
-    # Every program is another one, and none is better than the seed: each is the last of its chain for a while.
+def test_cells_that_rank_by_time_count_no_wins() -> None:
+    # All programs differ and none improves on the seed. Each is the newest of its chain for a while.
     level = [_policy(f"level-{z}", f"```python\nx = 1\ny = 9\nz = {{number}}.{z}\n```") for z in (1, 2)]
     shares = tuple(WeightedPolicy(policy, uuid4()) for policy in level)
     spec = toy_spec(60, policy_choice="ucb", strategy="sequential_revision",
@@ -183,17 +183,17 @@ def test_the_policies_are_in_the_events() -> None:
     assert set(told[1:]) == {0, 1}
 
 
-def test_the_events_of_a_run_with_one_policy_know_nothing_of_it() -> None:
+def test_events_of_a_run_with_one_policy_do_not_mention_ensembles() -> None:
     lab = Lab(RunContext(uuid4(), toy_problem(), GOOD, uuid4(), toy_spec(20)))
     text = repr(lab.events)
     assert "'ensembles'" not in text
-    assert text.count("'policy'") == 1  # that of run.created, which has always been there
+    assert text.count("'policy'") == 1  # in run.created
     assert lab.store.runs[lab.context.run_id].progress.arms == {}
 
 
 @pytest.mark.parametrize("choice", list(PolicyChoice))
 @pytest.mark.parametrize("strategy", ["best_of_n", "islands_map_elites"])
-def test_a_replay_asks_the_same_policies(choice: PolicyChoice, strategy: str) -> None:
+def test_a_replay_chooses_the_same_policies(choice: PolicyChoice, strategy: str) -> None:
     lab = Lab(_context({"good": 1, "third": 1}, (THIRD, GOOD), 60, policy_choice=choice, strategy=strategy))
     report = replay(
         lab.context, lab.recorded, lab.events,
@@ -202,7 +202,7 @@ def test_a_replay_asks_the_same_policies(choice: PolicyChoice, strategy: str) ->
     assert report.identical, report.describe()
 
 
-def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
+def test_tokens_of_one_policy_are_charged_when_another_one_fails() -> None:
     priced = {"template": "```python\nx = 0.{number}\ny = 5\n```", "tokens_per_completion": 3, "prompt_tokens": 7}
     answers, fails = (
         Policy.model_validate({"slug": slug, "kind": "scripted", "options": priced}) for slug in ("answers", "fails")
@@ -226,7 +226,7 @@ def test_what_one_policy_answered_is_booked_when_another_one_fails() -> None:
     assert len(recorded) > sum(event.data["rollouts"] for event in booked)
 
 
-def test_faded_counts_do_not_depend_on_the_order_of_answers() -> None:
+def test_decayed_counts_do_not_depend_on_the_order_of_answers() -> None:
     answers = [(batch, batch % 3, batch % 2) for batch in range(1, 30)]
     rng = np.random.default_rng(3)
 
@@ -278,8 +278,8 @@ def test_a_replay_with_a_discount_is_identical() -> None:
     assert report.identical, report.describe()
 
 
-def test_an_index_survives_when_all_but_nothing_is_left() -> None:
+def test_the_index_is_finite_when_counts_have_decayed_to_nothing() -> None:
     old, new = DecayedCounts(1, 8.0, 8.0, 8.0), DecayedCounts(10**6, 8.0, 8.0, 0.0)
-    # What has decayed away altogether is as if it had never been asked.
+    # A fully decayed arm counts as never chosen.
     assert best_arm([BanditArm(8, 8, 0, decayed=new), BanditArm(8, 8, 8, decayed=old)], [0, 0], EVALUATIONS, 0.5) == 1
     assert best_arm([BanditArm(8, 8, 0, decayed=new)], [0], EVALUATIONS, 0.5) == 0

@@ -1,4 +1,4 @@
-"""Whole runs in one process: the same use cases as in the workers, on the store in memory."""
+"""Complete runs in one process: the use cases of the workers on the in-memory store, and replays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
 
 @dataclass
 class Recorder:
-    """Passes requests on and remembers what was answered."""
+    """Forwards requests and records the completions."""
 
     inner: PolicyClient
     recorded: list[RecordedCompletion] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Recorder:
 
 @dataclass
 class Session:
-    """One run in memory."""
+    """An in-memory run."""
 
     context: RunContext
     store: MemoryWorkStore
@@ -98,7 +98,7 @@ def test_a_run_spends_its_budget_and_ends(strategy: str, lanes: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_plateau_is_noticed_whatever_comes_last(strategy: str) -> None:
+def test_a_plateau_is_detected_despite_cells_that_rank_by_time(strategy: str) -> None:
     options = {"reset_interval": 0} if strategy == "mind_evolution" else {}
     spec = toy_spec(600, strategy=strategy, strategy_options=options, batch=8, stop_on_plateau=100)
     s = session(spec, template="```python\nx = 1\ny = 5\nz = {number}\n```")
@@ -127,7 +127,7 @@ def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
 
 
-def test_rewards_that_nothing_can_rank_fail_their_candidate_alone() -> None:
+def test_rewards_out_of_scale_fail_only_their_candidate() -> None:
     answers = ["```python\nx = 1e300\ny = 1\n```", "```python\nx = 2\ny = 2\n```"]
     s = session(toy_spec(20), completions=answers)
     s.go()
@@ -137,7 +137,7 @@ def test_rewards_that_nothing_can_rank_fail_their_candidate_alone() -> None:
     assert progress.best == [2.0, 2.0]
 
 
-def test_who_violates_a_constraint_is_nobodys_best() -> None:
+def test_infeasible_candidates_never_count_as_best() -> None:
     free = toy_problem()
     bound = free.objectives[1].model_copy(update={"role": ObjectiveRole.CONSTRAINT, "limit": 5.0})
     given = {"objectives": (free.objectives[0], bound), "weights": {"x": 1.0}}
@@ -159,7 +159,7 @@ def test_an_unlock_is_confirmed_and_can_end_the_run() -> None:
     assert sum("x = 9" in program for program in s.evaluator.evaluated) == 3
 
 
-def test_tokens_are_never_exceeded() -> None:
+def test_the_token_budget_is_never_exceeded() -> None:
     s = session(toy_spec(budget=Budget(tokens=333)), template=SCRIPT, tokens_per_completion=10, prompt_tokens=7)
     s.go()
     progress = s.store.runs[s.context.run_id].progress
@@ -168,7 +168,7 @@ def test_tokens_are_never_exceeded() -> None:
     assert progress.reserved_tokens == 0
 
 
-def test_an_endpoint_that_is_down_pauses_the_run_until_it_is_resumed() -> None:
+def test_an_unavailable_endpoint_pauses_the_run() -> None:
     s = session(toy_spec(12))
     s.policy.fail = True
     s.go()
@@ -180,7 +180,7 @@ def test_an_endpoint_that_is_down_pauses_the_run_until_it_is_resumed() -> None:
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
 
-def test_a_defect_pauses_its_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_pauses_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     s = session(toy_spec(12))
     monkeypatch.setattr(s.evaluator, "evaluate", lambda *_, **__: [1 / 0])
     s.go()
@@ -227,7 +227,7 @@ def test_a_replay_is_identical(strategy: str) -> None:
     assert _replayed(s) == (True, "")
 
 
-def test_a_run_with_a_budget_of_tokens_is_replayed_too() -> None:
+def test_a_run_with_a_token_budget_can_be_replayed() -> None:
     spec = toy_spec(budget=Budget(tokens=333))
     s = session(spec, template=SCRIPT, tokens_per_completion=10, prompt_tokens=7)
     s.go()
@@ -248,7 +248,7 @@ def test_a_replay_finds_a_changed_completion() -> None:
     assert "batch" in difference
 
 
-def test_a_replay_reads_what_was_stored_of_an_answer() -> None:
+def test_a_replay_parses_the_stored_text() -> None:
     s = session(toy_spec(12), completions=["```python\nx = 3\ny = 3  # \x00\n```", "```python\nx = 4\ny = 3\n```"])
     s.go()
 
@@ -258,7 +258,7 @@ def test_a_replay_reads_what_was_stored_of_an_answer() -> None:
     assert _replayed(s, store) == (True, "")
 
 
-def test_a_replay_survives_a_pause_in_the_history() -> None:
+def test_a_replay_ignores_a_pause() -> None:
     s = session(toy_spec(40))
     drain(s.executor(), s.signals, most_units=5)
     s.store.move(s.context.run_id, ledger.pause)
@@ -269,7 +269,7 @@ def test_a_replay_survives_a_pause_in_the_history() -> None:
 
 @pytest.mark.parametrize("units", [4, 5, 6])
 @pytest.mark.parametrize("cancels", [False, True])
-def test_a_run_that_was_not_run_to_its_end_is_replayed_as_far_as_it_came(units: int, cancels: bool) -> None:
+def test_an_unfinished_run_is_replayed_up_to_its_last_event(units: int, cancels: bool) -> None:
     s = session(toy_spec(40))
     drain(s.executor(), s.signals, most_units=units)
     if cancels:
@@ -279,7 +279,7 @@ def test_a_run_that_was_not_run_to_its_end_is_replayed_as_far_as_it_came(units: 
     assert not _replayed(s)[0]
 
 
-def test_a_run_of_a_campaign_is_replayed_grant_by_grant() -> None:
+def test_a_campaign_run_is_replayed_grant_by_grant() -> None:
     s = session(toy_spec(1000, seed=3), granted=7)
     for granted in (None, 20, 21, 40):
         if granted is not None:
@@ -294,7 +294,7 @@ def test_a_run_of_a_campaign_is_replayed_grant_by_grant() -> None:
     ("spec", "expected"),
     [(toy_spec(40, lanes=2), "lanes = 1"), (toy_spec(budget=Budget(seconds=9.0)), "budget of evaluations")],
 )
-def test_what_cannot_be_replayed_says_why(spec: RunSpec, expected: str) -> None:
+def test_a_run_that_cannot_be_replayed_is_refused_with_the_reason(spec: RunSpec, expected: str) -> None:
     s = session(spec)
     with pytest.raises(ReplayError, match=expected):
         replay(

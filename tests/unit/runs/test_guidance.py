@@ -1,4 +1,4 @@
-"""Advice that a run writes for its own prompts: who is asked, who carries it, what comes of it; and replays."""
+"""Guidance: advice requests, prompts with advice, statistics and replays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GOOD, POOR = "Climb", "Rest"
 
 @dataclass
 class Writer:
-    """Writes advice, good and poor by turns, and climbs only where a prompt carries the good one."""
+    """Alternates good and poor advice, and improves programs only if the prompt has the good one."""
 
     tokens: int = 0
     advice: str | None = None
@@ -75,7 +75,7 @@ class Writer:
 
 
 class Lab:
-    """One run in memory with a writer."""
+    """An in-memory run with a policy that writes advice."""
 
     def __init__(self, spec: RunSpec, writer: Writer | None = None, **context: object) -> None:
         self.writer = writer or Writer()
@@ -110,7 +110,7 @@ def guided(evaluations: int | None = 120, every: int = 3, most: int = 4, **chang
     return toy_spec(evaluations, guidance={"every": every, "most": most}, **changes)
 
 
-def test_the_advice_that_helps_comes_to_be_carried_more_often() -> None:
+def test_successful_advice_is_drawn_more_often() -> None:
     lab = Lab(guided(600, every=16)).go()
     counts = Counter[str]()
     for number, times in lab.carried().items():
@@ -123,7 +123,7 @@ def test_the_advice_that_helps_comes_to_be_carried_more_often() -> None:
     assert best.text.startswith(GOOD)
 
 
-def test_a_piece_is_asked_for_beside_every_nth_batch_and_costs_no_evaluation() -> None:
+def test_every_nth_batch_requests_advice_at_no_evaluation() -> None:
     lab = Lab(guided(61, seed=5)).go()
     assert (lab.run.progress.state, lab.run.progress.evaluations) == (RunState.COMPLETED, 61)
     assert [event.data["advice"] for event in lab.written] == [3, 6, 9, 12, 15]
@@ -137,7 +137,7 @@ def test_a_piece_is_asked_for_beside_every_nth_batch_and_costs_no_evaluation() -
     assert "## Latest programs that are among the best\n\n### Program" in last
 
 
-def test_what_a_prompt_carried_is_on_record() -> None:
+def test_rollouts_and_candidates_record_their_advice() -> None:
     lab = Lab(guided(120)).go()
     assert lab.carried()[None] == 1  # the seed program
     for request in lab.writer.asked:
@@ -174,7 +174,7 @@ def test_a_replay_finds_changed_advice() -> None:
     assert "advice.written" in str(report.describe())
 
 
-def test_a_worker_that_begins_anew_goes_on_as_the_old_one_would_have() -> None:
+def test_a_restarted_worker_continues_identically() -> None:
     whole, parts = Lab(guided(100, seed=2)).go(), Lab(guided(100, seed=2))
     while parts.run.progress.state is RunState.RUNNING:
         parts.run.progress = RunProgress.model_validate_json(parts.run.progress.model_dump_json())  # as it is stored
@@ -184,19 +184,19 @@ def test_a_worker_that_begins_anew_goes_on_as_the_old_one_would_have() -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_tokens_are_kept_exactly_and_advice_is_what_is_done_without_first(lanes: int) -> None:
+def test_a_tight_token_budget_drops_advice_first(lanes: int) -> None:
     lab = Lab(guided(None, budget=Budget(tokens=1000), lanes=lanes), Writer(tokens=10)).go()
     progress = lab.run.progress
     assert lab.written
     assert (progress.state, progress.reserved_tokens) == (RunState.COMPLETED, 0)
     assert progress.tokens == sum(r.prompt_tokens + r.completion.tokens for r in lab.writer.recorded) <= 1000
     assert progress.tokens > 1000 - 10 * 2 * lanes
-    # A batch of 60 tokens and advice of 20: what is left after the seed and one batch holds no advice.
+    # A batch needs 60 tokens and advice 20. After the seed and one batch, the rest does not allow advice.
     short = Lab(guided(None, every=1, budget=Budget(tokens=70)), Writer(tokens=10)).go()
     assert (short.written, short.run.progress.tokens) == ([], 60)
 
 
-def test_a_run_whose_advice_is_never_due_is_what_it_is_without() -> None:
+def test_guidance_that_is_never_due_changes_nothing() -> None:
     plain, never = session(toy_spec(60, seed=3)), session(guided(60, every=10**6, seed=3))
     plain.go()
     never.go()
@@ -204,7 +204,7 @@ def test_a_run_whose_advice_is_never_due_is_what_it_is_without() -> None:
     assert plain.policy.recorded == never.policy.recorded
 
 
-def test_a_run_without_advice_knows_nothing_of_it() -> None:
+def test_a_run_without_guidance_does_not_mention_advice() -> None:
     lab = Lab(toy_spec(60)).go()
     assert "advice" not in repr(lab.events)
     payloads = [unit.new.payload for unit in lab.run.units.values()]
@@ -214,24 +214,24 @@ def test_a_run_without_advice_knows_nothing_of_it() -> None:
     assert not any(request.role is PolicyRole.ADVISE for request in lab.writer.asked)
 
 
-def test_who_never_changes_a_program_is_never_advised() -> None:
+def test_a_run_without_mutation_requests_no_advice() -> None:
     lab = Lab(guided(60, strategy="best_of_n")).go()
     assert (lab.run.progress.evaluations, lab.written) == (60, [])
     assert set(lab.carried()) == {None}
 
 
-def test_without_advice_in_the_answer_there_is_no_piece() -> None:
+def test_an_answer_without_advice_adds_no_piece() -> None:
     lab = Lab(guided(40), Writer(advice=" \n ")).go()
     assert (lab.run.progress.state, lab.written) == (RunState.COMPLETED, [])
     assert any(request.role is PolicyRole.ADVISE for request in lab.writer.asked)
 
 
-def test_what_has_been_said_is_not_taken_up_again() -> None:
+def test_repeated_advice_is_not_added() -> None:
     lab = Lab(guided(80), Writer(advice="Always the same.")).go()
     assert [event.data["advice"] for event in lab.written] == [3]
 
 
-def test_several_policies_write_and_no_arm_is_charged_for_it() -> None:
+def test_several_policies_write_advice_without_affecting_their_arms() -> None:
     policies = tuple(WeightedPolicy(toy_policy(slug=slug), uuid4()) for slug in ("a", "b"))
     lab = Lab(guided(80, policy_choice="ucb"), Writer(tokens=1), ensembles={PolicyRole.PROPOSE: policies}).go()
     assert lab.written
@@ -244,7 +244,7 @@ def _adopted(progress: RunProgress, number: int, most: int = 2) -> Effects:
     return effects
 
 
-def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
+def test_the_least_successful_piece_is_dropped_and_old_results_count_half() -> None:
     progress = RunProgress()
     assert [_adopted(progress, number).retired for number in (8, 16)] == [{}, {}]
     progress.advice["8"] = asdict(Gain(10, 1, 10, 1))
@@ -260,12 +260,12 @@ def test_the_least_useful_piece_goes_and_old_results_count_half() -> None:
     }
 
 
-def test_the_only_piece_gives_way_to_the_next() -> None:
+def test_a_single_piece_is_replaced_by_the_next() -> None:
     progress = RunProgress()
     assert [list(_adopted(progress, n, most=1).retired) for n in (1, 2, 3)] == [[], [1], [2]]
 
 
-def test_answers_to_a_piece_that_was_dropped_meanwhile_are_its_own() -> None:
+def test_late_answers_count_for_a_dropped_piece() -> None:
     progress, effects = RunProgress(advice={"8": asdict(Gain(1, 1, 1, 1))}), Effects()
     for advice, won in ((8, False), (4, True), (4, False), (0, True), (None, True)):
         count_gain(progress, effects, advice, won=won)
@@ -273,7 +273,7 @@ def test_answers_to_a_piece_that_was_dropped_meanwhile_are_its_own() -> None:
     assert effects.retired == {4: Gain(2, 1, 2, 1)}
 
 
-def test_a_draw_follows_what_is_known() -> None:
+def test_draws_follow_the_posterior() -> None:
     rng = np.random.default_rng(0)
     pieces = [Advice(0, gain=Gain(20, 2, 20, 2)), Advice(8, "a", gain=Gain(20, 10, 20, 10)), Advice(16, "b")]
     counts = Counter(draw(pieces, rng).number for _ in range(3000))
@@ -282,7 +282,7 @@ def test_a_draw_follows_what_is_known() -> None:
         assert counts[number] == pytest.approx(3000 * share, abs=5 * np.sqrt(3000 * max(share, 0.02)))
 
 
-def test_one_piece_alone_takes_no_random_number() -> None:
+def test_a_single_piece_needs_no_random_number() -> None:
     rng = np.random.default_rng(0)
     assert draw([Advice()], rng) == Advice()
     assert rng.random() == np.random.default_rng(0).random()
@@ -303,7 +303,7 @@ def _version(policy: Policy) -> PolicyVersion:
 def _refusal(
     policy: Policy, mutator: Policy | None = None, more: tuple[Policy, ...] = (), **prompts: str
 ) -> str | None:
-    """Return why a guided run is refused, or None."""
+    """Return the reason why a guided run is refused, or None."""
     made = toy_problem().model_copy(update={"prompts": {TemplateName(name): text for name, text in prompts.items()}})
     problem = ProblemVersion(id=uuid4(), version=1, digest="", evaluator_digest="", created_at=AT, definition=made)
     several = [WeightedPolicyVersion(version=_version(one)) for one in (policy, *more)]
@@ -316,18 +316,18 @@ def _refusal(
 
 
 @pytest.mark.parametrize("other", [MUTATOR, COMPLETES, CODEC])
-def test_who_cannot_converse_writes_no_advice(other: Policy) -> None:
+def test_policies_without_free_text_cannot_write_advice(other: Policy) -> None:
     said = f"policy {other.slug}@1 cannot write advice"
     assert said in (_refusal(other) or "")
     assert said in (_refusal(CHATS, other) or "")
     assert said in (_refusal(CHATS, more=(other,)) or "")
 
 
-def test_who_only_proposes_need_not_converse() -> None:
+def test_a_policy_that_only_proposes_needs_no_free_text() -> None:
     assert [_refusal(CHATS), _refusal(MUTATOR, CHATS), _refusal(COMPLETES, CHATS)] == [None] * 3
 
 
-def test_a_template_that_shows_no_advice_is_refused() -> None:
+def test_a_template_without_advice_is_refused() -> None:
     assert "change.txt of problem toy does not show $advice" in (_refusal(CHATS, change=OWN) or "")
     assert _refusal(CHATS, change=f"{OWN}\n$advice\n") is None
     assert _refusal(CHATS, system="$form\n$caution") is None

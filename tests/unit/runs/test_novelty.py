@@ -1,4 +1,4 @@
-"""Programs that are not new are found before any of them is evaluated."""
+"""Duplicates and near-duplicates are found before evaluation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _kept(s: Session) -> dict[int, tuple[int | None, str | None]]:
         '"""A module."""\n\n\n' + PROGRAM,
     ],
 )
-def test_what_does_not_change_the_program_does_not_change_its_shape(other: str) -> None:
+def test_equivalent_texts_have_the_same_shape(other: str) -> None:
     assert shape_of(_context(), other) == shape_of(_context(), PROGRAM) != None  # noqa: E711
 
 
@@ -64,22 +64,22 @@ def test_what_does_not_change_the_program_does_not_change_its_shape(other: str) 
         PROGRAM + "pass\n",
     ],
 )
-def test_another_program_has_another_shape(other: str) -> None:
+def test_different_programs_have_different_shapes(other: str) -> None:
     assert shape_of(_context(), other) != shape_of(_context(), PROGRAM)
 
 
-def test_a_docstring_counts_where_the_program_reads_it() -> None:
+def test_docstrings_count_if_the_program_reads_them() -> None:
     one = 'def solve():\n    """Short."""\n    return len(solve.__doc__)\n'
     other = one.replace("Short", "Longer")
     assert shape_of(_context(), one) != shape_of(_context(), other)
 
 
 @pytest.mark.parametrize("hostile", ["def (", "x = " + "(" * 5000, "x = 0x" + "f" * 5000, "\x00", "x = 1\n" * 20_000])
-def test_what_cannot_be_read_in_time_is_compared_by_text(hostile: str) -> None:
+def test_programs_too_expensive_to_parse_are_compared_by_text(hostile: str) -> None:
     assert shape_of(_context(), hostile) is None
 
 
-def test_the_problem_decides_unless_the_run_does() -> None:
+def test_the_run_overrides_the_rule_of_the_problem() -> None:
     by_output = toy_problem()
     by_text = by_output.model_copy(update={"evaluator": "def evaluate(c, context):\n    return len(c.source)\n"})
     by_helper = by_output.model_copy(update={"files": {"golf.py": "def size(c):\n    return len(c.source)\n"}})
@@ -97,12 +97,12 @@ def test_the_problem_decides_unless_the_run_does() -> None:
         {"language": Language(name="JavaScript", file="main.js", run=("node", "main.js"))},
     ],
 )
-def test_what_is_not_one_python_program_is_compared_by_text_whatever_is_asked(changes: dict[str, object]) -> None:
+def test_other_than_single_python_programs_are_always_compared_by_text(changes: dict[str, object]) -> None:
     problem = toy_problem().model_copy(update=changes)
     assert Novelty(same=DuplicateRule.SYNTAX).duplicate_rule(problem) is DuplicateRule.TEXT
 
 
-def test_the_same_program_in_other_words_gets_the_rewards_of_its_twin() -> None:
+def test_an_equivalent_program_gets_the_rewards_of_its_duplicate() -> None:
     s = session(toy_spec(13, seed=2), completions=_answers("x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"))
     s.go()
     run = s.store.runs[s.context.run_id]
@@ -113,7 +113,7 @@ def test_the_same_program_in_other_words_gets_the_rewards_of_its_twin() -> None:
     assert {(o.evaluation.rewards, o.duplicate_of) for o in others} == {((3.0, 3.0), 2)}
 
 
-def test_by_text_it_is_another_program() -> None:
+def test_by_text_equivalent_programs_differ() -> None:
     answers = _answers("x = 3\ny = 3", "x = (3)\ny = 3")
     s = session(toy_spec(9, novelty={"same": "text"}), completions=answers)
     s.go()
@@ -124,7 +124,7 @@ LONG = "".join(f"a{i} = {i}7\n" for i in range(1, 40)) + "x = 2\ny = 2\n"
 LIKE = LONG.replace("a3 = 37", "a3 = 38")
 
 
-def test_near_duplicates_are_rejected_where_the_run_asks() -> None:
+def test_near_duplicates_are_rejected_if_configured() -> None:
     answers = _answers(LONG, LIKE, LONG.replace("a", "b"))
     free = session(toy_spec(13, strategy="best_of_n"), completions=answers)
     free.go()
@@ -145,7 +145,7 @@ def test_near_duplicates_are_rejected_where_the_run_asks() -> None:
 
 
 def _nearest(s: Session, program: str, window: int = 64) -> int | None:
-    """Return the number of what a next program would be too much like, elites left out."""
+    """Return the candidate number to which a next program is too similar, elites left out."""
     context = replace(s.context, spec=toy_spec(novelty={"near": 0.9, "window": window}))
     first = max(s.store.runs[s.context.run_id].candidates) + 1
     found = Neighbours(context, s.store, {99}, first).nearest(program)
@@ -159,14 +159,14 @@ def test_a_small_change_of_a_program_that_failed_is_new() -> None:
     assert _nearest(s, LONG) is None
 
 
-def test_only_the_latest_are_compared_with() -> None:
+def test_only_the_latest_programs_are_compared() -> None:
     s = session(toy_spec(6, batch=1), toy_problem(seed_program=LONG))
     s.go()
     assert _nearest(s, LIKE, window=6) == 1
     assert _nearest(s, LIKE, window=5) is None
 
 
-def test_elites_are_compared_with_however_old_they_are() -> None:
+def test_elites_of_any_age_are_compared() -> None:
     s = session(toy_spec(6, batch=1), toy_problem(seed_program=LONG))
     s.go()
     run = s.store.runs[s.context.run_id]
@@ -177,7 +177,7 @@ def test_elites_are_compared_with_however_old_they_are() -> None:
     assert found.number == 1
 
 
-def test_the_index_is_that_of_jaccard() -> None:
+def test_the_similarity_is_the_jaccard_index() -> None:
     # Shingles of one token: {x, =, 1, y, 2} and {x, =, 1, y, 3}: four in common of six.
     answers = _answers("x = 1\ny = 2", "x = 1\ny = 3")
     for near, found in ((4 / 6, {"near_duplicate": 1}), (4 / 6 + 1e-6, {})):
@@ -187,7 +187,7 @@ def test_the_index_is_that_of_jaccard() -> None:
         assert s.store.runs[s.context.run_id].progress.reasons == found
 
 
-def test_a_program_that_is_just_as_alike_as_asked_is_rejected() -> None:
+def test_a_similarity_equal_to_the_threshold_is_rejected() -> None:
     # 7 shingles of 25: exactly .28, although .28 · 25 is more than 7 in floating point.
     few, many = ("\n".join(f"name{i}" for i in range(count)) for count in (7, 25))
     spec = toy_spec(2, strategy="best_of_n", novelty={"near": 0.28, "shingle": 1})
@@ -197,7 +197,7 @@ def test_a_program_that_is_just_as_alike_as_asked_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_rejected_program_in_other_words_in_the_same_batch_is_rejected_with_it(seed: int) -> None:
+def test_equivalents_of_a_rejected_program_in_one_batch_are_rejected(seed: int) -> None:
     answers = _answers(LONG, LIKE, f"# the same\n{LIKE}")
     s = session(toy_spec(8, batch=8, seed=seed, strategy="best_of_n", novelty={"near": 0.9}), completions=answers)
     s.go()
@@ -205,7 +205,7 @@ def test_a_rejected_program_in_other_words_in_the_same_batch_is_rejected_with_it
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 8), progress.reason
 
 
-def test_repeats_of_a_rejected_program_in_one_batch_are_rejected_with_it() -> None:
+def test_repeats_of_a_rejected_program_in_one_batch_are_rejected() -> None:
     s = session(
         toy_spec(4, seed=1, strategy="best_of_n", novelty={"near": 0.9}), completions=_answers(LONG, LIKE, LIKE)
     )

@@ -1,4 +1,4 @@
-"""Runs that share results: what is evaluated once, and what is always evaluated again."""
+"""Shared results between runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_
 
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
 HITS = 11
-"""Programs that a run of 40 answers and the usual seed meets."""
+"""Distinct programs among 40 answers with the default seed."""
 
 
 class Lab:
-    """One deployment in memory."""
+    """An in-memory deployment."""
 
     def __init__(self) -> None:
         self.store, self.evaluator, self.signals = MemoryWorkStore(ticking_clock()), ToyEvaluator(), LocalQueue()
@@ -49,7 +49,7 @@ def _course(run: MemoryRun) -> list[object]:
     return [(event.kind, event.data) for event in run.events]
 
 
-def test_a_second_run_evaluates_nothing_but_confirmations_and_counts_all_the_same() -> None:
+def test_a_second_run_evaluates_only_confirmations_and_spends_the_same_budget() -> None:
     lab = Lab()
     first = lab.run()
     evaluated = list(lab.evaluator.evaluated)
@@ -62,7 +62,7 @@ def test_a_second_run_evaluates_nothing_but_confirmations_and_counts_all_the_sam
     assert second.progress.evaluations == 40
 
 
-def test_a_hit_names_the_candidate_and_costs_no_time() -> None:
+def test_a_reused_result_names_its_source_and_costs_no_time() -> None:
     lab = Lab()
     first, second = lab.run(), lab.run()
     outcome = second.candidates[1].outcome
@@ -100,14 +100,14 @@ def test_results_are_shared_only_where_they_must_be_equal(
     assert lab.run(spec, after).progress.reused == hits
 
 
-def test_another_tier_is_another_result() -> None:
+def test_results_are_not_shared_between_isolation_tiers() -> None:
     lab = Lab()
     lab.run()
     lab.evaluator.tier = "A"
     assert lab.run().progress.reused == 0
 
 
-def test_a_failure_is_found_out_again() -> None:
+def test_failures_are_evaluated_again() -> None:
     lab = Lab()
     broken = "```python\nx = z\n```"
     first, second = lab.run(None, None, broken), lab.run(None, None, broken)
@@ -116,7 +116,7 @@ def test_a_failure_is_found_out_again() -> None:
     assert second.progress.reused == 1
 
 
-def test_what_stopped_at_a_stage_is_found_out_again() -> None:
+def test_candidates_stopped_at_a_stage_are_evaluated_again() -> None:
     lab = Lab()
     first = lab.run()
     seed = first.candidates[1]

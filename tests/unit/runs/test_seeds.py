@@ -1,4 +1,4 @@
-"""Seeds: everything follows from a run's seed and problem, and nothing from anything else."""
+"""Random numbers depend on the seed and problem of a run and on nothing else."""
 
 from __future__ import annotations
 
