@@ -8,10 +8,11 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from anyio import CapacityLimiter, to_thread
+from fastapi import Query
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -24,6 +25,9 @@ POLL_S: Final = 2.0
 
 PAUSE_S: Final = 0.25
 """Shortest time between two renderings of a view, in seconds."""
+
+Seen = Annotated[str, Query(max_length=100)]
+"""Query parameter: id of the frame that the page already shows."""
 
 _THREADS: Final = 2
 _OPENING: Final = b"retry: 1000\n\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.live import LivePart
+from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
@@ -23,7 +23,7 @@ def show_activity(request: Request, dashboard: DashboardDep) -> Response:
 
 
 @router.get("/live/activity")
-async def watch_activity(dashboard: DashboardDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_activity(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the activity."""
     return dashboard.watch(
         "activity", lambda: LivePart(fragment("activity_live.html", **_context(dashboard))), run_id=None, seen=seen

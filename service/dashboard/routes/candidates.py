@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import SubmittedForm, form_errors
-from service.dashboard.live import LivePart
+from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.run_page import RunDep
 from service.diffs import Diff, unified_diff
@@ -130,9 +130,7 @@ def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Resp
 
 
 @router.get("/runs/{run_id}/candidates/{number}/live")
-async def watch_replay(
-    run_id: RunDep, number: str, dashboard: DashboardDep, seen: Annotated[str, Query(max_length=100)] = ""
-) -> StreamingResponse:
+async def watch_replay(run_id: RunDep, number: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the outcome of a replay."""
     await to_thread.run_sync(_candidate, dashboard, run_id, number)  # so that an unknown candidate is a 404
 

@@ -8,12 +8,13 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from service.dashboard.charts import Chart, download
+from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
 from service.dashboard.figures.population import Population
 from service.dashboard.formatting import clip, number, short
 from service.dashboard.pages import page
+from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_page import RunPage
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MOST_TAGS
@@ -58,21 +59,11 @@ def show_comparison(
     )
 
 
-@router.get("/best.json")
-def get_figure(
-    request: Request, dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
-) -> Response:
-    """Send the comparison as Plotly JSON."""
+def _figure(dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Figure:
     views = _views(dashboard, run)
-    key = ("compare", by, *_chosen(views, tag), *((view.run.id, view.run.revision) for view in views))
-    return dashboard.charts.respond(request, key, lambda: _chart(views, _shared(views), by, _chosen(views, tag)))
-
-
-@router.get("/best.csv")
-def get_data(dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Response:
-    """Send the data of the comparison as CSV."""
-    views = _views(dashboard, run)
-    return download(_chart(views, _shared(views), by, _chosen(views, tag)).table, "runs")
+    chosen = _chosen(views, tag)
+    key = ("compare", by, *chosen, *((view.run.id, view.run.revision) for view in views))
+    return Figure(key, lambda: _chart(views, _shared(views), by, chosen), "runs")
 
 
 def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunPage]:
@@ -147,3 +138,6 @@ def _differing(views: list[RunPage]) -> list[tuple[str, list[str]]]:
     ]
     names = list(facts[0]) if facts else []
     return [(name, [fact[name] for fact in facts]) for name in names if len({fact[name] for fact in facts}) > 1]
+
+
+add_figure_routes(router, "/best", _figure)

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.formatting import clip, number
-from service.dashboard.live import LivePart
+from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 from service.dashboard.run_page import RunDep
 from speciate.domain.event import EventKind
@@ -34,9 +34,7 @@ def show_events(
 
 
 @router.get("/live")
-async def watch_events(
-    run_id: RunDep, dashboard: DashboardDep, seen: str = Query("", max_length=100)
-) -> StreamingResponse:
+async def watch_events(run_id: RunDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the newest events."""
 
     def render() -> LivePart:

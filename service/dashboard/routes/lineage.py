@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from service.dashboard.charts import Chart, download
+from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardDep
 from service.dashboard.figures.lineage import GENERATION, lineage_chart
 from service.dashboard.pages import address, page
+from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_page import RunDep, RunPage
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/lineage")
@@ -27,19 +28,15 @@ def show_lineage(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _
     return page(request, "lineage.html", **context, query=address("", y=y, of=of))
 
 
-@router.get("/lineage.json")
-def get_figure(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
-    """Send the family tree as Plotly JSON."""
+def _figure(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Figure:
     view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
-    return dashboard.charts.respond(request, (run_id, view.run.revision, "lineage", y, of), lambda: _chart(view, y, of))
-
-
-@router.get("/lineage.csv")
-def get_data(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
-    """Send the highlighted ancestors as CSV."""
-    chart = _chart(RunPage(dashboard, dashboard.stores.runs.get(run_id)), y, of)
-    return download(chart.table, f"run-{run_id}-lineage")
+    key = (run_id, view.run.revision, "lineage", y, of)
+    return Figure(key, lambda: _chart(view, y, of), f"run-{run_id}-lineage")
 
 
 def _chart(view: RunPage, y: str, of: str) -> Chart:
-    return lineage_chart(view.population, y, int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else None)
+    focus = int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else None
+    return lineage_chart(view.population, y, focus)
+
+
+add_figure_routes(router, "/lineage", _figure)

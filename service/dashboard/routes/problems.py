@@ -10,12 +10,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import known_pairs
+from service.dashboard.routes.figures import Figure, add_figure_routes
 from speciate.domain.errors import FieldError, NotFoundError, SpeciateError
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.records.unlocks import MatrixCell
@@ -99,31 +99,17 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
     return page(request, "problem.html", **context)
 
 
-@router.get("/{name}/records.json")
-def get_figure(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Send the record history as Plotly JSON."""
-    version = _version(dashboard, name)
-    chart = _records(dashboard, version.id)
-    return dashboard.charts.respond(request, ("records", version.id, len(chart.table.rows)), lambda: chart)
-
-
-@router.get("/{name}/records.csv")
-def get_data(name: str, dashboard: DashboardDep) -> Response:
-    """Send the record history as CSV."""
-    version = _version(dashboard, name)
-    return download(_records(dashboard, version.id).table, f"{version.definition.slug}-{version.version}-records")
-
-
 def _version(dashboard: DashboardContext, name: str) -> ProblemVersion:
     if "\x00" in name or len(name) > 200:
         raise NotFoundError("no such problem.")
     return dashboard.stores.catalog.problem(name)
 
 
-def _records(dashboard: DashboardContext, problem_id: UUID) -> Chart:
-    return record_history_chart(
-        dashboard.stores.unlocks.list(problem_id=problem_id, unlocks_only=True, limit=_RECORDS).items
-    )
+def _figure(name: str, dashboard: DashboardDep) -> Figure:
+    version = _version(dashboard, name)
+    unlocks = dashboard.stores.unlocks.list(problem_id=version.id, unlocks_only=True, limit=_RECORDS).items
+    file = f"{version.definition.slug}-{version.version}-records"
+    return Figure(("records", version.id, len(unlocks)), lambda: record_history_chart(unlocks), file)
 
 
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
@@ -172,3 +158,6 @@ def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
         first, last = max(1, detail.line - _AROUND), min(len(lines), detail.line + _AROUND)
         found.append(Excerpt(detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
     return found
+
+
+add_figure_routes(router, "/{name}/records", _figure)

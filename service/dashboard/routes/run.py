@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic import ValidationError
 
-from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
+from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
+from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_fields import labels_from_run, read_labels
 from service.dashboard.run_page import Axis, RunDep, RunPage
 from speciate.domain.errors import NotFoundError
@@ -31,35 +32,11 @@ def show_run(request: Request, run_id: RunDep, dashboard: DashboardDep, x: Axis 
 
 
 @router.get("/{run_id}/live")
-async def watch_run(
-    run_id: RunDep, dashboard: DashboardDep, seen: str = Query("", max_length=100)
-) -> StreamingResponse:
+async def watch_run(run_id: RunDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the live part after every commit until the run ends."""
     return dashboard.watch(
         f"run {run_id}", lambda: RunPage(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
-
-
-@router.get("/{run_id}/figures/{name}.json")
-def get_figure(
-    request: Request,
-    run_id: RunDep,
-    name: str,
-    dashboard: DashboardDep,
-    x: Axis = "",
-    y: Axis = "",
-    narrow: bool = False,
-) -> Response:
-    """Send a figure as Plotly JSON."""
-    view = RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
-    return dashboard.charts.respond(request, (run_id, view.run.revision, name, x, y, narrow), _maker(view, name))
-
-
-@router.get("/{run_id}/figures/{name}.csv")
-def get_figure_data(run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
-    """Send the data of a figure as CSV."""
-    chart = _maker(RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y), name)()
-    return download(chart.table, f"run-{run_id}-{chart.name}")
 
 
 @router.post("/{run_id}/pause")
@@ -113,7 +90,13 @@ def _page(
     )
 
 
-def _maker(view: RunPage, name: str) -> Callable[[], Chart]:
+def _figure(
+    run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "", narrow: bool = False
+) -> Figure:
+    view = RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
     if name not in view.makers:
         raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
-    return view.makers[name]
+    return Figure((run_id, view.run.revision, name, x, y, narrow), view.makers[name], f"run-{run_id}-{name}")
+
+
+add_figure_routes(router, "/{run_id}/figures/{name}", _figure)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.live import LivePart
+from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.run_fields import parse_tags
 from speciate.domain.run import RunState
@@ -57,9 +57,7 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: FiltersDep, cu
 
 
 @router.get("/live/runs")
-async def watch_runs(
-    dashboard: DashboardDep, filters: FiltersDep, seen: str = Query("", max_length=100)
-) -> StreamingResponse:
+async def watch_runs(dashboard: DashboardDep, filters: FiltersDep, seen: Seen = "") -> StreamingResponse:
     """Stream the newest runs."""
     return dashboard.watch(
         address("runs", **asdict(filters)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.live import LivePart
+from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 
 router = APIRouter(include_in_schema=False)
@@ -23,7 +23,7 @@ def show_workers(request: Request, dashboard: DashboardDep) -> Response:
 
 
 @router.get("/live/workers")
-async def watch_workers(dashboard: DashboardDep, seen: str = Query("", max_length=100)) -> StreamingResponse:
+async def watch_workers(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the workers page."""
     return dashboard.watch(
         "workers", lambda: LivePart(fragment("workers_live.html", **_context(dashboard))), run_id=None, seen=seen

@@ -1,0 +1,38 @@
+"""Routes that send a figure as Plotly JSON and its data as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from service.dashboard.charts import Chart, download
+from service.dashboard.context import DashboardDep
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart that is drawn on demand.
+
+    Attributes:
+        key: Cache key; changes with the data.
+        draw: Draws the chart.
+        file: Name of the download without extension.
+    """
+
+    key: Hashable
+    draw: Callable[[], Chart]
+    file: str
+
+
+def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure]) -> None:
+    """Add ``path``.json and ``path``.csv; ``find`` is a dependency that takes the parameters of both."""
+
+    @router.get(f"{path}.json")
+    def get_figure(request: Request, dashboard: DashboardDep, figure: Figure = Depends(find)) -> Response:
+        return dashboard.charts.respond(request, figure.key, figure.draw)
+
+    @router.get(f"{path}.csv")
+    def get_data(figure: Figure = Depends(find)) -> Response:
+        return download(figure.draw().table, figure.file)
