@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
 from speciate.domain.problem import Problem
-from speciate.domain.stage import CascadeStage, worst
+from speciate.domain.stage import CascadeStage, worst_value
 
 STOPPED = "stopped"
 """Artifact that says why a candidate got no further."""
@@ -61,4 +61,4 @@ def _stopped(problem: Problem, known: Measured, stage: str, why: str) -> Score:
 
 
 def _vector(problem: Problem, known: Measured) -> tuple[float, ...]:
-    return tuple(known.get(objective.name, worst(objective)) for objective in problem.objectives)
+    return tuple(known.get(objective.name, worst_value(objective)) for objective in problem.objectives)

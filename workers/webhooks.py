@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
 from speciate.domain.errors import SpeciateError
-from speciate.domain.webhook import wait_s
+from speciate.domain.webhook import retry_delay_s
 from speciate.egress.delivery import SIGNATURE_HEADER, DeliveryResponse, send, signature
 from speciate.egress.network import AllowedNetworks
 from speciate.ports.records.webhooks import DueDelivery
@@ -83,7 +83,7 @@ class WebhookDispatcher:
             if answer.taken and answer.status is not None:
                 await asyncio.to_thread(self._webhooks.delivered, parcel, answer.status)
                 return
-            wait = wait_s(parcel.attempts, random.random())  # noqa: S311 - jitter, not a secret
+            wait = retry_delay_s(parcel.attempts, random.random())  # noqa: S311 - jitter, not a secret
             error = printable(answer.error).replace("\n", " ")
             await asyncio.to_thread(self._webhooks.postpone, parcel, answer.status, error, wait)
         except (DBAPIError, SpeciateError) as error:

@@ -22,13 +22,13 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from speciate.domain.budget import Budget
 
-MOST_POLICIES: Final = 16
+MAX_POLICIES: Final = 16
 """Most policies in one role."""
 
 PolicyWeights = Annotated[
     dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
     BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
-    Field(min_length=1, max_length=MOST_POLICIES),
+    Field(min_length=1, max_length=MAX_POLICIES),
     WithJsonSchema(
         {
             "anyOf": [
@@ -37,7 +37,7 @@ PolicyWeights = Annotated[
                     "type": "object",
                     "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6},
                     "minProperties": 1,
-                    "maxProperties": MOST_POLICIES,
+                    "maxProperties": MAX_POLICIES,
                 },
             ]
         }

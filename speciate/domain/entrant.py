@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from speciate.domain.ensemble import MOST_POLICIES, PolicyChoice
+from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
 from speciate.domain.values import Slug, Value
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -43,8 +43,8 @@ class Entrant(Value):
     name: Slug
     policy: Named
     mutator: Named | None = None
-    policies: tuple[Member, ...] = Field(default=(), max_length=MOST_POLICIES)
-    mutators: tuple[Member, ...] = Field(default=(), max_length=MOST_POLICIES)
+    policies: tuple[Member, ...] = Field(default=(), max_length=MAX_POLICIES)
+    mutators: tuple[Member, ...] = Field(default=(), max_length=MAX_POLICIES)
     choice: PolicyChoice = PolicyChoice.WEIGHTS
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)

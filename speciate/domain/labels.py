@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import LINE, TAG, UNSTORABLE, Value
 
-MOST_TAGS: Final = 16
+MAX_TAGS: Final = 16
 MAX_NAME_CHARS: Final = 120
 MAX_TAG_CHARS: Final = 40
 MAX_NOTE_CHARS: Final = 4000
@@ -31,7 +31,7 @@ RunName = Annotated[
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG_CHARS, pattern=TAG)]
 """A word without blanks or commas, so that lists of tags can use either as separator."""
 
-Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(lambda tags: tuple(dict.fromkeys(tags)))]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MAX_TAGS), AfterValidator(lambda tags: tuple(dict.fromkeys(tags)))]
 """Distinct tags, in the given order."""
 
 Note = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE_CHARS), AfterValidator(_storable)]
@@ -77,8 +77,8 @@ class Relabelling(Value):
         """
         held = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*held, *self.add_tags)) if tag not in self.remove_tags)
-        if len(tags) > MOST_TAGS:
-            flaw = FieldError(f"would give {len(tags)} tags: expected at most {MOST_TAGS}", where="add_tags")
+        if len(tags) > MAX_TAGS:
+            flaw = FieldError(f"would give {len(tags)} tags: expected at most {MAX_TAGS}", where="add_tags")
             raise InvalidInputError(f"The labels are not valid: {flaw}", flaws=(flaw,))
         return Labels(
             name=labels.name if self.name is None else self.name,

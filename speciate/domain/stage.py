@@ -46,7 +46,7 @@ class CascadeStage:
     needs: Rule | None = None
 
 
-def worst(objective: Objective) -> float:
+def worst_value(objective: Objective) -> float:
     """Return the value of an unmeasured objective: the worst end of its declared range."""
     low, high = objective.range
     return low if objective.direction is Direction.MAXIMIZE else high

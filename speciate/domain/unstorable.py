@@ -21,8 +21,8 @@ MAX_KEYS: Final = 20_000
 
 TOO_MANY_DIGITS: Final = "has a number with thousands of digits: expected at most 4300, or a text"
 
-_MOST_FLAWS: Final = 20
-_MOST_BITS: Final = 14_284
+_MAX_FLAWS: Final = 20
+_MAX_BITS: Final = 14_284
 """Size of 4300 decimal digits, the longest integer that Python converts to text."""
 
 
@@ -46,7 +46,7 @@ def storage_errors(value: Any) -> list[FieldError]:
     # An explicit stack: nesting must not exhaust the call stack. It holds one iterator per level, because a body may
     # contain millions of values.
     waiting: list[tuple[tuple[object, ...], Iterator[tuple[object, Any]]]] = [((), iter([(None, value)]))]
-    while waiting and len(flaws) < _MOST_FLAWS:
+    while waiting and len(flaws) < _MAX_FLAWS:
         path, items = waiting[-1]
         for key, item in items:
             if message := _storage_error(item, len(waiting) - 1):
@@ -76,7 +76,7 @@ def _storage_error(item: Any, depth: int) -> str | None:
     match item:
         case float() if not math.isfinite(item):
             return f"is {item}: expected a finite number"
-        case int() if item.bit_length() > _MOST_BITS:
+        case int() if item.bit_length() > _MAX_BITS:
             return TOO_MANY_DIGITS
         case str() if "\x00" in item:
             return "holds a NUL character: expected plain text"

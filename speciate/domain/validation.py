@@ -108,7 +108,7 @@ def validation_message(detail: Mapping[str, Any]) -> str:
             return str(detail["msg"])
 
 
-def short(value: object) -> str:
+def shorten(value: object) -> str:
     """Return an unexpected value, shortened for a message."""
     try:
         text = repr(value)

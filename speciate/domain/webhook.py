@@ -9,9 +9,9 @@ from pydantic import Field, field_validator
 
 from speciate.domain.values import UNSTORABLE, WEB_ADDRESS, Value
 
-FIRST_WAIT_S: Final = 5.0
-LONGEST_WAIT_S: Final = 2 * 3600.0
-TRIED_FOR_S: Final = 24 * 3600.0
+FIRST_RETRY_S: Final = 5.0
+MAX_RETRY_DELAY_S: Final = 2 * 3600.0
+GIVE_UP_AFTER_S: Final = 24 * 3600.0
 """Seconds after which an unaccepted delivery is given up."""
 
 
@@ -71,12 +71,12 @@ class Webhook(Value):
         return text
 
 
-def wait_s(attempts: int, draw: float) -> float:
+def retry_delay_s(attempts: int, draw: float) -> float:
     """Return the seconds until the next attempt: exponential backoff with jitter.
 
     Args:
         attempts: Failed attempts.
         draw: A number drawn from [0, 1) for the jitter, which spreads retries after an outage of the receiver.
     """
-    ceiling = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempts - 1, 20))
+    ceiling = min(MAX_RETRY_DELAY_S, FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20))
     return ceiling * (0.5 + 0.5 * draw)

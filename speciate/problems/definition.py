@@ -21,7 +21,7 @@ from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.unstorable import storage_errors
-from speciate.domain.validation import short, validation_message
+from speciate.domain.validation import shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.markers import marker_flaws
 from speciate.prompts.template import template_flaws
@@ -125,7 +125,7 @@ def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
             message = str(detail.get("ctx", {}).get("error", detail["msg"]))
             return FieldError(message, where or _place_of(message, definition))
         case _:
-            return FieldError(f"{validation_message(detail)}, not {short(detail['input'])}", where)
+            return FieldError(f"{validation_message(detail)}, not {shorten(detail['input'])}", where)
 
 
 def _place_of(message: str, definition: Mapping[str, Any]) -> str:
@@ -153,7 +153,7 @@ def _rule_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
         try:
             parse_rule(rule, [str(name) for name in names])
         except RuleError as error:
-            flaws.append(FieldError(f"in {short(rule)}: {error}", f"targets.{i}.rule"))
+            flaws.append(FieldError(f"in {shorten(rule)}: {error}", f"targets.{i}.rule"))
     return flaws
 
 

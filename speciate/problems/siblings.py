@@ -15,7 +15,7 @@ from typing import Any, Final
 from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
-from speciate.domain.validation import short
+from speciate.domain.validation import shorten
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Largest file of a definition that is read, in bytes."""
@@ -80,7 +80,7 @@ class Siblings:
         """Return the content of a named file, beside the definition or in a folder, or None after noting the flaw."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
             self.flaws.append(
-                FieldError(f"is {short(name)}: expected the name of a file in the same directory{_or(key)}", key)
+                FieldError(f"is {shorten(name)}: expected the name of a file in the same directory{_or(key)}", key)
             )
             return None
         try:
@@ -123,7 +123,7 @@ class Siblings:
             return names
         if not isinstance(names, list):
             expected = "a list of names of files in the same directory, or a table of texts by name"
-            self.flaws.append(FieldError(f"is {short(names)}: expected {expected}", key))
+            self.flaws.append(FieldError(f"is {shorten(names)}: expected {expected}", key))
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}

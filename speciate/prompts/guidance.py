@@ -12,8 +12,8 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.instructions import system_values
-from speciate.prompts.mutation import member_text
-from speciate.prompts.parse import after_thoughts
+from speciate.prompts.mutation import individual_text
+from speciate.prompts.parse import after_reasoning
 from speciate.prompts.render import problem_text
 from speciate.prompts.template import fill, template_of
 from speciate.prompts.text import clipped, fenced, printable, prompt_tokens
@@ -65,7 +65,7 @@ def guidance_prompt(
 
 def read_advice(completion: str) -> str:
     """Return the advice in a completion, ready to store and show; empty if there is none."""
-    head, closing, _ = after_thoughts(completion).rpartition(_CLOSING)
+    head, closing, _ = after_reasoning(completion).rpartition(_CLOSING)
     _, opening, text = head.rpartition(_OPENING)
     return printable(text).strip()[:MAX_ADVICE_CHARS].rstrip() if opening and closing else ""
 
@@ -80,7 +80,7 @@ def _reduced(
 ) -> Iterator[dict[str, str]]:
     shown = [*improved, *failed]
     for count in range(len(shown), -1, -1):
-        texts = [member_text(problem, member, _MAX_PROGRAM_CHARS) for member in shown[:count]]
+        texts = [individual_text(problem, member, _MAX_PROGRAM_CHARS) for member in shown[:count]]
         yield {
             "problem": problem_text(problem),
             "improved": "\n\n".join(texts[: len(improved)]),

@@ -19,7 +19,7 @@ from speciate.prompts.render import artifact_texts, failure_text, missing_text, 
 from speciate.prompts.template import default_template, fill, requests, template_of
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
-_LEAST_CHARS: Final = 400
+_MIN_CHARS: Final = 400
 """Minimum length of a cut program or description."""
 _CUT_NOTE_CHARS: Final = 64
 
@@ -65,8 +65,8 @@ def build_prompt(
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
     shown = _PromptParts(
         problem=problem_text(problem),
-        others=tuple(member_text(problem, member) for member in (*parents[1:], *inspirations)),
-        parent=member_text(problem, parents[0]) if parents else "",
+        others=tuple(individual_text(problem, member) for member in (*parents[1:], *inspirations)),
+        parent=individual_text(problem, parents[0]) if parents else "",
         feedback=artifact_texts(parents[0]) if parents else (),
     )
     shown = _fitting(writer, shown, policy.prompt_tokens)
@@ -155,7 +155,7 @@ def _fitting(writer: _Writer, shown: _PromptParts, most: int) -> _PromptParts:
         shown = less
     if writer.parent is not None:
         chars = _cut(writer.parent.program, over)
-        shown = replace(shown, parent=member_text(writer.problem, writer.parent, chars))
+        shown = replace(shown, parent=individual_text(writer.problem, writer.parent, chars))
         over = writer.tokens(shown) - most
     if over > 0:
         chars = _cut(writer.problem.description, over)
@@ -177,7 +177,7 @@ def _reduced(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
 
 def _cut(text: str, over: int) -> int:
     # A character has at least one byte, so cutting this many characters suffices.
-    return max(_LEAST_CHARS, len(text) - over - _CUT_NOTE_CHARS)
+    return max(_MIN_CHARS, len(text) - over - _CUT_NOTE_CHARS)
 
 
 def _goal(problem: Problem, goal: Sequence[float]) -> str:
@@ -185,7 +185,7 @@ def _goal(problem: Problem, goal: Sequence[float]) -> str:
     return f"\n\nFor this answer, weight the rewards as follows: {weights}."
 
 
-def member_text(problem: Problem, member: Individual, most_chars: int | None = None) -> str:
+def individual_text(problem: Problem, member: Individual, most_chars: int | None = None) -> str:
     """Return a program with its rewards and unmet targets, or its failure."""
     parts = [f"### Program {member.number}"]
     if member.rewards is not None:

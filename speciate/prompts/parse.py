@@ -56,16 +56,16 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
     """
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
-    body = after_thoughts(text[:_MAX_READ].replace("\r\n", "\n"))
+    body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n"))
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
-    raw = _written(body, base, problem, policy)
+    raw = _raw_answers(body, base, problem, policy)
     if not raw:
-        return [Answer("", _nothing(problem, f"nothing to read in {len(text)} characters of completion"))]
-    return _without_repeats([_finished(one, base, problem) for one in raw[:wanted]], problem)
+        return [Answer("", _no_answer(problem, f"nothing to read in {len(text)} characters of completion"))]
+    return _reject_duplicates([_answer(one, base, problem) for one in raw[:wanted]], problem)
 
 
-def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
+def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
     wanted = policy.answers_per_rollout
     if policy.codec is not None:
         return [*codec_of(policy.codec).read(text, answers=wanted)]
@@ -76,7 +76,7 @@ def _written(text: str, base: str | None, problem: Problem, policy: Policy) -> l
     return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted, problem.language)
 
 
-def after_thoughts(text: str) -> str:
+def after_reasoning(text: str) -> str:
     """Return the text after a model's reasoning."""
     _, end, rest = text.rpartition(_THOUGHT_END)
     return rest if end else text
@@ -177,12 +177,12 @@ def _all_fenced(whole: str) -> str | None:
     return program if 0 <= start < end and isinstance(parse_python(program), ast.Module) else None
 
 
-def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
+def _answer(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
     if isinstance(raw, Failure):
         return Answer("", raw)
-    if failure := _unkeepable(raw):
+    if failure := _unstorable(raw):
         return Answer("", failure)
-    kept = _kept(raw, base, problem)
+    kept = _restored(raw, base, problem)
     if isinstance(kept, Failure):
         return Answer(raw, kept)
     program = kept
@@ -191,14 +191,14 @@ def _finished(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
     elif base is None:
         program = kept.lstrip("\n").rstrip() + "\n"
     # Check again, because text of the parent was merged in.
-    if failure := _unkeepable(program):
+    if failure := _unstorable(program):
         return Answer("", failure)
     if not program.strip():
-        return Answer("", _nothing(problem, "the answer is empty"))
+        return Answer("", _no_answer(problem, "the answer is empty"))
     return Answer(program, _syntax(program, problem))
 
 
-def _kept(raw: str, base: str | None, problem: Problem) -> str | Failure:
+def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:
     """Return the answer completed from its parent: other files, and everything outside of the EVOLVE-BLOCKs."""
     if problem.kind is ProblemKind.DATA:
         return raw
@@ -227,11 +227,11 @@ def _syntax(program: str, problem: Problem) -> Failure | None:
     return tree if isinstance(tree, Failure) else None
 
 
-def _nothing(problem: Problem, detail: str) -> Failure:
+def _no_answer(problem: Problem, detail: str) -> Failure:
     return rejected(Reason.NO_CODE_BLOCK if problem.is_python else Reason.NO_ANSWER, detail)
 
 
-def _unkeepable(program: str) -> Failure | None:
+def _unstorable(program: str) -> Failure | None:
     if reason := unstorable(program):
         return rejected(Reason.UNSTORABLE_TEXT, reason)
     size = len(program.encode())
@@ -240,7 +240,7 @@ def _unkeepable(program: str) -> Failure | None:
     return rejected(Reason.PROGRAM_TOO_LARGE, f"{size} bytes: at most {MAX_PROGRAM_BYTES} are accepted")
 
 
-def _without_repeats(answers: list[Answer], problem: Problem) -> list[Answer]:
+def _reject_duplicates(answers: list[Answer], problem: Problem) -> list[Answer]:
     if len(answers) == 1:
         return answers
     first: dict[str, int] = {}

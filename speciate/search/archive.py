@@ -105,7 +105,7 @@ def improvements(
     ]
 
 
-def draw_different(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
+def draw_diverse(pool: ParentPool, shown: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
     """Draw elites whose rewards differ from those already shown.
 
     Each is drawn with probability proportional to its L1 distance from the nearest shown one, as in k-means++ (Arthur

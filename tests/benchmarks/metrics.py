@@ -73,7 +73,7 @@ def _fill(stores: Stores) -> None:
             names = {"problem": problem.id, "policy": policy.id, "runs": RUNS}
             connection.execute(sa.text(statement), {k: v for k, v in names.items() if f":{k}" in statement})
     counting = WorkerCounters(stores.redis)
-    for i in range(counters.MOST_POLICIES):
+    for i in range(counters.MAX_POLICIES):
         for role in ("propose", "mutate"):
             counting.observe(counters.POLICY_SECONDS, f"p{i}", role, values=[0.1, 1.0, 5.0])
             counting.add(counters.POLICY_TOKENS, f"p{i}", role, "prompt", by=100)

@@ -17,7 +17,7 @@ from speciate.tournaments.report.comparisons import compare, decided_after
 from speciate.tournaments.report.models import Verdict
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import Results
-from speciate.tournaments.statistics.bootstrap import counted, percentiles
+from speciate.tournaments.statistics.bootstrap import percentiles, resample_counts
 from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled
 from tests.benchmarks.parts import show
 from tests.unit.tournaments.simulated import tournament
@@ -102,7 +102,7 @@ def coverage() -> list[Row]:
                 more = tournament(rng)
                 a, b = np.concatenate([a, more[0]]), np.concatenate([b, more[1]])
             values = (a.mean(axis=1) - b.mean(axis=1))[:problems]
-            low, high = percentiles(counted(problems, 400, rng) @ values / problems, 0.95)
+            low, high = percentiles(resample_counts(problems, 400, rng) @ values / problems, 0.95)
             held += bool(low <= 0.0 <= high)
         rows.append((str(problems), f"{held / NULLS:.1%}"))
     return rows

@@ -17,7 +17,7 @@ from service.dashboard.pages import page
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_page import RunPage
 from speciate.domain.errors import NotFoundError
-from speciate.domain.labels import MOST_TAGS
+from speciate.domain.labels import MAX_TAGS
 from speciate.domain.objective import Objective
 from speciate.ports.records.runs import RunRecord
 
@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False, prefix="/compare")
 MAX_RUNS: Final = 8
 _Runs = Annotated[list[str] | None, Query(max_length=100)]
 _Name = Annotated[str, Query(max_length=80)]
-_Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MOST_TAGS)]
+_Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MAX_TAGS)]
 
 
 @router.get("")

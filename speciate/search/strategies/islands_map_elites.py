@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Bid, ParentPool, draw_different, improvements, pool_of, trade_off_bids
+from speciate.search.archive import Bid, ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.epochs import Resets
 from speciate.search.features import Feature, feature_cell
 from speciate.search.islands import (
@@ -111,7 +111,7 @@ class IslandsMapElites:
         pool = pool_of(view.problem.space, table)
         weights = island_weights(view.problem, view.seed, island)
         rows = self._parents(pool, weights, rng)
-        others = draw_different(pool, rows, self.config.inspirations, rng)
+        others = draw_diverse(pool, rows, self.config.inspirations, rng)
         return Selection(
             PolicyRole.MUTATE,
             island,

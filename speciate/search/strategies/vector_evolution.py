@@ -22,7 +22,7 @@ from pydantic import Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
-from speciate.search.archive import Bid, draw_different, improvements, pool_of, trade_off_bids
+from speciate.search.archive import Bid, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import SLOT
 from speciate.search.selection import best_weighted, epsilon_lexicase
 from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
@@ -84,7 +84,7 @@ class VectorEvolution:
         rows = [self._parent(pool.points, weights, rng)]
         if len(pool) > 1 and rng.random() < self.config.crossover:
             rows.append(complement(pool.points, rows[0], weights, rng))
-        others = draw_different(pool, rows, self.config.inspirations, rng)
+        others = draw_diverse(pool, rows, self.config.inspirations, rng)
         return Selection(
             PolicyRole.MUTATE, _ISLAND, tuple(pool.numbers[rows].tolist()), tuple(pool.numbers[others].tolist())
         )

@@ -18,7 +18,7 @@ import redis
 
 _KEY: Final = "speciate:metrics"
 _POLICIES: Final = "speciate:metrics:policies"
-MOST_POLICIES: Final = 100
+MAX_POLICIES: Final = 100
 """Policies that are counted by name; further ones count as ``other``, so that no scrape grows without bound."""
 OTHER: Final = "other"
 _SEND_S: Final = 1.0
@@ -103,7 +103,7 @@ class WorkerCounters:
         if known is None:
             try:
                 listed = bool(self._redis.sismember(_POLICIES, slug))
-                if not listed and self._redis.scard(_POLICIES) < MOST_POLICIES:
+                if not listed and self._redis.scard(_POLICIES) < MAX_POLICIES:
                     self._redis.sadd(_POLICIES, slug)
                     listed = True
             except redis.RedisError:

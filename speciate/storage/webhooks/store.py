@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
-from speciate.domain.webhook import TRIED_FOR_S, DeliveryState, Webhook, WebhookEvent
+from speciate.domain.webhook import GIVE_UP_AFTER_S, DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
 from speciate.ports.records.base import Page
 from speciate.ports.records.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
@@ -196,7 +196,7 @@ class WebhookStore(ScopedStore):
         """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
         values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
         with self._engine.begin() as connection:
-            connection.execute(_POSTPONE, {**values, "tried_for_s": TRIED_FOR_S})
+            connection.execute(_POSTPONE, {**values, "tried_for_s": GIVE_UP_AFTER_S})
 
     @with_retries
     def delete_old(self) -> int:

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from speciate.domain.tournament import Schedule
-from speciate.tournaments.report.comparisons import compare, decided_after, withheld_from_contrasts
+from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
 from speciate.tournaments.report.measures import Cost, Pairwise, Strength
 from speciate.tournaments.report.models import (
@@ -27,7 +27,7 @@ from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.report.standings import draws, standings
 from speciate.tournaments.statistics.arrays import FloatArray
-from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, compare_all
+from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 from speciate.tournaments.statistics.estimators import chance_of_better
 
 
@@ -79,7 +79,7 @@ def make_report(
     """
     kept = _until_decided(schedule, results)
     resamples = Resamples(schedule)
-    withheld = withheld_from_contrasts(schedule, kept)
+    withheld = contrasts_withheld(schedule, kept)
     policy_health = health(schedule, kept, resamples)
     asked = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.asked)
     return Report(
@@ -142,7 +142,7 @@ def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Str
     some = results.ended.any(axis=(1, 2))
     if not some.any() or not results.ended.any(axis=(0, 1)).all():
         return ()
-    wins, ties = compare_all(np.where(results.ended, _speeds(schedule, results), np.nan)[some])
+    wins, ties = pairwise_outcomes(np.where(results.ended, _speeds(schedule, results), np.nan)[some])
     if not applies(wins, ties) or not _connected(wins, ties):
         return ()
     fit = bradley_terry(wins, ties)

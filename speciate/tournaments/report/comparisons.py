@@ -18,7 +18,7 @@ from speciate.tournaments.statistics.significance import McNemar, SignFlip, holm
 
 FLIPS = 10_000
 """Sign patterns to draw if there are too many to enumerate; small levels need more."""
-_MOST_FLIPS = 1_000_000
+_MAX_FLIPS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +101,7 @@ def decided_after(schedule: Schedule, results: Results) -> int | None:
     return last
 
 
-def withheld_from_contrasts(schedule: Schedule, results: Results) -> str:
+def contrasts_withheld(schedule: Schedule, results: Results) -> str:
     """Return the reason to withhold intervals of differences between entrants; empty if they may be shown."""
     if schedule.declared.stopping is StoppingRule.E_PROCESS:
         return "interval withheld: not valid under early stopping"
@@ -141,7 +141,7 @@ def _tests(analysis: _Analysis, pairs: Sequence[Paired]) -> list[SignFlip | None
     if not tested or not (analysis.fixed and analysis.finished):
         return tests
     # With n patterns no p-value is below 1 / (n + 1), which Holm multiplies by the number of comparisons.
-    draws = max(FLIPS, math.ceil(min(2 * len(pairs) / analysis.schedule.declared.alpha, _MOST_FLIPS)))
+    draws = max(FLIPS, math.ceil(min(2 * len(pairs) / analysis.schedule.declared.alpha, _MAX_FLIPS)))
     flips = sign_flips([pairs[i].differences for i in tested], rng_for(analysis.schedule, 0), draws)
     for i, flip in zip(tested, flips, strict=True):
         tests[i] = flip
@@ -158,7 +158,7 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
     table = mcnemar(*paired.reached) if len(paired.used) else McNemar(0, 0, 0, 0, 1.0)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
     verdict, note = _verdict(analysis, paired, test, adjusted, found)
-    withheld = withheld_from_contrasts(schedule, results)
+    withheld = contrasts_withheld(schedule, results)
     return Comparison(
         a=a,
         b=b,

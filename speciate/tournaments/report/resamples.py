@@ -11,7 +11,7 @@ import numpy as np
 from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.measures import Estimate
 from speciate.tournaments.statistics.arrays import FloatArray
-from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, alike, counted, percentiles
+from speciate.tournaments.statistics.bootstrap import MIN_CLUSTERS, all_equal, percentiles, resample_counts
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
@@ -45,7 +45,7 @@ class Resamples:
         if n == 0:
             return Estimate(value=None, problems=0, runs=runs, note=nothing)
         value = float(values.mean())
-        if why := TOO_FEW if n < MIN_CLUSTERS else withheld or (ALIKE if alike(values) else ""):
+        if why := TOO_FEW if n < MIN_CLUSTERS else withheld or (ALIKE if all_equal(values) else ""):
             return Estimate(value=value, problems=n, runs=runs, note=why)
         low, high = percentiles(self._counts(n) @ values / n, LEVEL)
         return Estimate(value=value, low=float(low), high=float(high), level=LEVEL, problems=n, runs=runs)
@@ -66,7 +66,7 @@ class Resamples:
             return Estimate(value=None, problems=n, runs=runs, note=infinite)
         value = math.fsum(above) / math.fsum(below)
         # If every problem has the same ratio, resamples never change it.
-        if why := TOO_FEW if n < MIN_CLUSTERS else ALIKE if alike(np.stack([above, value * below])) else "":
+        if why := TOO_FEW if n < MIN_CLUSTERS else ALIKE if all_equal(np.stack([above, value * below])) else "":
             return Estimate(value=value, problems=n, runs=runs, note=why)
         tops, bottoms = self._counts(n) @ above, self._counts(n) @ below
         drawn = np.divide(tops, bottoms, out=np.full(DRAWS, math.inf), where=bottoms > 0)
@@ -78,5 +78,5 @@ class Resamples:
     def _counts(self, problems: int) -> FloatArray:
         if problems not in self._drawn:
             rng = np.random.default_rng([int(self.schedule.declared.digest[:16], 16), 10_000, problems])
-            self._drawn[problems] = counted(problems, DRAWS, rng)
+            self._drawn[problems] = resample_counts(problems, DRAWS, rng)
         return self._drawn[problems]

@@ -25,7 +25,7 @@ def finite(values: ArrayLike, name: str, dimensions: int | None = None) -> Float
         InvalidInputError: A value is NaN or infinite, the array is empty, or its number of axes is wrong.
     """
     array = np.asarray(values, dtype=np.float64)
-    shaped(array, name, dimensions)
+    check_axes(array, name, dimensions)
     if not np.isfinite(array).all():
         raise InvalidInputError(
             f"{name} holds {int((~np.isfinite(array)).sum())} values that are NaN or infinite.",
@@ -41,13 +41,13 @@ def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolAr
         InvalidInputError: A value is not a boolean (or 1 or 0), the array is empty, or its number of axes is wrong.
     """
     array = np.asarray(values)
-    shaped(array, name, dimensions)
+    check_axes(array, name, dimensions)
     if not np.isin(array, (0, 1)).all():
         raise InvalidInputError(f"{name} holds values other than true and false.", remedy="Compare with the target.")
     return array.astype(np.bool_)
 
 
-def shaped(array: NDArray[Any], name: str, dimensions: int | None) -> None:
+def check_axes(array: NDArray[Any], name: str, dimensions: int | None) -> None:
     """Check that an array is not empty and has the expected number of axes.
 
     Raises:
@@ -61,7 +61,7 @@ def shaped(array: NDArray[Any], name: str, dimensions: int | None) -> None:
         raise InvalidInputError(f"{name} is empty.", remedy="Give at least one value.")
 
 
-def same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
+def check_same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
     """Check that two arrays have the same shape.
 
     Raises:
@@ -73,7 +73,7 @@ def same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
         )
 
 
-def open_unit(value: float, name: str) -> None:
+def check_open_unit(value: float, name: str) -> None:
     """Check that a level or probability lies strictly between 0 and 1.
 
     Raises:
@@ -83,7 +83,7 @@ def open_unit(value: float, name: str) -> None:
         raise InvalidInputError(f"{name} is {value}.", remedy="Choose a number strictly between 0 and 1, such as 0.05.")
 
 
-def at_least(value: int, least: int, name: str) -> None:
+def check_at_least(value: int, least: int, name: str) -> None:
     """Check a count against its minimum.
 
     Raises:

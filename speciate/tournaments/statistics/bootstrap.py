@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, at_least, open_unit
+from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_open_unit
 
 MIN_CLUSTERS = 30
 """Fewest problems for an interval: with 12, a nominal 5 % error is 9 % in simulation."""
@@ -16,7 +16,7 @@ MIN_CLUSTERS = 30
 _ROUNDING: Final = 1e-12  # relative to the largest value: rounding error of means of equal numbers
 
 
-def alike(values: FloatArray) -> bool:
+def all_equal(values: FloatArray) -> bool:
     """Return True if all rows of values, shape (n, ...), are equal up to rounding.
 
     Resamples of equal problems are equal too and carry no information about other problems: 40 unsolved problems do not
@@ -25,13 +25,13 @@ def alike(values: FloatArray) -> bool:
     return bool((np.abs(values - values[:1]) <= _ROUNDING * np.abs(values).max()).all())
 
 
-def resampled(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def resample(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return problems drawn with replacement, shape (draws, clusters).
 
     Raises:
         InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
     """
-    at_least(draws, 1, "draws")
+    check_at_least(draws, 1, "draws")
     if clusters < MIN_CLUSTERS:
         raise InvalidInputError(
             f"{clusters} problems are too few for an interval: its coverage would be below the nominal level.",
@@ -40,13 +40,13 @@ def resampled(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np
     return rng.integers(0, clusters, (draws, clusters))
 
 
-def counted(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
+def resample_counts(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return how often each problem was drawn, shape (draws, clusters): a resampled sum is then a product.
 
     Raises:
         InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
     """
-    rows = resampled(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
+    rows = resample(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
     counts: FloatArray = np.bincount(rows.ravel(), minlength=draws * clusters).reshape(draws, clusters).astype(float)
     return counts
 
@@ -57,7 +57,7 @@ def percentiles(statistics: FloatArray, level: float) -> tuple[FloatArray, Float
     Raises:
         InvalidInputError: The level is not between 0 and 1, or a value is NaN.
     """
-    open_unit(level, "level")
+    check_open_unit(level, "level")
     if np.isnan(statistics).any():
         raise InvalidInputError(
             "The statistic is NaN for some resamples.", remedy="Return a number for every resample."

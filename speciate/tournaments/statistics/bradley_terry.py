@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, finite, open_unit, same_shape, shaped
+from speciate.tournaments.statistics.arrays import FloatArray, check_axes, check_open_unit, check_same_shape, finite
 
 _MIN_POLICIES = 4
 _STEPS = 100
@@ -41,7 +41,7 @@ class Strengths:
     chances: FloatArray
 
 
-def compare_all(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def pairwise_outcomes(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return wins and ties between all policies on each problem, paired by seed.
 
     Args:
@@ -54,7 +54,7 @@ def compare_all(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
         InvalidInputError: The array does not have three axes.
     """
     table = np.asarray(scores, dtype=np.float64)
-    shaped(table, "scores", 3)
+    check_axes(table, "scores", 3)
     wins = (table[..., :, None] > table[..., None, :]).sum(axis=1).astype(np.float64)
     ties = (table[..., :, None] == table[..., None, :]).sum(axis=1).astype(np.float64)
     m = table.shape[-1]
@@ -89,7 +89,7 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
     """
     from scipy import special
 
-    open_unit(level, "level")
+    check_open_unit(level, "level")
     beaten, tied = _checked(wins, ties, prior_sd)
     m, has_ties = beaten.shape[1], bool(tied.any())
     features, counts = _outcomes(beaten, tied)
@@ -113,12 +113,12 @@ def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatAr
     from scipy.sparse import csgraph
 
     beaten, tied = finite(wins, "wins", 3), finite(ties, "ties", 3)
-    same_shape(beaten, tied, "wins and ties")
-    same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
+    check_same_shape(beaten, tied, "wins and ties")
+    check_same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
     if (beaten < 0).any() or (tied < 0).any() or not np.array_equal(tied, np.swapaxes(tied, 1, 2)):
         raise InvalidInputError(
             "A count is negative, or the ties are not symmetric.",
-            remedy="Compute both arrays with compare_all.",
+            remedy="Compute both arrays with pairwise_outcomes.",
         )
     if not prior_sd > 0:
         raise InvalidInputError(f"prior_sd is {prior_sd}.", remedy="Give a positive number of logits, such as 3.")

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.arrays import FloatArray, finite
-from speciate.tournaments.statistics.bootstrap import alike, counted, percentiles
+from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample_counts
 
 DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 """Candidate values of β. The law is linear given β, so the fit is a grid search without start values."""
@@ -79,12 +79,12 @@ def fit_budget_curve(
             remedy="Give at least 4 ascending budgets with one column each, and predict at none below the first.",
         )
     problems = len(means_of)
-    counts = counted(problems, draws, rng)
+    counts = resample_counts(problems, draws, rng)
     samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])
     starts, gains, decays = _fits(samples, ks / ks[0])
     predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, asked / ks[0]), largest)
     low, high = percentiles(predicted[1:], level)
-    if alike(means_of):
+    if all_equal(means_of):
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     start, gain, decay = float(starts[0]), float(gains[0]), float(decays[0])
     fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]

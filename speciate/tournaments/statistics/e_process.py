@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from speciate.tournaments.statistics.arrays import FloatArray, finite, open_unit
+from speciate.tournaments.statistics.arrays import FloatArray, check_open_unit, finite
 
 STAKES = np.geomspace(0.5, 16.0, 11)
 """λ of the bets, per unit of the difference. The best λ for effect μ and deviation σ is μ/σ²; a grid is averaged."""
@@ -69,7 +69,7 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
     Raises:
         InvalidInputError: A difference is not finite, or alpha is not between 0 and 1.
     """
-    open_unit(alpha, "alpha")
+    check_open_unit(alpha, "alpha")
     bets = finite(differences, "differences", 1)[:, None] * STAKES
     log_a, log_b = _log_wealth(bets), _log_wealth(-bets)
     threshold = 2.0 / alpha

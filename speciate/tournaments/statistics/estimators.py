@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, finite, flags, same_shape
+from speciate.tournaments.statistics.arrays import FloatArray, check_same_shape, finite, flags
 
 _BLOCK = 1 << 22  # numbers held at once
 
@@ -150,7 +150,7 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     """
     points = finite(rewards, "rewards", 2)
     kept = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
-    same_shape(kept, points[:, 0], "valid and the first axis of rewards")
+    check_same_shape(kept, points[:, 0], "valid and the first axis of rewards")
     return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[kept]), len(points), int(kept.sum()))
 
 
@@ -171,7 +171,7 @@ def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     if labels.size == 0:
         return math.nan, math.nan
     points = finite(rewards, "rewards", 2)
-    same_shape(labels, points[:, 0], "groups and the first axis of rewards")
+    check_same_shape(labels, points[:, 0], "groups and the first axis of rewards")
     order = np.argsort(labels, kind="stable")
     starts = np.flatnonzero(np.diff(labels[order], prepend=labels[order[0]] - 1))
     parts = np.split(points[order], starts[1:])
@@ -210,7 +210,7 @@ def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:
         InvalidInputError: The numbers of problems differ, or a score is not finite.
     """
     first, second = finite(a, "a", 2), finite(b, "b", 2)
-    same_shape(first[:, 0], second[:, 0], "The problems of a and b")
+    check_same_shape(first[:, 0], second[:, 0], "The problems of a and b")
     signs = np.sign(first[:, :, None] - second[:, None, :])
     chance: FloatArray = 0.5 + 0.5 * signs.mean(axis=(1, 2))
     return chance

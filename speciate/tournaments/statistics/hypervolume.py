@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.reward import pareto_front
-from speciate.tournaments.statistics.arrays import FloatArray, at_least, finite, same_shape
+from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_same_shape, finite
 
 EXACT_DIMENSIONS = 4
 
@@ -56,9 +56,9 @@ def hypervolume(
     Raises:
         InvalidInputError: The shapes do not match, a value is not finite, or a sample is needed and ``rng`` is None.
     """
-    at_least(draws, 1, "draws")
+    check_at_least(draws, 1, "draws")
     raised, origin = finite(points, "points", 2), finite(reference, "reference", 1)
-    same_shape(raised[0], origin, "A point and the reference")
+    check_same_shape(raised[0], origin, "A point and the reference")
     above = raised - origin
     above = above[(above > 0).all(axis=1)]
     many = exact_points is not None and above.shape[1] == EXACT_DIMENSIONS and len(above) > exact_points

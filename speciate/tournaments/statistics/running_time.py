@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, finite, flags, same_shape, shaped
+from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, check_axes, check_same_shape, finite, flags
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,7 +79,7 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
         InvalidInputError: A cost is NaN or not positive, or a factor is below 1.
     """
     spent, taus = np.asarray(costs, dtype=np.float64), finite(factors, "factors", 1)
-    shaped(spent, "costs", 2)
+    check_axes(spent, "costs", 2)
     if not (spent > 0).all() or (taus < 1).any():
         raise InvalidInputError(
             "A cost is NaN or not positive, or a factor is below 1.", remedy="Use infinity for unsolved problems."
@@ -92,7 +92,7 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
 
 def _costs(spent: ArrayLike, reached: ArrayLike) -> tuple[FloatArray, BoolArray]:
     costs, success = finite(spent, "spent"), flags(reached, "reached")
-    same_shape(costs, success, "spent and reached")
+    check_same_shape(costs, success, "spent and reached")
     if (costs < 0).any():
         raise InvalidInputError("A cost is negative.", remedy="Give the cost of each run until its end.")
     return costs, success

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, at_least, finite, flags, same_shape
+from speciate.tournaments.statistics.arrays import (
+    BoolArray,
+    FloatArray,
+    check_at_least,
+    check_same_shape,
+    finite,
+    flags,
+)
 
 _ENUMERATED = 14  # differing problems; 2^14 sign patterns cost as much as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once
@@ -64,7 +71,7 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
     Raises:
         InvalidInputError: A difference is not finite, or ``draws`` is below 1.
     """
-    at_least(draws, 1, "draws")
+    check_at_least(draws, 1, "draws")
     paired = [finite(differences, "differences", 1) for differences in several]
     moving = [np.abs(values[values != 0.0]) for values in paired]  # flipping a zero changes nothing
     # Sums that differ by rounding only count as equal.
@@ -131,7 +138,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
         InvalidInputError: The shapes differ, or a value is not a boolean.
     """
     first, second = flags(a, "a", 1), flags(b, "b", 1)
-    same_shape(first, second, "a and b")
+    check_same_shape(first, second, "a and b")
     return _mcnemar(first.ravel(), second.ravel())
 
 
@@ -150,7 +157,7 @@ def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
         InvalidInputError: The shapes differ, or a value is not a boolean.
     """
     first, second = flags(a, "a", 2), flags(b, "b", 2)
-    same_shape(first, second, "a and b")
+    check_same_shape(first, second, "a and b")
     return _mcnemar(first.ravel(), second.ravel())
 
 

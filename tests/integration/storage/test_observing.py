@@ -10,7 +10,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
 from speciate.ports.records.runs import RunRecord
 from speciate.storage.metrics import counters
-from speciate.storage.metrics.counters import MOST_POLICIES, OTHER, WorkerCounters, read_counters
+from speciate.storage.metrics.counters import MAX_POLICIES, OTHER, WorkerCounters, read_counters
 from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import tell_stalled
@@ -64,8 +64,8 @@ def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.M
 
 def test_policies_beyond_a_number_are_counted_together(stores: Stores) -> None:
     counting = WorkerCounters(stores.redis)
-    names = [counting.policy(f"p{i}") for i in range(MOST_POLICIES + 20)]
-    assert len(set(names)) == MOST_POLICIES + 1
+    names = [counting.policy(f"p{i}") for i in range(MAX_POLICIES + 20)]
+    assert len(set(names)) == MAX_POLICIES + 1
     assert names[-1] == OTHER
     assert WorkerCounters(stores.redis).policy("p0") == "p0"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from speciate.client import verify_webhook
-from speciate.domain.webhook import LONGEST_WAIT_S, TRIED_FOR_S, Webhook, WebhookEvent, wait_s
+from speciate.domain.webhook import GIVE_UP_AFTER_S, MAX_RETRY_DELAY_S, Webhook, WebhookEvent, retry_delay_s
 from speciate.egress.delivery import DeliveryResponse, send, signature
 from speciate.egress.network import AllowedNetworks
 
@@ -138,13 +138,13 @@ def test_a_signature_is_verified_as_documented() -> None:
 
 
 def test_retries_back_off_and_end_within_a_day() -> None:
-    waits = [wait_s(attempts, 1.0) for attempts in range(1, 30)]
+    waits = [retry_delay_s(attempts, 1.0) for attempts in range(1, 30)]
     assert waits[0] == 5
     assert waits == sorted(waits)
-    assert max(waits) == LONGEST_WAIT_S
-    assert wait_s(1, 0.0) == 2.5
-    assert 15 < sum(sum(waits[: i + 1]) < TRIED_FOR_S for i in range(len(waits))) < 30
-    assert wait_s(10**6, 0.5) <= LONGEST_WAIT_S
+    assert max(waits) == MAX_RETRY_DELAY_S
+    assert retry_delay_s(1, 0.0) == 2.5
+    assert 15 < sum(sum(waits[: i + 1]) < GIVE_UP_AFTER_S for i in range(len(waits))) < 30
+    assert retry_delay_s(10**6, 0.5) <= MAX_RETRY_DELAY_S
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speciate.domain.objective import Objective, ObjectiveRole
-from speciate.search.archive import ParentPool, draw_different, improvements, pool_of, trade_off_bids
+from speciate.search.archive import ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
 from speciate.search.strategy import EliteTable, Evaluated
@@ -90,11 +90,11 @@ def test_inspirations_are_drawn_by_their_distance() -> None:
     points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 2.0]])
     pool = ParentPool(np.arange(4), points)
     rng = np.random.default_rng(1)
-    first = [draw_different(pool, [0], 1, rng)[0] for _ in range(4000)]
+    first = [draw_diverse(pool, [0], 1, rng)[0] for _ in range(4000)]
     assert set(first) == {2, 3}
     assert abs(first.count(3) / 4000 - 0.75) < 0.04
-    assert sorted(draw_different(pool, [0], 9, rng)) == [2, 3]
-    assert draw_different(pool, [0, 2, 3], 9, rng) == []
+    assert sorted(draw_diverse(pool, [0], 9, rng)) == [2, 3]
+    assert draw_diverse(pool, [0, 2, 3], 9, rng) == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import FloatArray, finite, flags, same_shape
-from speciate.tournaments.statistics.bootstrap import alike, percentiles, resampled
+from speciate.tournaments.statistics.arrays import FloatArray, check_same_shape, finite, flags
+from speciate.tournaments.statistics.bootstrap import all_equal, percentiles, resample
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def clustered_interval(
             finite, the level is not between 0 and 1, or the statistic is NaN.
     """
     data = finite(values, "values")
-    if alike(data):
+    if all_equal(data):
         raise InvalidInputError(
             "All problems have the same values, so the interval would have zero width.",
             remedy="Report the value alone, or compare on problems that differ.",
@@ -65,9 +65,9 @@ def clustered_interval(
     statistics: FloatArray
     if statistic is None:
         means = data.reshape(len(data), -1).mean(axis=1) if data.ndim else data
-        statistics, estimate = means[resampled(len(means), draws, rng)].mean(axis=1), float(means.mean())
+        statistics, estimate = means[resample(len(means), draws, rng)].mean(axis=1), float(means.mean())
     else:
-        rows = resampled(len(data), draws, rng)
+        rows = resample(len(data), draws, rng)
         statistics, estimate = np.array([statistic(data[row]) for row in rows]), float(statistic(data))
     low, high = percentiles(statistics, level)
     return Interval(estimate, float(low), float(high), level, len(data))
@@ -103,7 +103,7 @@ def expected_running_time(spent: ArrayLike, reached: ArrayLike) -> RunningTime:
         InvalidInputError: The shapes differ, or a cost is negative or not finite.
     """
     costs, success = finite(spent, "spent"), flags(reached, "reached")
-    same_shape(costs, success, "spent and reached")
+    check_same_shape(costs, success, "spent and reached")
     if (costs < 0).any():
         raise InvalidInputError("A cost is negative.")
     total, successes = math.fsum(costs.ravel()), int(success.sum())

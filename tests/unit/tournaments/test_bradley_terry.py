@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, compare_all
+from speciate.tournaments.statistics.bradley_terry import applies, bradley_terry, pairwise_outcomes
 
 # American League 1987, Agresti, Categorical Data Analysis (2002), table 10.10: Milwaukee, Detroit, Toronto, New York,
 # Boston, Cleveland, Baltimore.
@@ -63,7 +63,7 @@ def test_intervals_hold_with_dependent_seeds() -> None:
     rng, strength = np.random.default_rng(3), np.array([-0.6, -0.2, 0.2, 0.6])
     held = np.zeros(4)
     for _ in range(200):
-        seen = bradley_terry(*compare_all(simulated(rng, strength, 40, 6)), prior_sd=100.0)
+        seen = bradley_terry(*pairwise_outcomes(simulated(rng, strength, 40, 6)), prior_sd=100.0)
         held += (seen.low <= strength) & (strength <= seen.high)
     assert 0.9 <= held.mean() / 200 <= 0.98
 
@@ -71,7 +71,7 @@ def test_intervals_hold_with_dependent_seeds() -> None:
 def test_a_policy_that_lost_everything_has_a_strength_and_a_wide_interval() -> None:
     scores = np.random.default_rng(0).random((40, 1, 4))
     scores[:, :, 3] = -1.0
-    seen = bradley_terry(*compare_all(scores))
+    seen = bradley_terry(*pairwise_outcomes(scores))
     assert np.isfinite(seen.strength).all()
     assert seen.strength.argmin() == 3
     assert seen.high[3] - seen.low[3] > 2 * (seen.high[0] - seen.low[0])
@@ -79,7 +79,7 @@ def test_a_policy_that_lost_everything_has_a_strength_and_a_wide_interval() -> N
 
 
 def test_all_ties_are_equal_strengths() -> None:
-    seen = bradley_terry(*compare_all(np.ones((30, 2, 4))))
+    seen = bradley_terry(*pairwise_outcomes(np.ones((30, 2, 4))))
     assert seen.strength == pytest.approx(np.zeros(4))
     assert seen.chances == pytest.approx(np.full((4, 4), 0.5))
 
@@ -96,32 +96,32 @@ def test_extreme_counts_converge(prior_sd: float) -> None:
 
 
 def test_comparisons_pair_seeds_and_skip_missing_runs() -> None:
-    wins, ties = compare_all([[[1.0, 0.0, np.nan], [0.0, 0.0, 2.0]]])
+    wins, ties = pairwise_outcomes([[[1.0, 0.0, np.nan], [0.0, 0.0, 2.0]]])
     assert wins[0].tolist() == [[0, 1, 0], [0, 0, 0], [1, 1, 0]]
     assert ties[0].tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
 def test_strengths_apply_to_many_policies_or_incomplete_tables() -> None:
     everyone = np.random.default_rng(0).random((5, 2, 4))
-    assert applies(*compare_all(everyone))
-    assert not applies(*compare_all(everyone[:, :, :3]))
+    assert applies(*pairwise_outcomes(everyone))
+    assert not applies(*pairwise_outcomes(everyone[:, :, :3]))
     holes = everyone[:, :, :3].copy()
     holes[:3, :, 0] = holes[3:, :, 1] = np.nan
-    assert applies(*compare_all(holes))
+    assert applies(*pairwise_outcomes(holes))
 
 
 def test_groups_that_never_met_have_no_common_scale() -> None:
     scores = np.random.default_rng(0).random((6, 1, 4))
     scores[:3, :, :2] = scores[3:, :, 2:] = np.nan
     with pytest.raises(InvalidInputError, match=r"\[\[0, 1\], \[2, 3\]\] were never compared"):
-        bradley_terry(*compare_all(scores))
+        bradley_terry(*pairwise_outcomes(scores))
 
 
 def test_ties_are_symmetric_and_counts_are_counts() -> None:
     lopsided = np.zeros((1, 2, 2))
     lopsided[0, 0, 1] = 1.0
     for wins, ties in ((lopsided, lopsided), (-lopsided, np.zeros((1, 2, 2)))):
-        with pytest.raises(InvalidInputError, match="compare_all"):
+        with pytest.raises(InvalidInputError, match="pairwise_outcomes"):
             bradley_terry(wins, ties)
     with pytest.raises(InvalidInputError, match="prior_sd"):
         bradley_terry(lopsided, np.zeros((1, 2, 2)), prior_sd=0.0)
