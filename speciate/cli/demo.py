@@ -211,7 +211,7 @@ def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
         out.print(Text(sanitize(f"{each.source.slug}: {format_state(each.run.state.value, each.run.record.reason)}")))
     count = sum(unlock.unlock for unlock in unlocks)
     out.print(
-        f"{pluralize(count, 'problem')} unlocked, each confirmed by a second evaluation."
+        f"{pluralize(count, 'problem')} unlocked and confirmed by a second evaluation."
         if count
         else "No problem was unlocked within these budgets. Try another --seed or a larger --scale."
     )
