@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
-from speciate.storage.metrics.counters import LEASES_EXPIRED, POISONED, RUNG_AGAIN
+from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import beat, book_downtime, tell_stalled
 from workers.campaigns import CampaignController
@@ -67,7 +67,7 @@ def _one_pass(stores: Stores) -> None:
     for family, count in (
         (LEASES_EXPIRED, report.retried),
         (POISONED, report.poisoned),
-        (RUNG_AGAIN, report.resent),
+        (MESSAGES_RESENT, report.resent),
     ):
         if count:
             counters().add(family, by=count)

@@ -1,4 +1,4 @@
-"""What charts are drawn from: the candidates of a run as columns, read on from where the last reading stopped."""
+"""Read the candidates of a run as numpy columns for charts, incrementally."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from speciate.domain.reward import FloatArray
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 
 IntArray = NDArray[np.int64]
 
-# Packed by the server into one value: fifty thousand rows cost a tenth of what their Python objects would. Each row has
-# the same length, since what is missing is filled in; PostgreSQL sends numbers with the high byte first.
+# The server packs the rows into one value, which costs a tenth of Python objects per row. Missing values are filled in,
+# so that all rows have the same length; PostgreSQL sends numbers with the high byte first.
 _ROWS: Final = sa.text(
     "SELECT string_agg(packed, '' ORDER BY spent_evaluations) AS packed,"
     " array_agg(failed ORDER BY spent_evaluations) AS failure"
@@ -29,10 +29,10 @@ _ROWS: Final = sa.text(
     " || array_send(coalesce(rewards, array_fill('NaN'::float8, ARRAY[:d]))) AS packed,"
     " coalesce(failure || ': ' || failure_reason, failure, '') AS failed"
     " FROM candidates WHERE run_id = :id AND spent_evaluations > :after"
-    " ORDER BY spent_evaluations LIMIT :most) AS booked"
+    " ORDER BY spent_evaluations LIMIT :most) AS recorded"
 )
 _MOST_BYTES: Final = 1 << 28
-"""Of one answer: a value of the server holds a gibibyte at most."""
+"""Bytes per query; PostgreSQL limits a value to 1 GiB."""
 
 _WHOLE: Final = ">i8"
 _REAL: Final = ">f8"
@@ -47,28 +47,28 @@ _LAYOUT: Final = [
     ("targets", _WHOLE),
     ("duplicate", _WHOLE),
     ("seed", _WHOLE),
-    # An array's own head (dimensions, nulls, type, length, first index), then a length before each element.
+    # Header of an array (dimensions, nulls, type, length, first index); a length precedes each element.
     ("head", "V20"),
 ]
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateColumns:
-    """The candidates of a run in the order in which they were booked, n of them.
+    """The n candidates of a run, in the order in which they were recorded.
 
     Attributes:
         number: Run-wide numbers, shape (n,).
         evaluations: Evaluations spent up to and including each, shape (n,), strictly increasing.
-        tokens: Tokens spent when it was booked, shape (n,).
-        seconds: Running seconds spent then, shape (n,).
-        at: When it was booked, in seconds since the epoch, shape (n,).
-        island: Island it was made on, shape (n,).
-        parent: Number of its first parent, 0 for none, shape (n,).
-        rewards: Raw rewards in declared order, NaN where it failed, shape (n, d).
-        failure: ``kind: reason`` or the empty string, n of them.
-        duplicate: Whether its program was known, shape (n,).
-        seed: Whether it is the problem's own seed program, shape (n,).
-        targets: Bits of the targets that its rewards meet, shape (n,).
+        tokens: Tokens spent until then, shape (n,).
+        seconds: Running seconds spent until then, shape (n,).
+        at: Time of recording in seconds since the epoch, shape (n,).
+        island: Island of origin, shape (n,).
+        parent: Number of the first parent, 0 for none, shape (n,).
+        rewards: Raw rewards in declared order, NaN for failed candidates, shape (n, d).
+        failure: n strings, ``kind: reason`` or empty.
+        duplicate: True for duplicates of earlier programs, shape (n,).
+        seed: True for the problem's seed program, shape (n,).
+        targets: Bit mask of the targets met, shape (n,).
     """
 
     number: IntArray
@@ -89,16 +89,16 @@ class CandidateColumns:
 
     @property
     def last(self) -> int:
-        """Evaluations at which a further reading begins."""
+        """Value of ``after`` for the next read."""
         return int(self.evaluations[-1]) if len(self) else 0
 
     @property
     def scored(self) -> NDArray[np.bool_]:
-        """Which candidates have rewards, shape (n,)."""
+        """True for candidates with rewards, shape (n,)."""
         return np.asarray(~np.isnan(self.rewards).any(axis=1))
 
     def followed_by(self, more: CandidateColumns) -> CandidateColumns:
-        """Return these candidates with those that were booked after them."""
+        """Return these candidates followed by later ones."""
         if not len(more):
             return self
         joined: dict[str, Any] = {
@@ -108,27 +108,19 @@ class CandidateColumns:
         return CandidateColumns(**joined)
 
 
-@dataclass
-class ColumnReader:
-    """Reads the columns.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class ColumnReader(Store):
+    """Reads the columns."""
 
     @with_retries
     def columns(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateColumns:
-        """Return the candidates of a run that were booked after a number of evaluations.
+        """Return the candidates of a run recorded after a number of evaluations.
 
-        Bookings of a run are serialised by its lock and count on, so that reading on misses nothing.
+        A run's lock serializes the commits, and the number increases, so that incremental reads miss nothing.
 
         Args:
             run_id: The run; an unknown one has no candidates.
-            dimensions: d, the number of declared objectives.
-            after: ``last`` of what was read before.
+            dimensions: Number d of objectives.
+            after: ``last`` of the previous read.
         """
         found: list[CandidateColumns] = []
         most = _MOST_BYTES // _row(dimensions).itemsize

@@ -1,7 +1,7 @@
-"""Counts and times that workers add up in Redis, so that every replica of the API shows the sum over all of them.
+"""Sum the workers' counters and timings in Redis, so that every API replica exports the totals.
 
-A process adds in memory and sends once a second; what cannot be sent is kept for the next second. Redis may forget: a
-counter that begins at zero again is what Prometheus calls a reset, and no other figure depends on these.
+A process adds up in memory and sends once a second; counts that cannot be sent wait for the next second. Redis may lose
+the totals: Prometheus handles the reset of a counter, and nothing else depends on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import redis
 _KEY: Final = "speciate:metrics"
 _POLICIES: Final = "speciate:metrics:policies"
 MAX_POLICIES: Final = 100
-"""Policies that are counted by name; further ones count as ``other``, so that no scrape grows without bound."""
+"""Policies counted by name; further ones count as ``other``, which bounds the size of a scrape."""
 OTHER: Final = "other"
 _SEND_S: Final = 1.0
 _SUM: Final = "sum"
@@ -43,7 +43,7 @@ class MetricFamily:
     buckets: tuple[float, ...] = ()
 
     def field(self, labels: tuple[str, ...], part: str = "") -> str:
-        """Return the field of the hash that holds a count, a bucket's or a sum."""
+        """Return the Redis hash field of a count, a bucket or a sum."""
         return "|".join((self.name, *labels, part))
 
 
@@ -58,23 +58,23 @@ POLICY_SECONDS: Final = MetricFamily(
 POLICY_TOKENS: Final = MetricFamily(
     "speciate_policy_tokens", "Tokens of answered requests.", ("policy", "role", "part")
 )
-POLICY_FAILURES: Final = MetricFamily("speciate_policy_failures", "Batches that a policy did not answer.", ("policy",))
-WORK: Final = MetricFamily("speciate_work_units", "Units of work by what became of them.", ("kind", "result"))
-WORK_SECONDS: Final = MetricFamily("speciate_work_seconds", "Time from lease to commit of a unit.", ("kind",), _LONG)
-LEASES_EXPIRED: Final = MetricFamily(
-    "speciate_leases_expired", "Leases that lapsed and whose work was handed out again."
+POLICY_FAILURES: Final = MetricFamily(
+    "speciate_policy_failures", "Batches without a response from the policy.", ("policy",)
 )
-POISONED: Final = MetricFamily("speciate_work_poisoned", "Units given up after too many attempts.")
-RUNG_AGAIN: Final = MetricFamily("speciate_doorbells_rung_again", "Units of work that were dispatched again.")
+WORK: Final = MetricFamily("speciate_work_units", "Work units by result.", ("kind", "result"))
+WORK_SECONDS: Final = MetricFamily("speciate_work_seconds", "Time from lease to commit of a unit.", ("kind",), _LONG)
+LEASES_EXPIRED: Final = MetricFamily("speciate_leases_expired", "Leases that expired and whose work was retried.")
+POISONED: Final = MetricFamily("speciate_work_poisoned", "Work units abandoned after too many attempts.")
+MESSAGES_RESENT: Final = MetricFamily("speciate_messages_resent", "Work messages that were lost and sent again.")
 
 FAMILIES: Final = (
     EVALUATIONS, EVALUATION_SECONDS, POLICY_SECONDS, POLICY_TOKENS, POLICY_FAILURES, WORK, WORK_SECONDS,
-    LEASES_EXPIRED, POISONED, RUNG_AGAIN,
+    LEASES_EXPIRED, POISONED, MESSAGES_RESENT,
 )  # fmt: skip
 
 
 class WorkerCounters:
-    """Adds up for one process, which must not fork afterwards; safe from several threads."""
+    """Counters of one process, which must not fork afterwards; thread-safe."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._redis = client
@@ -86,19 +86,19 @@ class WorkerCounters:
         self._stopping = threading.Event()
 
     def add(self, family: MetricFamily, *labels: str, by: float = 1.0) -> None:
-        """Count."""
-        self._book({family.field(labels): by})
+        """Increase a counter."""
+        self._record({family.field(labels): by})
 
     def observe(self, family: MetricFamily, *labels: str, values: Iterable[float]) -> None:
-        """Count values into the buckets of a histogram."""
+        """Add values to a histogram."""
         booked: defaultdict[str, float] = defaultdict(float)
         for value in values:
             booked[family.field(labels, str(bisect_left(family.buckets, value)))] += 1.0
             booked[family.field(labels, _SUM)] += value
-        self._book(booked)
+        self._record(booked)
 
     def policy(self, slug: str) -> str:
-        """Return the label of a policy: its slug, or ``other`` when there are too many."""
+        """Return the label of a policy: its slug, or ``other`` beyond ``MAX_POLICIES``."""
         known = self._policies.get(slug)
         if known is None:
             try:
@@ -112,7 +112,7 @@ class WorkerCounters:
         return known
 
     def flush(self) -> None:
-        """Send what has been added up; what another thread is sending has been sent, or is back, afterwards."""
+        """Send the pending counts, after waiting for another thread that is sending."""
         with self._sending:
             with self._lock:
                 pending, self._pending = self._pending, defaultdict(float)
@@ -124,15 +124,15 @@ class WorkerCounters:
                     pipeline.hincrbyfloat(_KEY, field, value)
                 pipeline.execute()
             except redis.RedisError as error:
-                _log.debug("Redis does not answer, counts are kept: %s", error)
-                self._book(pending)
+                _log.debug("Redis does not respond, counts are kept: %s", error)
+                self._record(pending)
 
     def close(self) -> None:
         """Send the last counts."""
         self._stopping.set()
         self.flush()
 
-    def _book(self, counts: dict[str, float]) -> None:
+    def _record(self, counts: dict[str, float]) -> None:
         with self._lock:
             for field, value in counts.items():
                 self._pending[field] += value
@@ -147,11 +147,11 @@ class WorkerCounters:
 
 @dataclass(frozen=True, slots=True)
 class CounterSeries:
-    """What was counted under one set of labels.
+    """Counts of one combination of labels.
 
     Attributes:
         labels: Values of the family's labels.
-        counts: The count; of a histogram, one for each bucket and one for what is above them all.
+        counts: The count; for a histogram, one per bucket and one for larger values.
         total: Sum of a histogram's values.
     """
 
@@ -161,7 +161,7 @@ class CounterSeries:
 
 
 def read_counters(client: redis.Redis) -> dict[MetricFamily, list[CounterSeries]]:
-    """Return everything that workers counted; raises ``redis.RedisError`` when Redis does not answer."""
+    """Return all counts of the workers; raises ``redis.RedisError`` if Redis does not respond."""
     fields = cast("dict[bytes, bytes]", client.hgetall(_KEY))
     parts: dict[tuple[str, tuple[str, ...]], dict[str, float]] = defaultdict(dict)
     for field, value in fields.items():

@@ -1,4 +1,4 @@
-"""What PostgreSQL says of the whole installation, in four statements: for the API's metrics and for ``doctor``."""
+"""Read the state of the installation from PostgreSQL, for the metrics endpoint and ``doctor``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAILURES: Final = sa.text(
     "SELECT f.key AS kind, sum(f.value::bigint) AS failures FROM run_progress, jsonb_each_text(failures) f GROUP BY 1"
 )
 _UNLOCKS: Final = sa.text("SELECT count(*) FROM claims WHERE unlock AND state = 'confirmed'")
-# Only work of running runs waits; that of paused ones is where it should be.
+# Work of paused runs is not waiting.
 _WORK: Final = sa.text(
     "SELECT w.kind, w.state, count(*) AS units,"
     " max(extract(epoch FROM clock_timestamp() - w.created_at)) AS oldest_s,"
@@ -31,7 +31,7 @@ _WORK: Final = sa.text(
     " FROM work w JOIN run_progress p ON p.run_id = w.run_id"
     " WHERE w.state IN ('ready', 'leased') AND p.state = 'running' GROUP BY 1, 2"
 )
-# A run whose clock was last set long ago has not committed anything since.
+# Every commit sets the clock of a run, so an old clock means no commits.
 _STALLED: Final = sa.text(
     "SELECT count(*) FROM run_progress p WHERE p.state = 'running' AND (p.running_since < clock_timestamp() -"
     " make_interval(secs => :stall_s) OR 'run.stalled' ="
@@ -42,14 +42,14 @@ _RECONCILER: Final = sa.text("SELECT extract(epoch FROM clock_timestamp() - aliv
 
 @dataclass(frozen=True, slots=True)
 class WorkGauge:
-    """Units of work of running runs.
+    """Work units of running runs, by kind and state.
 
     Attributes:
-        kind: What they do.
+        kind: Kind of work.
         state: ``ready`` or ``leased``.
-        units: How many.
-        oldest_s: Age of the oldest, in seconds.
-        overdue: How many hold a lease that has expired.
+        units: Number of units.
+        oldest_s: Age of the oldest in seconds.
+        overdue: Number of units whose lease has expired.
     """
 
     kind: str
@@ -66,13 +66,13 @@ class Gauges:
     Attributes:
         runs: Runs by state.
         candidates: Candidates by outcome: ``ok`` or the kind of failure.
-        spent: Evaluations, tokens and running seconds that all runs took.
-        left: What the budgets of running runs still hold.
+        spent: Evaluations, tokens and running seconds of all runs.
+        left: Remaining budgets of running runs.
         unlocks: Confirmed unlocks.
-        work: Units of work that are ready or leased.
-        stalled: Running runs that have not committed anything for long.
+        work: Ready and leased work units.
+        stalled: Running runs without a commit for long.
         alarmed: Running runs most of whose latest candidates failed.
-        reconciler_age_s: Seconds since the reconciler last looked; None when it never did.
+        reconciler_age_s: Seconds since the last pass of the reconciler; None before the first.
     """
 
     runs: dict[str, int]
@@ -87,7 +87,7 @@ class Gauges:
 
 
 def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:
-    """Read everything.
+    """Read all gauges.
 
     Args:
         engine: The database.

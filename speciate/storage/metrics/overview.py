@@ -1,9 +1,8 @@
-"""What pages show across runs: how many are in which state, who unlocks which problem, how a policy answers."""
+"""Read totals across runs for the dashboard: run states, latest unlocks, unlock matrix, policy statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -13,17 +12,17 @@ from speciate.domain.run import RunState
 from speciate.domain.target import ClaimState
 from speciate.ports.records.policies import PolicyFigures
 from speciate.ports.records.unlocks import MatrixCell, UnlockRecord
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.runs.context import ALONE, MUTATOR
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
-_OURS: Final = "(cast(:project AS uuid) IS NULL OR r.project_id = :project)"
+_IN_PROJECT: Final = "(cast(:project AS uuid) IS NULL OR r.project_id = :project)"
 _CELLS: Final = sa.text(
     f"SELECT r.problem_id, r.policy_id, {MUTATOR} AS mutator_id, count(*) AS runs,"
     " count(*) FILTER (WHERE g.state IN ('completed', 'failed', 'cancelled')) AS ended,"
     " count(c.evaluations) AS unlocked, min(c.evaluations) AS fewest FROM runs r"
     " JOIN run_progress g ON g.run_id = r.id LEFT JOIN LATERAL (SELECT min(evaluations) AS evaluations FROM claims"
-    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {ALONE} AND {_OURS}"
+    f" WHERE run_id = r.id AND unlock AND state = 'confirmed') c ON true WHERE {ALONE} AND {_IN_PROJECT}"
     " AND (cast(:policies AS uuid[]) IS NULL OR r.policy_id = ANY(:policies))"
     " AND (cast(:problem AS uuid) IS NULL OR r.problem_id = :problem) GROUP BY 1, 2, 3"
 )
@@ -41,25 +40,15 @@ _ROLLOUTS: Final = sa.text(
 )
 
 
-@dataclass
-class Overview:
-    """Reads across runs.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-        project: The project that is seen; None sees all.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
-    project: UUID | None = None
+class Overview(ScopedStore):
+    """Reads totals across runs."""
 
     @with_retries
     def runs_by_state(self) -> dict[RunState, int]:
-        """Return how many runs are in which state."""
+        """Return the number of runs by state."""
         query = sa.text(
             "SELECT g.state, count(*) AS n FROM runs r JOIN run_progress g ON g.run_id = r.id"
-            f" WHERE {_OURS} GROUP BY g.state"
+            f" WHERE {_IN_PROJECT} GROUP BY g.state"
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query, {"project": self.project})
@@ -67,8 +56,8 @@ class Overview:
 
     @with_retries
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
-        """Return the targets that were confirmed last."""
-        query = sa.text(SELECT_UNLOCKS + f" WHERE c.state = :state AND {_OURS} ORDER BY c.at DESC LIMIT :limit")
+        """Return the latest confirmed targets."""
+        query = sa.text(SELECT_UNLOCKS + f" WHERE c.state = :state AND {_IN_PROJECT} ORDER BY c.at DESC LIMIT :limit")
         with reading(self._engine) as connection:
             binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
             rows = connection.execute(query, binds)
@@ -76,10 +65,7 @@ class Overview:
 
     @with_retries
     def matrix(self, policies: Sequence[UUID] | None = None, problem: UUID | None = None) -> tuple[MatrixCell, ...]:
-        """Return what was unlocked by problem version and by who was asked: a policy alone, or with a mutator.
-
-        Runs of ensembles are nobody's own and left out.
-        """
+        """Return the unlocks by problem version and policy, alone or with a mutator; runs of ensembles are left out."""
         binds = {
             "policies": None if policies is None else list(policies),
             "problem": problem,
@@ -90,7 +76,7 @@ class Overview:
 
     @with_retries
     def policy(self, policy_id: UUID) -> PolicyFigures:
-        """Return how a policy version answers: its runs are those in which nobody else was asked."""
+        """Return statistics of a policy version, over runs without another policy."""
         with reading(self._engine) as connection:
             of_runs = connection.execute(_FIGURES, {"id": policy_id}).one()._asdict()
             of_rollouts = connection.execute(_ROLLOUTS, {"id": policy_id}).one()
