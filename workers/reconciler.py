@@ -18,7 +18,7 @@ from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import beat, book_downtime, tell_stalled
+from speciate.storage.work.reconciler import beat, book_downtime, report_stalled
 from workers.campaigns import CampaignController
 from workers.composition import counters, settings, stores
 from workers.retention import RetentionJob
@@ -103,7 +103,7 @@ def _forget_caches(stores: Stores) -> None:
 def _tell_stalls(stores: Stores) -> None:
     """Report runs without progress: without commits nothing else would."""
     stall_s = settings().stall_s
-    for commit in tell_stalled(stores.engine, stall_s=stall_s):
+    for commit in report_stalled(stores.engine, stall_s=stall_s):
         _log.warning("run %s is stalled: no commit for %g s", commit.run_id, stall_s)
         stores.signals.committed(commit)
 

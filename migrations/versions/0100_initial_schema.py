@@ -465,7 +465,7 @@ def upgrade() -> None:
         sa.Column("lease_token", _UUID),
         sa.Column("lease_until", _TIME),
         sa.Column("dispatched_at", _TIME),
-        sa.Column("rings", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("resends", sa.Integer, nullable=False, server_default="0"),
         sa.Column("reserved_evaluations", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("reserved_tokens", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("payload", pg.JSONB, nullable=False),

@@ -251,7 +251,7 @@ work = sa.Table(
     sa.Column("lease_token", _Id),
     sa.Column("lease_until", _Time),
     sa.Column("dispatched_at", _Time),
-    sa.Column("rings", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("resends", sa.Integer, nullable=False, server_default="0"),
     sa.Column("reserved_evaluations", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("reserved_tokens", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("payload", pg.JSONB, nullable=False),

@@ -1,10 +1,9 @@
-"""The archive in Redis: one hash per run and island, rebuilt from PostgreSQL whenever it is not whole.
+"""Cache archives in Redis: one hash per run and island, rebuilt from PostgreSQL whenever it is incomplete.
 
-A marker says whether a run's hashes are whole. Updates are applied only while a marker of any kind exists, and a
-rebuild sets its marker *before* it reads PostgreSQL: a commit that the reading misses is then applied by its own
-update, and since a cell only ever takes a higher fitness, the order of the two does not matter. A rebuild fills hashes
-of its own and puts them in the place of the old ones in one step, with the updates that came since it began; one that
-another rebuild has overtaken leaves everything to that.
+A marker per run says if its hashes are complete. Updates apply only while a marker exists, and a rebuild sets its
+marker *before* it reads PostgreSQL: a commit that the read misses is then applied by its own update, and because a cell
+only accepts a higher fitness, their order does not matter. A rebuild fills new hashes and swaps them in atomically,
+together with the updates since it began; if another rebuild started meanwhile, it discards them.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ CachedRow = tuple[str, int, float, tuple[float, ...]]
 _HEAD: Final = struct.Struct("<dq")
 _EXPIRY_S: Final = 7 * 24 * 3600
 _BUILDING: Final = "building"
-_WHOLE: Final = b"whole"
+_COMPLETE: Final = b"complete"
 _log = logging.getLogger(__name__)
 
-# KEYS: marker, updates since a rebuild began, then the hash of each update. ARGV: expiry, then cell and packed value of
-# each update.
+# KEYS: marker, updates since a rebuild began, hash of each update. ARGV: expiry, then cell and packed value of each
+# update.
 _APPLY: Final = """
 local marker = redis.call('GET', KEYS[1])
 if not marker then return 0 end
@@ -43,15 +42,14 @@ for i = 3, #KEYS do
     redis.call('HSET', KEYS[i], cell, value)
     applied = applied + 1
   end
-  if marker ~= 'whole' then redis.call('RPUSH', KEYS[2], KEYS[i], cell, value) end
+  if marker ~= 'complete' then redis.call('RPUSH', KEYS[2], KEYS[i], cell, value) end
   redis.call('EXPIRE', KEYS[i], ARGV[1])
 end
-if marker ~= 'whole' then redis.call('EXPIRE', KEYS[2], ARGV[1]) end
+if marker ~= 'complete' then redis.call('EXPIRE', KEYS[2], ARGV[1]) end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return applied
 """
-# KEYS: marker, updates since the rebuild began, then each hash and what was filled for it. ARGV: expiry, this rebuild's
-# marker.
+# KEYS: marker, updates since the rebuild began, then each hash and its replacement. ARGV: expiry, the rebuild's marker.
 _SWAP: Final = """
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   for i = 4, #KEYS, 2 do redis.call('UNLINK', KEYS[i]) end
@@ -71,19 +69,19 @@ for i = 1, #since, 3 do
   end
 end
 redis.call('UNLINK', KEYS[2])
-redis.call('SET', KEYS[1], 'whole', 'EX', ARGV[1])
+redis.call('SET', KEYS[1], 'complete', 'EX', ARGV[1])
 return 1
 """
 _FILLING_S: Final = 3600
-"""Seconds after which what a rebuild that died has filled goes away."""
+"""Seconds until the hashes of an aborted rebuild expire."""
 _ROWS: Final = 1000
-"""Rows that go in one command: Redis serves others between two."""
+"""Rows per command; Redis serves other clients between commands."""
 _COMMANDS: Final = 8
-"""Commands that are sent before their answers are read."""
+"""Commands sent before reading their results."""
 
 
 class ElitesCache:
-    """Elites of every run: ids, fitness and rewards, never programs."""
+    """Elites of all runs: numbers, fitness and rewards, no programs."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._redis = client
@@ -91,9 +89,9 @@ class ElitesCache:
         self._swap = client.register_script(_SWAP)
 
     def read(self, run_id: UUID, island: int, load: Callable[[], Sequence[EliteRow]]) -> list[CachedRow]:
-        """Return an island's elites; rebuilds the run's cache by ``load`` when it is not whole.
+        """Return an island's elites, rebuilding the run's cache from ``load`` if it is incomplete.
 
-        Without Redis the answer comes from ``load`` alone.
+        Without Redis, return the result of ``load``.
         """
         rows: list[EliteRow] = []
 
@@ -106,16 +104,16 @@ class ElitesCache:
             pipeline.get(_marker(run_id))
             pipeline.hgetall(_key(run_id, island))
             marker, packed = pipeline.execute()
-            if marker == _WHOLE:
+            if marker == _COMPLETE:
                 return [_unpack(cell, value) for cell, value in packed.items()]
             self.rebuild(run_id, loading)
         except redis.RedisError as error:
-            _log.warning("the archive is read from PostgreSQL, Redis does not answer: %s", error)
+            _log.warning("the archive is read from PostgreSQL, Redis does not respond: %s", error)
             rows = list(load())
         return [row for at, row in rows if at == island]
 
     def apply(self, run_id: UUID, placements: Sequence[Placement]) -> None:
-        """Spread granted updates; cells only ever take a higher fitness, so repeating one is harmless."""
+        """Apply accepted updates; cells only accept a higher fitness, so repetitions are harmless."""
         if placements:
             keys = [_marker(run_id), _since(run_id), *(_key(run_id, p.island) for p in placements)]
             values: list[Any] = [_EXPIRY_S]
@@ -124,7 +122,7 @@ class ElitesCache:
             self._apply(keys=keys, args=values)
 
     def rebuild(self, run_id: UUID, load: Callable[[], Iterable[EliteRow]]) -> int:
-        """Fill a run's cache from ``load``, which has every cell once, and mark it whole; return how many there are."""
+        """Fill a run's cache from ``load``, which yields every cell once, and return the number of cells."""
         token = os.urandom(8).hex()
         building = f"{_BUILDING}:{token}"
         pipeline = self._redis.pipeline(transaction=True)
@@ -143,20 +141,20 @@ class ElitesCache:
             if len(pipeline) >= 2 * _COMMANDS:
                 pipeline.execute()
         pipeline.execute()
-        # Only if the marker still stands: after a FLUSHALL in between, whoever reads next starts again.
+        # Only if the marker is unchanged: after a FLUSHALL in between, the next reader rebuilds again.
         keys = [_marker(run_id), _since(run_id), *(each for pair in filled.items() for each in pair)]
         self._swap(keys=keys, args=[_EXPIRY_S, building])
         return count
 
     def forget(self, run_ids: Iterable[UUID]) -> None:
-        """Mark the caches of runs as not whole, so that the next reader rebuilds them."""
+        """Drop the caches of runs; the next reader rebuilds them."""
         keys = [_marker(run_id) for run_id in run_ids]
         if keys:
             self._redis.delete(*keys)
 
-    def is_whole(self, run_id: UUID) -> bool:
-        """Tell whether a run's cache can be trusted."""
-        return cast("bytes | None", self._redis.get(_marker(run_id))) == _WHOLE
+    def is_complete(self, run_id: UUID) -> bool:
+        """Return True if a run's cache is complete."""
+        return cast("bytes | None", self._redis.get(_marker(run_id))) == _COMPLETE
 
 
 def _marker(run_id: UUID) -> str:
@@ -182,7 +180,7 @@ def _unpack(cell: bytes, value: bytes) -> CachedRow:
 
 
 def _chunks(rows: Iterable[EliteRow]) -> Iterator[tuple[int, list[str | bytes]]]:
-    """Return islands, each with cells and packed values of at most ``_ROWS`` rows."""
+    """Yield islands with cells and packed values of at most ``_ROWS`` rows."""
     filling: dict[int, list[str | bytes]] = {}
     packs: dict[int, Callable[..., bytes]] = {}
     for island, (cell, number, fitness, rewards) in rows:

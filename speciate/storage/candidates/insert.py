@@ -34,7 +34,7 @@ _CANDIDATE_COLUMNS = (
 _ROLLOUT_NAMES = ", ".join(column.split()[0] for column in _ROLLOUT_COLUMNS.split(", "))
 _CANDIDATE_NAMES = ", ".join(column.split()[0] for column in _CANDIDATE_COLUMNS.split(", "))
 
-# Prompts and rollouts in one statement; a candidate finds its rollout by its position in the batch.
+# Prompts and rollouts are inserted in one statement; a candidate refers to its rollout by position in the batch.
 _ROLLOUTS = sa.text(
     'WITH shown AS (INSERT INTO prompts (digest, system, "user") SELECT r.digest, r.system, r."user"'
     ' FROM jsonb_to_recordset(:prompts) AS r(digest text, system text, "user" text) ON CONFLICT (digest) DO NOTHING)'
@@ -51,11 +51,11 @@ _CANDIDATES = sa.text(
 
 
 def insert_rollouts(connection: sa.Connection, context: RunContext, lease: Lease, batch: ProposedBatch) -> None:
-    """Insert the completions of a batch, and each prompt once."""
+    """Insert the rollouts of a batch, and each prompt once."""
     if not batch.rollouts:
         return
     prompts = {rollout.prompt.digest: rollout.prompt for rollout in batch.rollouts}
-    # In one order everywhere, so that two batches that share prompts cannot wait for each other.
+    # Sorted, so that batches that share prompts cannot deadlock.
     shown = [
         {"digest": digest, "system": storable(prompt.system), "user": storable(prompt.user)}
         for digest, prompt in sorted(prompts.items())
@@ -68,7 +68,7 @@ def insert_rollouts(connection: sa.Connection, context: RunContext, lease: Lease
 def insert_candidates(
     connection: sa.Connection, context: RunContext, lease: Lease, batch: EvaluatedBatch, progress: RunProgress
 ) -> None:
-    """Insert the candidates of a batch; ``progress`` is read as it was before the batch."""
+    """Insert the candidates of a batch; ``progress`` is the state before the batch."""
     first = int(lease.payload["first"])
     rows = []
     for ord_, outcome in enumerate(batch.outcomes):
@@ -146,7 +146,7 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
 _READ: Final = sa.text(
     "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts FROM results x"
     " JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number"
-    # Between the two steps of retention the texts of a candidate are gone, and it is still here.
+    # Retention deletes the program before the result.
     " WHERE x.evaluator_digest = :digest AND x.tier = :tier AND x.program_hash = ANY(:hashes) AND c.program <> ''"
 )
 
@@ -154,7 +154,7 @@ _READ: Final = sa.text(
 def read_results(
     connection: sa.Connection, context: RunContext, hashes: Sequence[str], tier: str
 ) -> dict[str, ReusedResult]:
-    """Return the results that are kept of some programs, by program hash."""
+    """Return the reusable results of programs, by program hash."""
     keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
         row.program_hash: ReusedResult(
@@ -168,7 +168,7 @@ def read_results(
 def keep_results(
     connection: sa.Connection, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
 ) -> None:
-    """Keep what a batch found out. A failure is not kept, of a later stage neither: it may have been the machine's."""
+    """Store the results of a batch for other runs, except failures, which the machine may have caused."""
     rows = [
         {
             "evaluator_digest": _evaluator(context),
@@ -178,10 +178,10 @@ def keep_results(
             "number": first + i,
         }
         for i, outcome in enumerate(outcomes)
-        if is_kept(outcome)
+        if is_reusable(outcome)
     ]
     if rows:
-        # In one order everywhere, so that two runs that find the same programs cannot wait for each other.
+        # Sorted, so that runs that find the same programs cannot deadlock.
         rows.sort(key=lambda row: str(row["program_hash"]))
         connection.execute(insert(results).values(rows).on_conflict_do_nothing())
 
@@ -191,8 +191,8 @@ def _evaluator(context: RunContext) -> str:
     return f"{context.project_id}/{context.problem.evaluator_digest}"
 
 
-def is_kept(outcome: CandidateOutcome) -> bool:
-    """Tell whether an outcome is a whole result of its own."""
+def is_reusable(outcome: CandidateOutcome) -> bool:
+    """Return True if an outcome is a complete result of this run."""
     evaluation = outcome.evaluation
     whole = evaluation.rewards is not None and evaluation.stopped_at is None
     return whole and outcome.duplicate_of is None and outcome.reused_from is None

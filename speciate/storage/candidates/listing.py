@@ -1,4 +1,4 @@
-"""Which candidates of a run are listed, and in which order: what was asked for, as SQL (ADR 29)."""
+"""Translate filters and orders of candidate lists into SQL (ADR 29)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from speciate.storage import cursors
 from speciate.storage.runs.context import ScoringSchema
 
 ANY_TARGET: Final = "any"
-"""Asks for whatever meets a target; a target that is called so takes the name."""
+"""Filter value for candidates that meet any target, unless a target has this name."""
 
 BY_NUMBER: Final = "number"
 BY_SCALAR: Final = "scalar"
-"""What there is to sort by besides rewards; a reward that is called so takes the name."""
+"""Orders besides rewards, unless a reward has this name."""
 
 _MOST_NAMES: Final = 12
 _SQL: Final = {sign: sign for sign in (">=", "<=", ">", "<", "(", ")")} | {
@@ -36,18 +36,18 @@ _SQL: Final = {sign: sign for sign in (">=", "<=", ">", "<", "(", ")")} | {
 
 @dataclass(frozen=True, slots=True)
 class CandidateFilter:
-    """Which candidates, and in which order; what is None is left open.
+    """Filter and order of a list; None does not filter.
 
     Attributes:
-        status: Their outcome.
-        island: Where they were made.
-        role: What was asked for them.
-        policy_id: Who was asked for them.
-        target: Name of a target that their rewards meet, confirmed or not, or ``any``.
-        rule: What their rewards meet, in the grammar of ``speciate.domain.rule``; who failed has none and meets none.
-        elite: Whether they must hold a cell of the archive now.
-        sort: Name of a reward, or ``scalar``: the best come first, among equals the earliest, and last those that have
-            none. ``number`` and None: the newest come first.
+        status: Outcome.
+        island: Island of origin.
+        role: Role of the policy.
+        policy_id: Policy version.
+        target: Name of a target that the rewards meet, confirmed or not, or ``any``.
+        rule: Rule that the rewards meet, see ``speciate.domain.rule``; failed candidates meet none.
+        elite: True to list current elites only.
+        sort: Name of a reward, or ``scalar``: best first, then earliest first, candidates without a value last.
+            ``number`` or None: newest first.
     """
 
     status: CandidateStatus | None = None
@@ -65,14 +65,14 @@ NO_FILTER: Final = CandidateFilter()
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuery:
-    """A page of a list as parts of a statement on ``candidates``.
+    """Parts of the SQL statement for a page of a list.
 
     Attributes:
-        where: Conditions besides that on the run, each with AND before it.
-        order: What follows ORDER BY.
+        where: Conditions besides the run, each preceded by AND.
+        order: Columns of ORDER BY.
         binds: Values of the conditions.
-        sort: What it is sorted by, None for numbers.
-        best: What is compared then, the larger the better; NULL for numbers.
+        sort: Sort key, None for numbers.
+        best: SQL expression of the sort key, higher is better; NULL for numbers.
     """
 
     where: str
@@ -82,19 +82,18 @@ class CandidateQuery:
     best: str
 
     def cursor(self, row: sa.Row[Any]) -> Sequence[Any]:
-        """Return where a page ends; ``row`` has ``number`` and, as ``best``, what is compared."""
+        """Return the cursor key of a row with ``number`` and ``best``."""
         return [row.number] if self.sort is None else [self.sort, row.best, row.number]
 
 
-def listing(wanted: CandidateFilter, measures: ScoringSchema, cursor: str | None) -> CandidateQuery:
-    """Return the page of a list that begins at a cursor.
+def listing(chosen: CandidateFilter, measures: ScoringSchema, cursor: str | None) -> CandidateQuery:
+    """Return the query for the page that starts at a cursor.
 
     Raises:
-        InvalidInputError: The order, the target or the rule names what the problem does not have, or the cursor is one
-            of another list.
+        InvalidInputError: The order, target or rule has an unknown name, or the cursor belongs to another list.
     """
-    conditions, binds = _conditions(wanted, measures)
-    best = _best(wanted.sort, measures)
+    conditions, binds = _conditions(chosen, measures)
+    best = _best(chosen.sort, measures)
     if best is None:
         order = "number DESC"
         if cursor is not None:
@@ -104,37 +103,37 @@ def listing(wanted: CandidateFilter, measures: ScoringSchema, cursor: str | None
         order = f"{best} DESC, number"
         if cursor is not None:
             sort, least, number = cursors.decode(cursor, [str, float, int])
-            if sort != wanted.sort:
+            if sort != chosen.sort:
                 raise cursors.refusal()
             conditions.append(f"({best}, -number) < (:least, :before)")
             binds |= {"least": least, "before": -number}
     where = "".join(f" AND {condition}" for condition in conditions)
-    return CandidateQuery(where, order, binds, None if best is None else wanted.sort, best or "NULL")
+    return CandidateQuery(where, order, binds, None if best is None else chosen.sort, best or "NULL")
 
 
-def _conditions(wanted: CandidateFilter, measures: ScoringSchema) -> tuple[list[str], dict[str, Any]]:
+def _conditions(chosen: CandidateFilter, measures: ScoringSchema) -> tuple[list[str], dict[str, Any]]:
     equal = {
-        "status": wanted.status and wanted.status.value,
-        "island": wanted.island,
-        "role": wanted.role and wanted.role.value,
-        "policy_id": wanted.policy_id,
+        "status": chosen.status and chosen.status.value,
+        "island": chosen.island,
+        "role": chosen.role and chosen.role.value,
+        "policy_id": chosen.policy_id,
     }
     binds: dict[str, Any] = {name: value for name, value in equal.items() if value is not None}
     conditions = [f"{name} = :{name}" for name in binds]
-    if wanted.target is not None:
-        # There is an index of those that meet some target.
+    if chosen.target is not None:
+        # The partial index requires targets <> 0.
         conditions.append("targets <> 0 AND targets & :met <> 0")
-        binds["met"] = _mask(wanted.target, measures.targets)
-    if wanted.elite:
+        binds["met"] = _mask(chosen.target, measures.targets)
+    if chosen.elite:
         conditions.append("number IN (SELECT e.number FROM elites e WHERE e.run_id = :run_id)")
-    if wanted.rule is not None:
-        conditions.append(f"({_rule(wanted.rule, measures.space.names)})")
+    if chosen.rule is not None:
+        conditions.append(f"({_rule(chosen.rule, measures.space.names)})")
     return conditions, binds
 
 
 def _best(sort: str | None, measures: ScoringSchema) -> str | None:
     names = measures.space.names
-    # Rewards are finite: who has none comes after all that have one.
+    # Rewards are finite, so that candidates without one come last.
     if sort in names:
         place = names.index(sort)
         sign = "-" if measures.space.objectives[place].direction is Direction.MINIMIZE else ""
@@ -155,7 +154,7 @@ def _mask(target: str, names: tuple[str, ...]) -> int:
 
 
 def _rule(text: str, names: tuple[str, ...]) -> str:
-    """Return a rule as SQL, which has the same precedence; of its text nothing but known words gets there."""
+    """Return a rule as SQL, which has the same precedence; only known words of its text enter the SQL."""
     try:
         rule = parse_rule(text, names)
     except RuleError as error:

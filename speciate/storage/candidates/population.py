@@ -1,4 +1,4 @@
-"""Reading a run's population: elites, members by number, duplicates by text and by syntax tree."""
+"""Read a run's population: elites, individuals by number, duplicates by text and syntax tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
 """``(island, (cell, number, fitness, raw rewards))``."""
 
 _ELITES = sa.text("SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id")
-# It streams, and its binary form is read without going through text.
+# COPY streams, and its binary format needs no parsing.
 _ELITES_COPY: Final = (
     "COPY (SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = %s) TO STDOUT (FORMAT binary)"
 )
@@ -27,12 +27,14 @@ _MEMBERS = sa.text(
     " stopped_at"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
-# A program may be found by its text, by its syntax tree, or by both; each has an index of its own.
-_TWIN = (
+# Programs are found by text or syntax tree, each through its own index.
+_DUPLICATE = (
     "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at"
     " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
-_TWINS = sa.text(f"{_TWIN.format(name='program_hash')} UNION ALL {_TWIN.format(name='shape')} ORDER BY number DESC")
+_DUPLICATES = sa.text(
+    f"{_DUPLICATE.format(name='program_hash')} UNION ALL {_DUPLICATE.format(name='shape')} ORDER BY number DESC"
+)
 
 
 def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
@@ -44,10 +46,10 @@ def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
 
 
 def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]:
-    """Return every elite of a run as they arrive, for archives of millions; ``connection`` is busy until the last one.
+    """Stream the elites of a run, for archives of millions; ``connection`` is busy until the last one.
 
     Raises:
-        UnavailableError: The server went away.
+        UnavailableError: The connection is lost.
     """
     driver = cast("psycopg.Connection", connection.connection.driver_connection)
     try:
@@ -60,7 +62,7 @@ def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-    """Return candidates by number with what a prompt shows of them."""
+    """Return individuals by number."""
     if not numbers:
         return {}
     rows = connection.execute(_MEMBERS, {"id": run_id, "numbers": list(set(numbers))})
@@ -85,7 +87,9 @@ def duplicates(
     """Return the earliest candidate for each hash and each shape; rejected proposals are nobody's duplicate."""
     if not hashes:
         return {}
-    rows = connection.execute(_TWINS, {"id": run_id, "program_hash": list(set(hashes)), "shape": list(set(shapes))})
+    rows = connection.execute(
+        _DUPLICATES, {"id": run_id, "program_hash": list(set(hashes)), "shape": list(set(shapes))}
+    )
     # Newest first, so that the earliest of equal names is written last and stays.
     return {
         row.name: Duplicate(

@@ -29,7 +29,7 @@ from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
-from speciate.storage.work.effects import write
+from speciate.storage.work.effects import write_effects
 
 _SELECT = f"""
 SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
@@ -51,8 +51,8 @@ _TOUCH = sa.text(
     "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event, state"
 )
 _MAX_REASON = 2000
-_RING_READY = sa.text(
-    "UPDATE work SET dispatched_at = clock_timestamp(), rings = 0 WHERE run_id = :id AND state = 'ready'"
+_DISPATCH_READY = sa.text(
+    "UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :id AND state = 'ready'"
     " RETURNING id, kind, attempt"
 )
 
@@ -153,7 +153,7 @@ class PostgresRunStore:
                 )
             )
             locked = lock_progress(connection, run_id)
-            write(connection, locked, ledger.create(locked.progress, load_context(connection, run_id), granted))
+            write_effects(connection, locked, ledger.create(locked.progress, load_context(connection, run_id), granted))
         return run_id, True
 
     def start(self, run_id: UUID) -> Commit:
@@ -181,7 +181,7 @@ class PostgresRunStore:
             effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
             if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
-            return write(connection, locked, effects)
+            return write_effects(connection, locked, effects)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a grant."""
@@ -307,7 +307,7 @@ class PostgresRunStore:
             if goal is RunState.RUNNING and source is RunState.PAUSED:
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
             effects = step(locked.progress, load_context(connection, run_id))
-            commit = write(connection, locked, effects)
+            commit = write_effects(connection, locked, effects)
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
 
 
@@ -318,7 +318,7 @@ def _told(reason: str | None) -> str | None:
 def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit: Commit) -> Commit:
     if locked.progress.state is not RunState.RUNNING:
         return commit
-    rows = connection.execute(_RING_READY, {"id": locked.run_id})
+    rows = connection.execute(_DISPATCH_READY, {"id": locked.run_id})
     refs = tuple(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0) for row in rows)
     return Commit(commit.run_id, refs, commit.placements, commit.revision, commit.last_event)
 

@@ -1,4 +1,4 @@
-"""Writing the effects of the ledger inside the transaction that holds the run's lock."""
+"""Write the ledger's effects in the transaction that holds the run's lock; read and refute claims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CANCEL = sa.text(
     "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason, payload = '{}'::jsonb"
     " WHERE run_id = :run_id AND state IN ('ready', 'leased') AND NOT (:spare AND kind = 'confirm')"
 )
-# Work, events and progress in one statement: every round trip costs as much as the writing itself.
+# Work, events and progress in one statement, because a round trip costs as much as the write.
 _WRITE = sa.text(
     "WITH added_work AS (INSERT INTO work (id, run_id, kind, state, lane, ordinal, payload, reserved_evaluations,"
     " dispatched_at) SELECT r.id, :run_id, r.kind, 'ready', r.lane, r.ordinal, r.payload, r.reserved,"
@@ -42,9 +42,9 @@ _PLACE = sa.text(
 ).bindparams(sa.bindparam("rows", type_=JSONB))
 
 
-def place(connection: sa.Connection, run_id: UUID, wishes: Iterable[Placement]) -> tuple[Placement, ...]:
-    """Upsert archive updates where they are better; return the ones that took place, in a stable order."""
-    best = best_per_cell(wishes)
+def place_elites(connection: sa.Connection, run_id: UUID, updates: Iterable[Placement]) -> tuple[Placement, ...]:
+    """Apply archive updates that improve their cell, and return the accepted ones by island and cell."""
+    best = best_per_cell(updates)
     if not best:
         return ()
     rows = [
@@ -55,13 +55,13 @@ def place(connection: sa.Connection, run_id: UUID, wishes: Iterable[Placement]) 
     return tuple(p for p in best if (p.island, p.cell) in granted)
 
 
-def best_per_cell(wishes: Iterable[Placement]) -> list[Placement]:
-    """Return the best wish for every cell, the earliest among equals, in order of island and cell."""
+def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
+    """Return the best update of every cell, the earliest among equals, by island and cell."""
     best: dict[tuple[int, str], Placement] = {}
-    for wish in wishes:
-        held = best.get((wish.island, wish.cell))
-        if held is None or wish.fitness > held.fitness:
-            best[wish.island, wish.cell] = wish
+    for update in updates:
+        held = best.get((update.island, update.cell))
+        if held is None or update.fitness > held.fitness:
+            best[update.island, update.cell] = update
     return [best[key] for key in sorted(best)]
 
 
@@ -70,15 +70,15 @@ _CONFIRMING = sa.text(
 )
 
 
-def confirming(connection: sa.Connection, run_id: UUID) -> int:
-    """Return how many confirmations of a run are ready or leased."""
+def open_confirmations(connection: sa.Connection, run_id: UUID) -> int:
+    """Return the number of ready and leased confirmations of a run."""
     return int(connection.execute(_CONFIRMING, {"run_id": run_id}).scalar_one())
 
 
-def write(
+def write_effects(
     connection: sa.Connection, locked: LockedProgress, effects: Effects, granted: Sequence[Placement] = ()
 ) -> Commit:
-    """Write everything and the progress; return what others should hear of."""
+    """Write the effects and the progress, and return the commit to publish."""
     run_id, progress = locked.run_id, locked.progress
     if effects.cancel_rest:
         cancelled = {"run_id": run_id, "reason": progress.reason, "spare": effects.spare_confirmations}
@@ -141,7 +141,7 @@ _NEXT = sa.text(
 
 
 def load_claim(connection: sa.Connection, context: RunContext, confirmation: Confirmation) -> Claim:
-    """Return the claim that a confirmation decides."""
+    """Return the claim that a confirmation confirms or refutes."""
     target = context.problem.targets[confirmation.target].name
     keys = {"run_id": context.run_id, "target": target, "number": confirmation.number}
     row = connection.execute(_LOAD, keys).one()
@@ -150,13 +150,13 @@ def load_claim(connection: sa.Connection, context: RunContext, confirmation: Con
 
 
 def mark_refuted(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
-    """Remember that a candidate did not hold, so that it is not asked again."""
+    """Record that a candidate missed a target when confirmed, so that it is not confirmed again."""
     bit = 1 << confirmation.target
     connection.execute(_REFUTE, {"bit": bit, "run_id": run_id, "number": confirmation.number})
 
 
 def earliest_claimant(connection: sa.Connection, context: RunContext, target: int) -> Claim | None:
-    """Return the claim of the earliest candidate that meets a target and has not been refuted."""
+    """Return a claim for the earliest unrefuted candidate that meets a target."""
     row = connection.execute(_NEXT, {"run_id": context.run_id, "bit": 1 << target}).one_or_none()
     if row is None:
         return None

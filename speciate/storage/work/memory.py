@@ -1,4 +1,4 @@
-"""The work plane in memory, by the same ledger as PostgreSQL's: for tests, replays and single-process runs."""
+"""Work store in memory, on the same ledger as PostgreSQL's: for tests, replays and single-process runs."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Effects, RunProgress
 from speciate.search.strategy import EliteTable, Placement
-from speciate.storage.candidates.insert import is_kept
+from speciate.storage.candidates.insert import is_reusable
 from speciate.storage.rows import uuid7
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
     MemoryRun,
     MemoryUnit,
     StoredCandidate,
-    confirming,
     earliest_claimant,
     holds,
     member,
+    open_confirmations,
 )
 
 
 class MemoryWorkStore:
-    """``WorkStore`` in memory; not for several threads."""
+    """``WorkStore`` in memory; not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.time, *, lease_s: float = 30.0) -> None:
         self._clock = clock
@@ -55,15 +55,15 @@ class MemoryWorkStore:
         self.runs: dict[UUID, MemoryRun] = {}
 
     def add(self, context: RunContext, granted: int | None = None) -> None:
-        """Store a run that does nothing yet, with the evaluations that a campaign grants it."""
+        """Create a run, with the evaluations that a campaign grants it."""
         run = self.runs[context.run_id] = MemoryRun(context)
         self._write(run, ledger.create(run.progress, context, granted))
 
     def start(self, run_id: UUID) -> Commit:
-        """Begin a run."""
+        """Start a run."""
         run = self._run(run_id)
         if run.progress.state is not RunState.CREATED:
-            raise ConflictError(f"run {run_id} has begun already.")
+            raise ConflictError(f"run {run_id} has already started.")
         return self._write(run, ledger.start(run.progress, run.context))
 
     def events(self, run_id: UUID) -> Sequence[Event]:
@@ -93,7 +93,7 @@ class MemoryWorkStore:
         )
 
     def extend(self, lease: Lease) -> bool:
-        """Prolong a lease."""
+        """Renew a lease."""
         _, unit = self._unit(lease.work_id)
         held = unit.state == "leased" and unit.token == lease.token
         if held:
@@ -101,7 +101,7 @@ class MemoryWorkStore:
         return held
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return what never changes about a run."""
+        """Return the immutable parts of a run."""
         return self._run(run_id).context
 
     def seconds_left(self, run_id: UUID) -> float | None:
@@ -120,12 +120,12 @@ class MemoryWorkStore:
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-        """Return the named members of the population."""
+        """Return individuals by number."""
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
-        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        """Return the run's earliest candidate for each known program hash and shape."""
         wanted, found = {*hashes, *shapes}, dict[str, Duplicate]()
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
@@ -139,7 +139,7 @@ class MemoryWorkStore:
         return found
 
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
-        """Return what other runs kept of programs."""
+        """Return the reusable results of other runs."""
         asking, found = self._run(run_id).context, dict[str, ReusedResult]()
         for run in self.runs.values():
             if not (asking.reuses and run.context.reuses):
@@ -147,7 +147,7 @@ class MemoryWorkStore:
             if run.context.problem.evaluator_digest == asking.problem.evaluator_digest:
                 for number, candidate in sorted(run.candidates.items()):
                     outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
-                    if is_kept(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
+                    if is_reusable(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
                         free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
                         found.setdefault(
                             outcome.proposal.program_hash, ReusedResult(f"{run.context.run_id}/{number}", free)
@@ -155,16 +155,16 @@ class MemoryWorkStore:
         return found
 
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        """Return what the policies of an ensemble have done so far."""
+        """Return the bandit statistics of an ensemble."""
         return read_arms(self._run(run_id).progress.arms)
 
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
-        """Return the advice that prompts may carry."""
+        """Return the advice in use."""
         run = self._run(run_id)
         return with_gains(run.advice, run.progress.advice)
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Set tokens aside; a later call for the same lease replaces the earlier one."""
+        """Reserve tokens; a later call for the same lease replaces the reservation."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
@@ -177,7 +177,7 @@ class MemoryWorkStore:
         return granted
 
     def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        """Book a generated batch."""
+        """Record a generated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
@@ -188,7 +188,7 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        """Book an evaluated batch."""
+        """Record an evaluated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             first, p = int(lease.payload["first"]), run.progress
@@ -201,7 +201,7 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Book a confirmation."""
+        """Record a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             name, number = run.context.problem.targets[confirmation.target].name, confirmation.number
@@ -236,7 +236,7 @@ class MemoryWorkStore:
         return self._write(run, ledger.pause(run.progress, reason, fault=True))
 
     def move(self, run_id: UUID, step: Callable[[RunProgress], Effects]) -> Commit:
-        """Pause, resume or cancel by a function of the ledger; ready work of a running run is dispatched."""
+        """Change a run's state by a function of the ledger, and dispatch the ready work of a running run."""
         run = self._run(run_id)
         self._tick(run)
         commit = self._write(run, step(run.progress))
@@ -246,7 +246,7 @@ class MemoryWorkStore:
         return replace(commit, dispatch=refs)
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Let a run spend up to so many evaluations."""
+        """Set the number of evaluations that a run may spend."""
         run = self._run(run_id)
         return self._write(run, ledger.grant(run.progress, run.context, granted))
 
@@ -255,11 +255,11 @@ class MemoryWorkStore:
         return self.move(run_id, lambda progress: ledger.close(progress, reason))
 
     def reconcile(self) -> ReconcileReport:
-        """End runs whose time is up; leases of one process do not expire while it works."""
+        """End runs that exceed their time; leases of a single process do not expire."""
         commits = []
         for run in self.runs.values():
             self._tick(run)
-            left = confirming(run)
+            left = open_confirmations(run)
             if ledger.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
                 commits.append(self._write(run, ledger.expire(run.progress, run.context, left)))
         return ReconcileReport(tuple(commits))
@@ -273,17 +273,17 @@ class MemoryWorkStore:
         self._tick(run)
         unit.state, unit.token = "done", None
         if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(run.progress, run.context):
-            return self._write(run, ledger.expire(run.progress, run.context, confirming(run)))
+            return self._write(run, ledger.expire(run.progress, run.context, open_confirmations(run)))
         effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, effects), placements=tuple(granted))
 
-    def _place(self, run: MemoryRun, wishes: Sequence[Placement]) -> tuple[Placement, ...]:
+    def _place(self, run: MemoryRun, updates: Sequence[Placement]) -> tuple[Placement, ...]:
         granted = []
-        for wish in best_per_cell(wishes):
-            held = run.elites.get((wish.island, wish.cell))
-            if held is None or wish.fitness > held.fitness:
-                run.elites[wish.island, wish.cell] = wish
-                granted.append(wish)
+        for update in best_per_cell(updates):
+            held = run.elites.get((update.island, update.cell))
+            if held is None or update.fitness > held.fitness:
+                run.elites[update.island, update.cell] = update
+                granted.append(update)
         return tuple(granted)
 
     def _write(self, run: MemoryRun, effects: Effects) -> Commit:

@@ -1,4 +1,4 @@
-"""One run as the store in memory keeps it."""
+"""Data of one run in ``MemoryWorkStore``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryUnit:
 
 @dataclass(frozen=True, slots=True)
 class StoredCandidate:
-    """A candidate as the memory store keeps it."""
+    """A stored candidate."""
 
     number: int
     outcome: CandidateOutcome
@@ -40,7 +40,7 @@ class StoredCandidate:
 
 @dataclass(slots=True)
 class MemoryRun:
-    """Everything about one run."""
+    """All data of a run."""
 
     context: RunContext
     progress: RunProgress = field(default_factory=RunProgress)
@@ -53,19 +53,19 @@ class MemoryRun:
     running_since: float | None = None
 
 
-def confirming(run: MemoryRun) -> int:
-    """Return how many confirmations are ready or leased."""
+def open_confirmations(run: MemoryRun) -> int:
+    """Return the number of ready and leased confirmations."""
     units = (unit for unit in run.units.values() if unit.state in {"ready", "leased"})
     return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
 
 
 def holds(unit: MemoryUnit, lease: Lease) -> bool:
-    """Tell whether the lease still stands."""
+    """Return True if the lease is held."""
     return unit.state == "leased" and unit.token == lease.token
 
 
 def member(candidate: StoredCandidate) -> Individual:
-    """Return a candidate as prompts see it."""
+    """Return a candidate as the search sees it."""
     proposal, evaluation = candidate.outcome.proposal, candidate.outcome.evaluation
     return Individual(
         candidate.number,
@@ -80,7 +80,7 @@ def member(candidate: StoredCandidate) -> Individual:
 
 
 def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:
-    """Return the claim of the earliest candidate that meets a target and has not been refuted."""
+    """Return a claim for the earliest unrefuted candidate that meets a target."""
     bit = 1 << target
     declared = run.context.problem.targets[target]
     for c in sorted(run.candidates.values(), key=lambda c: c.evaluations):

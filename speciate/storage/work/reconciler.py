@@ -1,4 +1,4 @@
-"""One pass over what can go wrong: silent workers, lost doorbells, spent time. Run by one leader, every second."""
+"""Recover from expired leases, lost messages, exceeded time and stalled runs; one leader does it every second."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
-from speciate.storage.work.effects import confirming, write
+from speciate.storage.work.effects import open_confirmations, write_effects
 
 _EXPIRED = sa.text(
     "SELECT id, run_id FROM work WHERE state = 'leased' AND lease_until < clock_timestamp() ORDER BY id LIMIT 256"
@@ -40,9 +40,9 @@ _SEIZE = sa.text(
 )
 _RETRY = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, reserved_tokens = 0,"
-    " dispatched_at = clock_timestamp(), rings = 0 WHERE id = :id"
+    " dispatched_at = clock_timestamp(), resends = 0 WHERE id = :id"
 )
-_AFRESH = sa.text(
+_RESET = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, attempt = 0, dispatched_at = NULL"
     " WHERE id = :id"
 )
@@ -52,18 +52,17 @@ _TAKE_OVER = sa.text(
 _POISON = sa.text(
     "UPDATE work SET state = 'poisoned', lease_token = NULL, lease_until = NULL, reason = :reason WHERE id = :id"
 )
-# A doorbell that nobody answered is rung again after 2, 4, 8, … 64 seconds: soon after a broker was lost, seldom
-# when a queue is merely long.
-_RING = sa.text(
-    "UPDATE work w SET dispatched_at = clock_timestamp(), rings = rings + 1 FROM run_progress p"
+# A message is sent again after 2, 4, 8, … 64 seconds: soon after the broker lost it, rarely if the queue is just long.
+_RESEND = sa.text(
+    "UPDATE work w SET dispatched_at = clock_timestamp(), resends = resends + 1 FROM run_progress p"
     " WHERE p.run_id = w.run_id AND p.state = 'running' AND w.state = 'ready' AND (w.dispatched_at IS NULL OR"
-    " w.dispatched_at < clock_timestamp() - make_interval(secs => least(power(2, w.rings + 1), 64)))"
+    " w.dispatched_at < clock_timestamp() - make_interval(secs => least(power(2, w.resends + 1), 64)))"
     " RETURNING w.id, w.run_id, w.kind, w.attempt"
 )
 _OVERDUE = sa.text(f"SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {RUNNING_SECONDS}")
 
 
-# Whoever made the run was cut off before it began it.
+# The process that created the run stopped before starting it.
 _UNSTARTED = sa.text(
     "SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id WHERE p.state = 'created'"
     " AND r.created_at < clock_timestamp() - interval '5 seconds' LIMIT 256"
@@ -72,14 +71,14 @@ _BEAT = sa.text(
     "INSERT INTO reconciler (id, alive_at) VALUES (1, clock_timestamp())"
     " ON CONFLICT (id) DO UPDATE SET alive_at = clock_timestamp()"
 )
-# What was running when the service stopped is charged until then.
+# Runs that were running when the service stopped are charged until that time.
 _DOWNTIME = sa.text(
     "UPDATE run_progress p SET running_since = clock_timestamp(),"
     " seconds = p.seconds + greatest(0, extract(epoch FROM r.alive_at - p.running_since)) FROM reconciler r"
     " WHERE p.state = 'running' AND r.alive_at < clock_timestamp() - make_interval(secs => :gap_s)"
 )
 DOWNTIME_S = 15.0
-"""Seconds without a reconciler after which the service counts as having been stopped."""
+"""Seconds without a reconciler after which the service counts as stopped."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class Reconciler:
                     _log.exception("%s: %s", name, each)
         dispatched = 0
         with self.engine.begin() as connection:
-            for row in connection.execute(_RING):
+            for row in connection.execute(_RESEND):
                 ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
                 self._commits.append(Commit(row.run_id, dispatch=(ref,)))
                 dispatched += 1
@@ -131,16 +130,16 @@ class Reconciler:
     def _end_overdue(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, run_id)
-            context, left = self.load_context(run_id), confirming(connection, run_id)
+            context, left = self.load_context(run_id), open_confirmations(connection, run_id)
             if ledger.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
-                self._commits.append(write(connection, locked, ledger.expire(locked.progress, context, left)))
+                self._commits.append(write_effects(connection, locked, ledger.expire(locked.progress, context, left)))
 
     def _start(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             if locked.progress.state is RunState.CREATED:
                 effects = ledger.start(locked.progress, self.load_context(run_id))
-                self._commits.append(write(connection, locked, effects))
+                self._commits.append(write_effects(connection, locked, effects))
 
     def _reclaim(self, work: sa.Row[Any]) -> None:
         with self.engine.begin() as connection:
@@ -171,7 +170,7 @@ class Reconciler:
             if kind is WorkKind.GENERATE:
                 connection.execute(_POISON, {"id": work.id, "reason": "lost its worker too often"})
                 effects = ledger.poison_generate(locked.progress, self.load_context(work.run_id), lease, reserved)
-                self._commits.append(write(connection, locked, effects))
+                self._commits.append(write_effects(connection, locked, effects))
                 return
             connection.execute(_TAKE_OVER, {"id": work.id, "token": lease.token})
         commit = self._settle_as_lost(lease)
@@ -182,7 +181,7 @@ class Reconciler:
         self, connection: sa.Connection, locked: LockedProgress, lease: Lease, reserved: tuple[int, int]
     ) -> None:
         connection.execute(_RETRY, {"id": lease.work_id})
-        commit = write(connection, locked, ledger.lose(locked.progress, lease, reserved))
+        commit = write_effects(connection, locked, ledger.lose(locked.progress, lease, reserved))
         running = locked.progress.state is RunState.RUNNING
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.
         dispatch = (WorkRef(lease.work_id, lease.kind, retried=lease.attempt > 0),) if running else ()
@@ -198,26 +197,28 @@ class Reconciler:
 
 
 def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:
-    """Pause over a confirmation that keeps losing its worker: that refutes nothing, and nothing may count without."""
-    connection.execute(_AFRESH, {"id": work_id})
+    """Pause a run whose confirmation keeps losing its worker, which neither confirms nor refutes the claim."""
+    connection.execute(_RESET, {"id": work_id})
     reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
     running = locked.progress.state is RunState.RUNNING
-    return write(connection, locked, ledger.pause(locked.progress, reason, fault=True) if running else Effects())
+    return write_effects(
+        connection, locked, ledger.pause(locked.progress, reason, fault=True) if running else Effects()
+    )
 
 
 def beat(engine: sa.Engine) -> None:
-    """Note that there is a reconciler, and thereby a service."""
+    """Record that the reconciler is alive."""
     with engine.begin() as connection:
         connection.execute(_BEAT)
 
 
 def book_downtime(engine: sa.Engine) -> int:
-    """Take the time in which the service was stopped out of the running seconds; return the runs that it concerned."""
+    """Exclude the downtime of the service from the running seconds, and return the number of affected runs."""
     with engine.begin() as connection:
         return connection.execute(_DOWNTIME, {"gap_s": DOWNTIME_S}).rowcount
 
 
-# Every commit sets the run's clock anew. Whoever has been told of already ends with the event that told it.
+# Every commit sets the clock of a run. The last event of a reported run is the report.
 _STALLED: Final = sa.text(
     "SELECT p.run_id FROM run_progress p LEFT JOIN events e ON e.run_id = p.run_id AND e.seq = p.events"
     " WHERE p.state = 'running' AND p.running_since < clock_timestamp() - make_interval(secs => :stall_s)"
@@ -229,15 +230,15 @@ _WORK: Final = sa.text(
 )
 
 
-def tell_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
+def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
     """Append ``run.stalled`` to the log of every running run that has not committed anything for ``stall_s`` seconds.
 
     Returns:
-        What others should hear of. The next commit of such a run ends the stall; it is told again after another one.
+        The commits to publish. The next commit of a run ends its stall, and a later stall is reported again.
     """
     with reading(engine) as connection:
         stalled = connection.execute(_STALLED, {"stall_s": stall_s}).scalars().all()
-    told = []
+    commits = []
     for run_id in stalled:
         with engine.begin() as connection:
             locked = lock_progress(connection, run_id)
@@ -246,14 +247,14 @@ def tell_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
                 work = connection.execute(_WORK, {"run_id": run_id}).one()
                 effects = Effects()
                 effects.event(EventKind.RUN_STALLED, message=_message(stall_s, work.ready, work.leased, work.kinds))
-                told.append(write(connection, locked, effects))
-    return told
+                commits.append(write_effects(connection, locked, effects))
+    return commits
 
 
 def _message(stall_s: float, ready: int, leased: int, kinds: str | None) -> str:
     nothing = f"nothing was committed for {stall_s:g} s"
     if not ready + leased:
-        return f"{nothing}, and no work is left that could be: this is a defect"
+        return f"{nothing} and no work is left: this is a bug"
     if not leased:
-        return f"{nothing}: {ready} units of {kinds} work wait, and no worker takes them"
-    return f"{nothing}: {leased} units of {kinds} work are with workers, {ready} wait"
+        return f"{nothing}: {ready} units of {kinds} work wait for a worker"
+    return f"{nothing}: {leased} units of {kinds} work are leased, {ready} wait"

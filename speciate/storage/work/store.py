@@ -1,9 +1,9 @@
-"""The work plane on PostgreSQL: claim by update, finish in one fenced transaction."""
+"""Work store on PostgreSQL: a lease is claimed by an update and finished in one fenced transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from uuid import UUID
 
@@ -36,12 +36,19 @@ from speciate.search.strategy import EliteTable
 from speciate.storage.candidates import population
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
-from speciate.storage.database import StorageFullError, with_retries
+from speciate.storage.database import StorageFullError, Store, with_retries
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
-from speciate.storage.work.effects import confirming, earliest_claimant, load_claim, mark_refuted, place, write
+from speciate.storage.work.effects import (
+    earliest_claimant,
+    load_claim,
+    mark_refuted,
+    open_confirmations,
+    place_elites,
+    write_effects,
+)
 from speciate.storage.work.reconciler import Reconciler
 
 _CLAIM = sa.text(
@@ -56,15 +63,15 @@ _EXTEND = sa.text(
     "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
     " WHERE id = :id AND lease_token = :token AND state = 'leased'"
 )
-_GIVE_BACK = sa.text(
+_RELEASE = sa.text(
     "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
     " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
     " WHERE id = :id AND lease_token = :token AND state = 'leased'"
     " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
 )
-# As if it had expired now, without counting as an attempt: the reconciler's next pass gives it to another worker. Under
-# another token, so that a heartbeat of the worker that stops cannot prolong what it has just let go.
-_RELEASE = sa.text(
+# The lease expires at once without counting as an attempt, and the reconciler returns the unit to the queue. The new
+# token keeps a late heartbeat of the stopping worker from renewing the lease.
+_EXPIRE = sa.text(
     "UPDATE work SET lease_until = clock_timestamp(), lease_token = gen_random_uuid(),"
     " attempt = greatest(attempt - 1, 0)"
     " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
@@ -86,22 +93,20 @@ Body = Callable[[sa.Connection, LockedProgress, tuple[int, int]], Commit]
 
 
 @dataclass
-class PostgresWorkStore:
-    """``WorkStore`` on PostgreSQL, with the archive's cache in Redis where there is one.
+class PostgresWorkStore(Store):
+    """``WorkStore`` on PostgreSQL, optionally with cached archives in Redis.
 
     Attributes:
-        lease_s: Seconds after which the work of a silent worker is given to another.
-        retry_for_s: Seconds to retry a call while the server restarts.
+        lease_s: Seconds until the lease of a silent worker expires.
     """
 
-    _engine: sa.Engine
     _cache: ElitesCache | None = None
     lease_s: float = 30.0
-    retry_for_s: float = 60.0
+    retry_for_s: float = field(default=60.0, kw_only=True)
 
     def __post_init__(self) -> None:
         self._context = lru_cache(maxsize=256)(self._load_context)
-        # Single statements need no BEGIN and COMMIT around them, each of which is a round trip.
+        # For single statements, which save the round trips of BEGIN and COMMIT.
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @with_retries
@@ -118,23 +123,23 @@ class PostgresWorkStore:
 
     @with_retries
     def extend(self, lease: Lease) -> bool:
-        """Prolong a lease."""
+        """Renew a lease."""
         with self._single.connect() as connection:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
             return connection.execute(_EXTEND, keys).rowcount == 1
 
     def expire_leases(self, leases: Sequence[Lease]) -> int:
-        """Let leases expire now: their worker stops. One try only, since it has no time; return how many were held.
+        """Expire the leases of a stopping worker, without retries, and return their number.
 
         Raises:
-            sqlalchemy.exc.DBAPIError: PostgreSQL does not respond; the leases then expire by themselves.
+            sqlalchemy.exc.DBAPIError: PostgreSQL does not respond; the leases then expire on their own.
         """
         keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
         with self._single.connect() as connection:
-            return connection.execute(_RELEASE, keys).rowcount
+            return connection.execute(_EXPIRE, keys).rowcount
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return what never changes about a run."""
+        """Return the immutable parts of a run."""
         return self._context(run_id)
 
     @with_retries
@@ -154,7 +159,7 @@ class PostgresWorkStore:
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
-        """Return the archive of an island, from the cache where it is whole."""
+        """Return the archive of an island, from the cache if it is complete."""
         dimensions = len(self.context(run_id).problem.objectives)
 
         def load() -> list[population.EliteRow]:
@@ -167,19 +172,19 @@ class PostgresWorkStore:
 
     @with_retries
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-        """Return the named members of the population."""
+        """Return individuals by number."""
         with self._single.connect() as connection:
             return population.members(connection, run_id, numbers)
 
     @with_retries
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
-        """Return the earliest candidate for every program hash and every shape that the run has already seen."""
+        """Return the run's earliest candidate for each known program hash and shape."""
         with self._single.connect() as connection:
             return population.duplicates(connection, run_id, hashes, shapes)
 
     @with_retries
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
-        """Return what other runs kept of programs."""
+        """Return the reusable results of other runs."""
         context = self.context(run_id)
         if not context.reuses or not hashes:
             return {}
@@ -188,20 +193,20 @@ class PostgresWorkStore:
 
     @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        """Return what the policies of an ensemble have done so far."""
+        """Return the bandit statistics of an ensemble."""
         query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
         with self._single.connect() as connection:
             return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
     @with_retries
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
-        """Return the advice that prompts may carry."""
+        """Return the advice in use."""
         with self._single.connect() as connection:
             return read_living(connection, run_id)
 
     @with_retries
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Set tokens aside; a later call for the same lease replaces the earlier one."""
+        """Reserve tokens; a later call for the same lease replaces the reservation."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             row = connection.execute(
@@ -219,33 +224,33 @@ class PostgresWorkStore:
             return True
 
     def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        """Book a generated batch."""
+        """Record a generated batch."""
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
             insert_rollouts(connection, context, lease, batch)
             if batch.advice is not None:
                 insert_advice(connection, lease, batch.advice)
-            granted = place(connection, lease.run_id, batch.placements)
+            granted = place_elites(connection, lease.run_id, batch.placements)
             effects = ledger.record_proposals(locked.progress, context, lease, reserved, batch)
-            return write(connection, locked, effects, granted)
+            return write_effects(connection, locked, effects, granted)
 
         return self._finish(lease, body)
 
     def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        """Book an evaluated batch."""
+        """Record an evaluated batch."""
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
             insert_candidates(connection, context, lease, batch, locked.progress)
-            granted = place(connection, lease.run_id, batch.placements)
+            granted = place_elites(connection, lease.run_id, batch.placements)
             effects = ledger.record_evaluations(locked.progress, context, lease, reserved, batch, granted)
-            return write(connection, locked, effects, granted)
+            return write_effects(connection, locked, effects, granted)
 
         return self._finish(lease, body)
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Book a confirmation."""
+        """Record a confirmation."""
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
@@ -257,7 +262,7 @@ class PostgresWorkStore:
                 return earliest_claimant(connection, context, target)
 
             effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find)
-            return write(connection, locked, effects)
+            return write_effects(connection, locked, effects)
 
         return self._finish(lease, body)
 
@@ -266,7 +271,7 @@ class PostgresWorkStore:
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
-            return write(connection, locked, ledger.end_lane(locked.progress, context, reserved))
+            return write_effects(connection, locked, ledger.end_lane(locked.progress, context, reserved))
 
         return self._finish(lease, body)
 
@@ -274,17 +279,17 @@ class PostgresWorkStore:
         """Make this unit ready again and pause its run."""
         reason = storable(reason)[:_MAX_REASON]
         try:
-            return self._give_back(lease, reason, tokens)
+            return self._release(lease, reason, tokens)
         except StorageFullError:
             return self._halt(lease, reason, tokens)
 
     @with_retries
     def _halt(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
-        """Pause without writing a new row: on a full disk only changes in place still succeed."""
+        """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
             lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            back = connection.execute(_RELEASE, keys).one_or_none()
             if back is None:
                 return None
             spent = back.reserved if tokens is None else tokens
@@ -293,24 +298,26 @@ class PostgresWorkStore:
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
     @with_retries
-    def _give_back(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
+    def _release(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(_GIVE_BACK, keys).one_or_none()
+            back = connection.execute(_RELEASE, keys).one_or_none()
             if back is None:
                 return None
             locked.progress.reserved_tokens -= back.reserved
             locked.progress.tokens += back.reserved if tokens is None else tokens
             if locked.progress.state is not RunState.RUNNING:
-                return write(connection, locked, Effects())
+                return write_effects(connection, locked, Effects())
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}
             if connection.execute(_RESUMED_SINCE, since).scalar_one():
-                return replace(write(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
-            return write(connection, locked, ledger.pause(locked.progress, reason, fault=True))
+                return replace(
+                    write_effects(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),)
+                )
+            return write_effects(connection, locked, ledger.pause(locked.progress, reason, fault=True))
 
     def reconcile(self) -> ReconcileReport:
-        """Take back expired leases, give up poisoned work, ring lost doorbells, end runs whose time is up."""
+        """Return expired leases, abandon poisoned work, send lost messages again and end late runs."""
         return Reconciler(self._engine, self.context, self.record_evaluations).reconcile()
 
     @with_retries
@@ -322,6 +329,6 @@ class PostgresWorkStore:
                 return None
             locked, reserved = finished
             if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(locked.progress, context):
-                left = confirming(connection, lease.run_id)
-                return write(connection, locked, ledger.expire(locked.progress, context, left))
+                left = open_confirmations(connection, lease.run_id)
+                return write_effects(connection, locked, ledger.expire(locked.progress, context, left))
             return body(connection, locked, reserved)

@@ -59,7 +59,7 @@ def test_archive_of_a_run_is_rebuilt(stores: Stores, rebuild: Rebuild, strongest
     code, out, _ = rebuild()
 
     assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "elites": len(archive)})
-    assert stores.cache.is_whole(run_id)
+    assert stores.cache.is_complete(run_id)
     elites = stores.work.elites(run_id, 0)
     assert sorted(zip(elites.cells, elites.numbers, strict=True)) == sorted((e.cell, e.number) for e in archive)
 

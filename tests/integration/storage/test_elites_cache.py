@@ -36,7 +36,7 @@ def test_it_is_filled_on_first_use_and_then_read_without_the_database(cache: Eli
     run_id = uuid4()
     stored = _rows(("w0", 1, 0.25), ("w1", 2, 0.5))
     assert _read(cache, run_id, stored) == [row for _, row in stored]
-    assert cache.is_whole(run_id)
+    assert cache.is_complete(run_id)
     assert _read(cache, run_id, []) == [row for _, row in stored]
 
 
@@ -60,7 +60,7 @@ def test_negative_and_tiny_fitness_is_compared_as_numbers(cache: ElitesCache) ->
 def test_updates_without_a_whole_cache_are_left_to_the_rebuild(cache: ElitesCache) -> None:
     run_id = uuid4()
     cache.apply(run_id, [_place("w0", 9, 0.9)])
-    assert not cache.is_whole(run_id)
+    assert not cache.is_complete(run_id)
     assert [n for _, n, _, _ in _read(cache, run_id, _rows(("w0", 1, 0.1)))] == [1]
 
 

@@ -13,7 +13,7 @@ from speciate.storage.metrics import counters
 from speciate.storage.metrics.counters import MAX_POLICIES, OTHER, WorkerCounters, read_counters
 from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import tell_stalled
+from speciate.storage.work.reconciler import report_stalled
 from speciate.testing.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -87,24 +87,22 @@ def test_gauges_are_what_the_tables_say(stores: Stores) -> None:
 def test_a_run_that_gets_nowhere_is_told_of_once(stores: Stores) -> None:
     stores.webhooks.add(Webhook(url="http://127.0.0.1:9/hook", events=(WebhookEvent.ALARM,)))
     run = _run(stores)
-    assert tell_stalled(stores.engine, stall_s=900) == []
+    assert report_stalled(stores.engine, stall_s=900) == []
     _age(stores, 1000)
-    (told,) = tell_stalled(stores.engine, stall_s=900)
+    (told,) = report_stalled(stores.engine, stall_s=900)
     (event,) = stores.queries.events(run.id, after=run.last_event, limit=10)
     assert (told.run_id, told.last_event, event.kind) == (run.id, event.seq, EventKind.RUN_STALLED)
-    assert event.data["message"] == (
-        "nothing was committed for 900 s: 1 units of evaluate work wait, and no worker takes them"
-    )
+    assert event.data["message"] == ("nothing was committed for 900 s: 1 units of evaluate work wait for a worker")
     (parcel,) = stores.webhooks.claim(8)
     assert (parcel.event, parcel.data["name"], parcel.data["run_id"]) == ("alarm", "run.stuck", str(run.id))
     # Still stuck, and told already; the seconds that passed are on the run's account.
     _age(stores, 1000)
-    assert tell_stalled(stores.engine, stall_s=900) == []
+    assert report_stalled(stores.engine, stall_s=900) == []
     assert read_gauges(stores.engine, stall_s=900).stalled == 1
     assert stores.runs.get(run.id).spent.seconds >= 2000
     stores.runs.pause(run.id)
-    assert tell_stalled(stores.engine, stall_s=900) == []
+    assert report_stalled(stores.engine, stall_s=900) == []
     assert read_gauges(stores.engine, stall_s=900).stalled == 0
     stores.runs.resume(run.id)
     _age(stores, 1000)
-    assert len(tell_stalled(stores.engine, stall_s=900)) == 1
+    assert len(report_stalled(stores.engine, stall_s=900)) == 1
