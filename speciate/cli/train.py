@@ -133,11 +133,11 @@ def _check_options(task: str, method: str, given: dict[str, Any], *, mutator: bo
 def _train_base(task: str, seed: int, folder: Path) -> Path:
     from dataclasses import replace
 
-    from speciate.training.recipe import BASES, grow_base
+    from speciate.training.recipe import BASES, ensure_base
     from speciate.training.tasks import GENERATED
 
     with _TrainingProgress(f"{task}, base") as progress:
-        grow_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress.step)
+        ensure_base(GENERATED[task], replace(BASES[task], seed=seed), folder, progress.step)
     return folder
 
 

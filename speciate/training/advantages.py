@@ -1,7 +1,7 @@
-"""Advantage estimators: how the rewards of a prompt group become one number for each rollout.
+"""Advantage estimators: map the rewards of a prompt group to one number for each rollout.
 
-All take the same arguments and give ``Advantages``; ``ESTIMATORS`` names them. A *group* is the set of rollouts of one
-prompt. Rewards lie in [0, 1], higher is better; a positive advantage makes a rollout more likely.
+All take the same arguments and return ``Advantages``; ``ESTIMATORS`` lists them. A *group* is the set of rollouts of
+one prompt. Rewards lie in [0, 1], higher is better; a positive advantage makes a rollout more likely.
 
 Sources: Bahlous-Boldi et al., "Vector Policy Optimization", arXiv 2605.22817 (VPO and its baselines); Shao et al.,
 "DeepSeekMath", arXiv 2402.03300, section 4 (GRPO); arXiv 2602.02710 (MaxRL); Bagirov et al. 2025 (Max-at-K). Vector
@@ -26,11 +26,11 @@ from speciate.training.weightings import WeightingSampler, draw_weightings
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_FLAT = 1e-6  # standard deviations below are rounding, not differences
+_FLAT = 1e-6  # smaller standard deviations are rounding errors
 
 
 class Norm(StrEnum):
-    """What the leave-one-out shares of Max-at-K are divided by."""
+    """Divisor of the leave-one-out shares of Max-at-K."""
 
     GROUP_STD = "group_std"
     """The standard deviation of the group. Biases the gradient towards prompts with small differences."""
@@ -42,17 +42,17 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True)
 class EstimatorConfig:
-    """Choices of the estimators; every default is the paper's. An estimator ignores what it has no use for.
+    """Configuration of the estimators; every default is the paper's. An estimator ignores fields that it does not use.
 
     Attributes:
         weights: w*, shape (k,), the scalarization of scalar estimators; None is the mean.
         draws: K, random weightings of each group.
-        alpha: Concentration of the Dirichlet distribution that they are drawn from.
-        sampler: How they are drawn.
+        alpha: Concentration of their Dirichlet distribution.
+        sampler: Sampler of the weightings.
         kappa: κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8.
-        norm: What their shares are divided by.
-        goals: Shape (number of groups, k): for ``goal_conditioned``, the weighting that was written into each group's
-            prompt, groups in ascending order.
+        norm: Divisor of their shares.
+        goals: Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in
+            ascending order.
         epsilon: Added to the mean in ``maxrl``.
     """
 
@@ -80,11 +80,11 @@ class EstimatorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """What an estimator gives.
+    """Result of an estimator.
 
     Attributes:
         values: Shape (B,): one advantage for each rollout, to be broadcast to all its tokens.
-        diagnostics: Numbers to watch: ``flat_groups`` (share of groups that teach nothing), ``score_mean``,
+        diagnostics: ``flat_groups`` (share of groups with zero advantages), ``score_mean``,
             ``score_std`` (mean over groups of the standard deviation within), ``correlation`` (largest correlation
             between two reward components; near 1 a vector estimator degrades to a scalar one).
     """
@@ -94,7 +94,7 @@ class Advantages:
 
 
 class Estimator(Protocol):
-    """Turns rewards into advantages."""
+    """Function from rewards to advantages."""
 
     def __call__(
         self,
@@ -108,13 +108,13 @@ class Estimator(Protocol):
 
         Args:
             rewards: Shape (B, m, k), float64 in [0, 1]; rows of missing answers are zero.
-            groups: Shape (B,): which group each rollout belongs to, any integers.
-            config: Choices; None means the paper's defaults.
+            groups: Shape (B,): the group of each rollout, any integers.
+            config: Configuration; None means the paper's defaults.
             rng: Source of all randomness.
 
         Raises:
             InvalidInputError: Shapes do not fit, rewards are not finite or out of range, a group is too small, or the
-                estimator takes single answers and m is not 1.
+                estimator requires m = 1.
         """
         ...
 
@@ -130,7 +130,7 @@ def grpo(
 def gdpo(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
-    """GDPO: GRPO's advantage of every component by itself, averaged over the k components. m = 1."""
+    """GDPO: GRPO's advantage of each component, averaged over the k components. m = 1."""
     batch = _RewardBatch(rewards, groups, single=True)
     columns = [batch.standardised(batch.answers[:, i]).values for i in range(batch.dimensions)]
     values = np.mean(columns, axis=0)
@@ -140,7 +140,7 @@ def gdpo(
 def maxrl(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
-    """MaxRL: w*ᵀr, centred and divided by the group's mean in place of its deviation (arXiv 2602.02710). m = 1."""
+    """MaxRL: w*ᵀr, centred and divided by the group's mean instead of its deviation (arXiv 2602.02710). m = 1."""
     batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
@@ -160,7 +160,7 @@ def random_weighting(
 def goal_conditioned(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
-    """GRPO with the weighting that was written into the group's prompt (arXiv 2605.22817, section 4). m = 1."""
+    """GRPO with the weighting in the group's prompt (arXiv 2605.22817, section 4). m = 1."""
     batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     expected = (batch.count, batch.dimensions)
     goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
@@ -185,8 +185,8 @@ def vpo(
 ) -> Advantages:
     """VPO: (1/K) Σ_j max_s w_jᵀ r_s with w_1..w_K ~ Dir(α), standardised (arXiv 2605.22817, section 3).
 
-    The maximum inside rewards a set of answers that holds a specialist for every trade-off. The weightings are shared
-    by the group, which makes its rollouts comparable (common random numbers). With m = 1 it is E_w[wᵀr].
+    The inner maximum rewards a set of answers with a specialist for every trade-off. All rollouts of a group share the
+    weightings, which makes them comparable (common random numbers). With m = 1 it is E_w[wᵀr].
     """
     batch, config = _RewardBatch(rewards, groups), config or EstimatorConfig()
     scores = np.empty(len(batch.rewards))
@@ -216,8 +216,8 @@ def vector_max_at_k(
 ) -> Advantages:
     """Vector Max-at-K (ours): Max-at-K's credit under each of K weightings w ~ Dir(α), averaged over them. m = 1.
 
-    Without normalisation the estimator is unbiased for ∇ E_w E[max of κ samples of wᵀr]: every answer is credited for
-    what the whole group covers because of it, where VPO gives one score to a set of answers.
+    Without normalisation the estimator is unbiased for ∇ E_w E[max of κ samples of wᵀr]. Every answer is credited for
+    its contribution to the group's coverage, whereas VPO scores a whole set of answers.
     """
     batch, config = _RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     shares = np.empty(len(batch.rewards))
@@ -241,18 +241,18 @@ ESTIMATORS: dict[str, Estimator] = {
 """Every estimator by name."""
 
 MULTI_ANSWER = frozenset({"multi_rlvr", "vpo"})
-"""Estimators of rollouts with several answers; the others take single answers."""
+"""Estimators for rollouts with several answers; the others require m = 1."""
 
 
 class _RewardBatch:
-    """Checked rewards with what every estimator asks of them.
+    """Validated rewards with the group statistics that the estimators share.
 
     Attributes:
         rewards: Shape (B, m, k).
         index: Shape (B,): position of each rollout's group among the sorted groups.
         count: Number of groups.
         dimensions: k.
-        by_size: For every size n that groups have, the rollouts of those groups, shape (groups of that size, n).
+        by_size: For every group size n, the rollouts of those groups, shape (groups of that size, n).
     """
 
     def __init__(self, rewards: FloatArray, groups: IntArray, *, single: bool = False) -> None:
@@ -284,7 +284,7 @@ class _RewardBatch:
         return np.asarray(config.weights, dtype=np.float64)
 
     def weightings(self, config: EstimatorConfig, rng: np.random.Generator) -> list[tuple[IntArray, FloatArray]]:
-        """Return, for every size of groups, their rollouts (g, n) and the weightings that those share (g, K, k)."""
+        """Return, for every group size, the rollouts (g, n) and the groups' weightings (g, K, k)."""
         drawn = draw_weightings(
             self.count, config.draws, self.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng
         )
@@ -302,14 +302,14 @@ class _RewardBatch:
         return std
 
     def standardised(self, scores: FloatArray) -> Advantages:
-        """Return (score − mean) / std within each group; groups without differences teach nothing."""
+        """Return (score − mean) / std within each group; groups without differences get zeros."""
         std = self.group_std(scores)
         flat = std < _FLAT
         values = np.where(flat, 0.0, (scores - self.group_mean(scores)) / np.where(flat, 1.0, std))
         return Advantages(values, self.diagnostics(scores, values))
 
     def scaled(self, shares: FloatArray, norm: Norm) -> Advantages:
-        """Return leave-one-out shares in the wanted scale."""
+        """Return leave-one-out shares divided as ``norm`` says."""
         match norm:
             case Norm.GROUP_STD:
                 scale = self.group_std(shares)
@@ -317,13 +317,13 @@ class _RewardBatch:
                 scale = np.full_like(shares, shares.std())
             case Norm.NONE:
                 scale = np.ones_like(shares)
-        # Credits of a group whose vectors are all equal are rounding errors: what they are divided by must not be one.
+        # The shares of a group with equal vectors are rounding errors, which division would inflate.
         flat = self.group_std(shares) < _FLAT
         values = np.where(flat, 0.0, shares / np.where(flat, 1.0, scale))
         return Advantages(values, self.diagnostics(shares, values))
 
     def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
-        """Return the numbers to watch."""
+        """Return diagnostics of the batch."""
         busy = np.bincount(self.index, np.abs(values)) > 0
         return {
             "flat_groups": float(1.0 - busy.mean()),
@@ -347,11 +347,11 @@ def _check(rewards: FloatArray, groups: IntArray, *, single: bool) -> None:
         b, s, i = (int(axis[0]) for axis in np.nonzero(bad))
         raise InvalidInputError(
             f"reward {i} of answer {s} of rollout {b} is {rewards[b, s, i]}: expected a number in [0, 1].",
-            remedy="Normalise rewards before training, or look for the evaluator that gave this one.",
+            remedy="Normalise rewards before training, or fix the evaluator that returned this one.",
         )
     if single and rewards.shape[1] != 1:
         raise InvalidInputError(
-            f"rollouts have {rewards.shape[1]} answers: this estimator takes one.",
+            f"rollouts have {rewards.shape[1]} answers: this estimator requires one.",
             remedy=f"For several answers use one of: {', '.join(sorted(MULTI_ANSWER))}.",
         )
 

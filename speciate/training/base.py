@@ -1,7 +1,7 @@
-"""Supervised training from nothing: the base that every reinforcement run of a task begins with.
+"""Train the base of a task from scratch, supervised: the start of every reinforcement run.
 
-Each training problem is shown in three ways: some demonstrations asked for one at a time, one rollout with m of them,
-and two children of a parent (the mutation mode, without which evolution hardly beats independent sampling).
+Each training problem gives three kinds of examples: single demonstrations, one rollout with m of them, and mutations of
+a parent, without which evolution hardly beats independent sampling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IGNORED: Final = -100
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """Choices of the supervised training.
+    """Configuration of the supervised training.
 
     Attributes:
         seed: Seed of weights, demonstrations and order.
@@ -52,17 +52,17 @@ class BaseConfig:
 
 
 Progress = Callable[[int, dict[str, float]], None]
-"""Called after every update with its number, from 1, and measurements."""
+"""Called after every update with its number (from 1) and measurements."""
 
 
 def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
-    """Train a model from nothing on demonstrations and write its checkpoint.
+    """Train a model from scratch on demonstrations and write its checkpoint.
 
     Args:
-        task: Makes problems and demonstrations.
-        config: Choices.
-        folder: Where the checkpoint goes.
-        progress: Hears of every update.
+        task: Task that makes problems and demonstrations.
+        config: Configuration of the training.
+        folder: Folder of the checkpoint.
+        progress: Called after every update.
     """
     tokenizer = new_tokenizer(task.vocabulary())
     model = new_model(tokenizer, config.seed)
@@ -116,8 +116,8 @@ def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) ->
 
     Args:
         task: The task.
-        count: Training problems to show.
-        rng: Chooses the demonstrations.
+        count: Number of training problems.
+        rng: Draws the demonstrations.
     """
     codec = codec_of(str(task.codec))
     for problem in task.problems(Split.TRAIN, count):
@@ -144,9 +144,9 @@ def _tokens(codec: Codec, candidate: str) -> str:
 def _batches(
     encoded: list[tuple[list[int], list[int]]], size: int, pad: int, rng: np.random.Generator
 ) -> Iterator[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
-    """Yield batches without end, in parts of sequences of like length, which waste a third less on padding.
+    """Yield batches forever, in parts of sequences of similar length, which saves a third of the padding.
 
-    A part is (rows, T) thrice: ids, labels of the answers alone, and what is not padding.
+    A part is three tensors (rows, T): ids, labels of the answers only, and the mask of non-padding.
     """
     while True:
         order = rng.permutation(len(encoded))

@@ -1,4 +1,4 @@
-"""Choices of a reinforcement run; torch is not imported for them."""
+"""Configuration of a reinforcement run, without importing torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SEEDS: Final = 1 << 32
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that one of the libraries that take part cannot have: numpy's old generator reads 32 bits.
+    """Refuse a seed that a library cannot use: numpy's legacy generator takes 32 bits.
 
     Raises:
-        InvalidInputError: It is negative or too large.
+        InvalidInputError: The seed is negative or too large.
     """
     if not 0 <= seed < _SEEDS:
         raise InvalidInputError(f"seed = {seed}: expected 0 to {_SEEDS - 1}.")
@@ -24,18 +24,18 @@ def check_seed(seed: int) -> None:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Choices of the loss; the defaults are the recipe of arXiv 2605.22817.
+    """Options of the loss; the defaults are the recipe of arXiv 2605.22817.
 
     Attributes:
-        clip: ε of PPO: ratios outside 1 ± ε have no gradient where that would lead them further away.
-        gppo: Whether clipped tokens keep a bounded gradient instead of none.
-        clip_cov: Share of all tokens whose gradient is dropped, drawn among those whose covariance of log-probability
-            and advantage lies within ``cov_range``; 0 for none. The paper takes 2e-4.
-        cov_range: Lowest and highest covariance of tokens that ``clip_cov`` draws from.
-        kl_cov: Share of all tokens, those with the highest covariance, that get a penalty for moving away from what
-            they were; 0 for none. The paper takes 2e-4 to 2e-3.
+        clip: ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1.
+        gppo: True to give clipped tokens a bounded gradient instead of none.
+        clip_cov: Share of all tokens whose gradient is dropped, drawn from those whose covariance of log-probability
+            and advantage lies within ``cov_range``; 0 for none. The paper uses 2e-4.
+        cov_range: Lowest and highest covariance of the tokens that ``clip_cov`` draws from.
+        kl_cov: Share of all tokens, those with the highest covariance, that get a KL penalty; 0 for none. The paper
+            uses 2e-4 to 2e-3.
         kl_cov_coefficient: Weight of that penalty.
-        entropy_bonus: Weight of the mean entropy of the tokens, which is added to what is maximised.
+        entropy_bonus: Weight of the tokens' mean entropy in the objective.
     """
 
     clip: float = 0.2
@@ -61,33 +61,33 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Choices of a reinforcement run; ``tiny`` and ``paper`` give whole recipes.
+    """Configuration of a reinforcement run; ``tiny`` and ``paper`` return whole recipes.
 
     Attributes:
         method: Key of ``ESTIMATORS``.
-        seed: Seed of everything random.
+        seed: Seed of all randomness.
         steps: Updates.
         prompts: Prompts of a batch.
         group: G, rollouts of each prompt.
-        problems: Training problems, taken in random order.
+        problems: Training problems, drawn at random.
         learning_rate: Constant, AdamW.
         kl: Weight of the KL divergence from the base on answers from scratch.
         mutation_share: Share of the prompts that ask for a change of one of the policy's own earlier answers.
         mutation_kl: Weight of the KL divergence on those: they must not drift, or evolution loses its operator.
         remembered: Problems whose answers are kept as parents.
-        updates: Updates from each batch of rollouts. With one, ratios are 1 and clipping has no effect.
-        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes all at once on a GPU, and on a
-            processor as many groups as its cache holds.
-        temperature: Of the rollouts.
-        estimator: Choices of the estimator.
-        loss: Choices of the loss.
-        save_every: Steps between checkpoints; a run that was stopped goes on from the last one.
+        updates: Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect.
+        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU
+            as many groups as its cache holds.
+        temperature: Softmax temperature of the rollouts.
+        estimator: Configuration of the estimator.
+        loss: Options of the loss.
+        save_every: Steps between checkpoints; an interrupted run resumes from the last one.
         lora_rank: Rank of a LoRA adapter; 0 trains all weights.
-        use_vllm: Whether vLLM writes the rollouts (needs a GPU and the ``vllm`` package).
-        use_engine: Whether the engine of the embedded policy server writes them, and passes read the prompt of a group
-            once: quicker for tiny models on a processor (docs/adr/0024-engine-rollouts.md).
-        max_prompt_tokens: Prompts of English tasks that are longer are refused.
-        max_tokens: Longest completion of English tasks; tiny tasks know theirs.
+        use_vllm: True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package).
+        use_engine: True to have the numpy engine write the rollouts and to process a group's prompt once per pass:
+            faster for tiny models on a CPU (docs/adr/0024-engine-rollouts.md).
+        max_prompt_tokens: Longest prompt of English tasks; longer ones are refused.
+        max_tokens: Longest completion of English tasks; tiny tasks define their own.
     """
 
     method: str
@@ -120,18 +120,22 @@ class TrainConfig:
             )
         self._check_numbers()
         if self.group < 2:
-            raise InvalidInputError(f"group = {self.group}: a single rollout has nothing to be compared with.")
+            raise InvalidInputError(f"group = {self.group}: expected at least 2, since rollouts are compared.")
+        self._check_batch()
         if not 0 <= self.mutation_share < 1:
             raise InvalidInputError(f"mutation_share = {self.mutation_share}: expected 0 to 1, and not 1.")
+        if self.use_engine and (self.use_vllm or self.lora_rank):
+            raise InvalidInputError("use_engine excludes use_vllm and lora_rank: set use_engine to false.")
+
+    def _check_batch(self) -> None:
         if self.problems < self.prompts:
             raise InvalidInputError(f"problems = {self.problems}: fewer than the {self.prompts} prompts of a batch.")
-        if self.batch % (self.micro_batch or self.batch) or (self.micro_batch or self.batch) % self.group:
+        at_once = self.micro_batch or self.batch
+        if self.batch % at_once or at_once % self.group:
             raise InvalidInputError(
                 f"micro_batch = {self.micro_batch}: expected a divisor of {self.batch} and a multiple of {self.group}."
             )
-        if self.use_engine and (self.use_vllm or self.lora_rank):
-            raise InvalidInputError("use_engine goes neither with use_vllm nor with an adapter: set it to false.")
-        if (at_once := self.micro_batch or self.batch) % self.updates:
+        if at_once % self.updates:
             raise InvalidInputError(
                 f"updates = {self.updates}: expected a divisor of the {at_once} rollouts of a pass."
             )
@@ -149,11 +153,11 @@ class TrainConfig:
 
     @classmethod
     def tiny(cls, method: str, task: str, *, seed: int = 0) -> Self:
-        """Return the recipe for tiny policies: what a laptop trains in a quarter of an hour.
+        """Return the recipe for tiny policies, which a laptop trains in a quarter of an hour.
 
-        Routes are longer than step functions, so the maze has smaller batches. How to change a route is learnt by
-        supervision alone: with changes in the batches, too, GRPO and VPO were both worse at what they are trained for.
-        A checkpoint after every step costs 2 % of the time, and a run that was stopped loses nothing.
+        Routes are longer than step functions, so the maze has smaller batches. Changing a route is learnt by
+        supervision alone: with mutation prompts in the batches, GRPO and VPO both get worse at their own objective.
+        A checkpoint after every step costs 2 % of the time, and an interrupted run loses nothing.
         """
         prompts, share = (32, 0.0) if task.startswith("maze") else (48, 1 / 3)
         return cls(method, seed=seed, prompts=prompts, mutation_share=share, save_every=1, use_engine=True)
@@ -172,10 +176,10 @@ class TrainConfig:
         )
 
     def to_change(self) -> Self:
-        """Return these choices for a mutator: a policy that changes what others wrote (docs/adr/0026-mutators.md).
+        """Return this configuration for a mutator, which changes others' candidates (docs/adr/0026-mutators.md).
 
-        Nine prompts of ten ask for changes; the tenth keeps parents coming. It need not answer from scratch, so it may
-        drift further from the base than a policy that has to do both, and larger groups tell more ways to change apart.
+        Nine of ten prompts ask for changes; the tenth supplies parents. A mutator may drift further from the base than
+        a policy that also proposes, and larger groups compare more ways to change a parent.
         """
         return replace(self, group=max(self.group, 24), mutation_share=0.9, mutation_kl=0.1)
 
@@ -186,5 +190,5 @@ class TrainConfig:
 
     @property
     def multi_answer(self) -> bool:
-        """Whether a rollout holds several answers."""
+        """True if a rollout holds several answers."""
         return self.method in MULTI_ANSWER

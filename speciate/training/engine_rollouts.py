@@ -1,7 +1,7 @@
-"""Rollouts of tiny models on a processor, written by the engine of the embedded policy server.
+"""Write rollouts of tiny models on a CPU with the engine of the inference server.
 
-The engine reads a prompt once for its whole group, and a rollout leaves the batch with its last token: twice as quick
-as transformers' ``generate`` for models of this size. It is also what serves the policy later.
+The engine processes a prompt once for its whole group, and a rollout leaves the batch with its last token: twice as
+fast as transformers' ``generate`` for models of this size. The same engine serves the policy later.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def write_rollouts(
     temperature: float,
     seed: int,
 ) -> list[list[int]]:
-    """Return a rollout for each prompt, with the token that ends it.
+    """Return a rollout for each prompt, including the token that ends it.
 
     Args:
-        model: A Llama or Qwen2 model of transformers, on the processor.
-        prompts: Token ids, how many answers the rollout holds, and the most tokens it may have.
-        close: Token that ends one of several answers, so that the last one's ends the rollout; None without one.
+        model: A Llama or Qwen2 model of transformers, on the CPU.
+        prompts: Token ids, number of answers, and longest rollout in tokens.
+        close: Token that closes an answer, so that the last answer's ends the rollout; None without such a token.
         end: Token that ends any rollout.
         temperature: Softmax temperature.
-        seed: Of everything that is drawn.
+        seed: Seed of all randomness.
 
     Raises:
-        ConfigurationError: The engine does not implement such a model.
-        InvalidInputError: A prompt and its rollout are longer than the model's context, or it computes NaN.
+        ConfigurationError: The engine does not implement the model.
+        InvalidInputError: A prompt with its rollout exceeds the model's context, or the model computes NaN.
     """
     checkpoint = _checkpoint(model, end)
     try:
@@ -48,7 +48,7 @@ def write_rollouts(
     except ConfigurationError:
         raise InvalidInputError(
             "the training has diverged: its model computes NaN or infinity.",
-            remedy="Begin in another folder with a smaller learning_rate.",
+            remedy="Start again in another folder with a smaller learning_rate.",
         ) from None
     requests = []
     for place, (asked, same) in enumerate(groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))):
@@ -73,12 +73,12 @@ def _checkpoint(model: Any, end: int) -> Checkpoint:
     except ConfigurationError as error:
         raise ConfigurationError(
             str(error).removesuffix(f" {error.remedy}"),
-            remedy="Let transformers write the rollouts: --set use_engine=false.",
+            remedy="Write the rollouts with transformers: --set use_engine=false.",
         ) from None
 
 
 def _closed(close: int, answers: int) -> Callable[[int, int], bool]:
-    """Return the rule that ends a completion with its m-th closing token."""
+    """Return a rule that ends a completion with its m-th closing token."""
     seen: Counter[int] = Counter()
 
     def ends(index: int, token: int) -> bool:

@@ -1,4 +1,4 @@
-"""The loss of a policy update: PPO's clipped objective and the options that keep entropy up, as functions of tensors.
+"""Loss of a policy update: PPO's clipped objective and options that preserve entropy, as functions of tensors.
 
 Shapes: B rollouts of at most T tokens. Options combine with every estimator of ``speciate.training.advantages`` and
 with each other. Sources: Schulman et al., arXiv 1707.06347, section 3 (the clip); Cui et al., "The Entropy Mechanism of
@@ -20,12 +20,12 @@ def token_losses(
     """Return the loss of every token, to be averaged over tokens.
 
     Args:
-        logps: Shape (B, T): log-probabilities under the policy that is trained; gradients flow through them.
-        old_logps: Shape (B, T): those under the policy that wrote the rollouts; no gradient.
+        logps: Shape (B, T): log-probabilities under the trained policy; gradients flow through them.
+        old_logps: Shape (B, T): log-probabilities under the policy that wrote the rollouts; no gradient.
         advantages: Shape (B, 1) or (B, T); positive ones make tokens more likely.
         mask: Shape (B, T): 1 for tokens of the completion, 0 for padding.
-        config: Choices.
-        rng: Chooses the tokens of ``clip_cov``.
+        config: Options of the loss.
+        rng: Draws the tokens of ``clip_cov``.
 
     Returns:
         Shape (B, T), to be minimised.
@@ -71,6 +71,6 @@ def low_variance_kl(logps: Tensor, reference_logps: Tensor) -> Tensor:
 def _clipped(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:
     bounded = torch.clamp(ratio, 1 - config.clip, 1 + config.clip)
     if config.gppo:
-        # The same value, with the gradient of the ratio, scaled to the bound, where the clip would leave none.
+        # The value of the clip, with the gradient of the ratio scaled to the bound where the clip has none.
         bounded = bounded.detach() * ratio / ratio.detach()
     return -torch.minimum(ratio * advantages, bounded * advantages)

@@ -33,10 +33,10 @@ _LIBRARIES: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "
 
 
 def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are words separated by blanks."""
+    """Return a tokenizer whose tokens are words separated by spaces."""
     words = (PAD, END, UNKNOWN, *vocabulary)
     if len(set(words)) < len(words):
-        raise InvalidInputError("the vocabulary holds a token twice.")
+        raise InvalidInputError("the vocabulary contains a token twice.")
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -74,7 +74,7 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
     """Return the model and the tokenizer of a checkpoint in a local folder.
 
     Raises:
-        InvalidInputError: They cannot be read, or do not belong together.
+        InvalidInputError: They cannot be loaded, or do not fit together.
     """
     from transformers import AutoTokenizer
 
@@ -83,13 +83,13 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
             folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # every part of these libraries raises its own
+    except Exception as error:  # these libraries raise many types
         raise InvalidInputError(
             f"the model in {folder} cannot be loaded: {error}",
             remedy="Expected a Hugging Face folder with config.json, model.safetensors and tokenizer.json.",
         ) from error
     if missing := sorted(info["missing_keys"]):
-        # Transformers draws them at random.
+        # Transformers would initialize them at random.
         raise InvalidInputError(
             f"the weights in {folder} lack {missing[0]}, which its config.json implies.",
             remedy="Export or download the checkpoint again.",
@@ -98,7 +98,7 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
         raise InvalidInputError(
             f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model knows"
             f" {model.get_input_embeddings().num_embeddings}: they do not belong together.",
-            remedy="Put the tokenizer that the model was trained with beside it.",
+            remedy="Copy the tokenizer that the model was trained with into the folder.",
         )
     return model, tokenizer
 

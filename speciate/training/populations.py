@@ -1,4 +1,4 @@
-"""A policy's own earlier answers, kept as parents for the prompts that ask for a change."""
+"""Keep a policy's earlier answers as parents for mutation prompts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LARGEST: Final = 32
 
 
 class TrainingPopulations:
-    """Distinct answers with their rewards for the problems that were met last.
+    """Distinct answers with their rewards, for the most recent problems.
 
     Args:
-        remembered: Problems to keep; the one met longest ago is forgotten first.
+        remembered: Problems to keep; the least recent one is dropped first.
     """
 
     def __init__(self, remembered: int) -> None:
@@ -28,7 +28,7 @@ class TrainingPopulations:
         return len(self._members)
 
     def add(self, problem: int, answer: str, rewards: tuple[float, ...]) -> None:
-        """Keep an answer, unless it is worth nothing or is right in everything: neither teaches to improve."""
+        """Add an answer unless all of its rewards are 0 or all are 1: neither can teach an improvement."""
         if max(rewards) <= 0 or min(rewards) >= 1:
             return
         members = self._members.setdefault(problem, {})
@@ -52,7 +52,7 @@ class TrainingPopulations:
         return [[problem, list(members.items())] for problem, members in self._members.items()]
 
     def restore(self, state: list[Any]) -> None:
-        """Take over what ``state`` returned."""
+        """Restore the result of ``state``."""
         self._members = OrderedDict(
             (problem, {answer: tuple(rewards) for answer, rewards in members}) for problem, members in state
         )

@@ -1,4 +1,4 @@
-"""From a task and a method to a checkpoint: the base, the reinforcement run, its course and its manifest."""
+"""Produce a checkpoint from a task and a method: base, reinforcement run, training curve and manifest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BASES: Final = {
     "programs": BaseConfig(problems=8000, steps=700, learning_rate=2e-3),
     "programs-hard": BaseConfig(problems=8000, steps=400, learning_rate=2e-3),
 }
-"""How the base of each grown task is trained."""
+"""Configuration of the base of each generated task."""
 
 CHECKPOINTS: Final = "checkpoints"
 RUN: Final = "run.json"
@@ -48,7 +48,7 @@ _MEASURED: Final = {
     "step_time": "step_time",
     "sampling/sampling_logp_difference/mean": "sampling_gap",
 }
-"""What TRL measures that is kept, with our name for it. The gap is |log p(vLLM) − log p(trainer)|, nats a token."""
+"""TRL's measurements that are kept, with their new names. The gap is |log p(vLLM) − log p(trainer)|, nats per token."""
 
 _NAMES: Final = {
     "task": "another task",
@@ -56,14 +56,14 @@ _NAMES: Final = {
     "base_digest": "another base",
     "data_digest": "other problems",
 }
-"""What makes a run another one, in words."""
+"""Parts of a run's identity, in words."""
 
 Progress = Callable[[int, int, dict[str, float]], None]
-"""Called after every update with its number, from 1, how many there will be, and measurements."""
+"""Called after every update with its number (from 1), the total number of updates, and measurements."""
 
 
-def grow_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
-    """Train the base of a task, or keep the one that stands in the folder and was trained in the same way.
+def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
+    """Train the base of a task, unless the folder already holds the same base.
 
     Raises:
         ConflictError: The folder holds something else.
@@ -75,7 +75,7 @@ def grow_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: P
             found = None
         if found is None or found.config != json.loads(json.dumps(asdict(config))) or found.task != task.name:
             raise ConflictError(
-                f"{folder} holds something other than this base of task {task.name!r}.",
+                f"{folder} does not hold this base of task {task.name!r}.",
                 remedy="Choose another folder with --out, or remove that one.",
             )
         return
@@ -89,26 +89,26 @@ def grow_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: P
         if not folder.exists():
             unfinished.rename(folder)
             return
-        # It may be where the command was started, or another disk: it stays, and its manifest comes last.
+        # The folder may be the working directory or a mount point, so it stays; the manifest is moved last.
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == MANIFEST):
             shutil.move(path, folder / path.name)
         unfinished.rmdir()
 
 
 def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = False) -> bool:
-    """Refuse what cannot become a run before anything is computed or written; tell whether it is complete already.
+    """Check a run before anything is computed or written; return True if it is already complete.
 
     Raises:
-        ConflictError: As ``train_policy``, or the folder cannot be written.
-        InvalidInputError: Choices of the estimator do not fit the task, or vLLM is to write and is not there.
+        ConflictError: As ``train_policy``, or the folder is not writable.
+        InvalidInputError: The estimator's configuration does not fit the task, or vLLM is requested and missing.
     """
     if config.use_vllm and importlib.util.find_spec("vllm") is None:
         raise InvalidInputError(
-            "use_vllm is set, and vLLM is not installed where this runs.",
-            remedy="Install it beside speciate[train] in an environment of its own (docs/howto/train-on-your-data.md),"
-            " or leave use_vllm out.",
+            "use_vllm is set, and vLLM is not installed in this environment.",
+            remedy="Install it with speciate[train] in a separate environment (docs/howto/train-on-your-data.md), or"
+            " remove use_vllm.",
         )
-    # Only an estimator knows which of its choices do not fit: it is shown a group of rollouts.
+    # Only the estimator can check its configuration, so it is called with one group of random rewards.
     rng, k = np.random.default_rng(0), len(task.rewards)
     rewards = rng.random((config.group, task.answers if config.multi_answer else 1, k))
     goals = [[1 / k] * k] if config.method == "goal_conditioned" else None
@@ -118,7 +118,7 @@ def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = F
     place = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise ConflictError(
-            f"{folder} cannot be written: {place} is {'read-only' if place.is_dir() else 'no folder'}.",
+            f"cannot write {folder}: {place} is {'read-only' if place.is_dir() else 'not a folder'}.",
             remedy="Choose another folder with --out.",
         )
     return _is_complete({"task": task.name, "config": as_json(config)}, folder, resume=resume)
@@ -134,21 +134,21 @@ def train_policy(
     cpu: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Train a policy by reinforcement and write its checkpoint with manifest and pictures of its course.
+    """Train a policy by reinforcement; write its checkpoint, manifest and training curve.
 
     Args:
-        task: Makes and scores problems.
-        config: Choices.
-        base: Folder of the model to begin with, which is also what the KL divergence is measured from.
-        folder: Where the result goes; checkpoints of the run are in ``checkpoints`` until it is complete.
-        resume: Go on from the last checkpoint in ``folder``.
-        cpu: Whether to use no GPU.
-        progress: Hears of every update.
+        task: Task that makes and scores problems.
+        config: Configuration of the training.
+        base: Folder of the initial model, which is also the reference of the KL divergence.
+        folder: Folder of the result; ``checkpoints`` inside it holds those of the run until it is complete.
+        resume: True to continue from the last checkpoint in ``folder``.
+        cpu: True to use no GPU.
+        progress: Called after every update.
 
     Raises:
-        ConflictError: The folder holds a run, and ``resume`` is not set; or one with other choices or problems; or a
-            file cannot be written, or one of the checkpoint to go on from cannot be read.
-        InvalidInputError: The model cannot be loaded, memory does not suffice, or the training has diverged; or as
+        ConflictError: The folder holds an unfinished run and ``resume`` is False, or a run with another configuration
+            or other problems; or a file cannot be written, or the last checkpoint cannot be read.
+        InvalidInputError: The model cannot be loaded, memory is insufficient, or the training has diverged; or as
             ``check_run``.
     """
     from accelerate import PartialState
@@ -162,12 +162,12 @@ def train_policy(
         _check_tokenizer(task, tokenizer, base)
         problems = list(task.problems(Split.TRAIN, config.problems))
         identity["data_digest"] = digest_of([problem.digest for problem in problems])
-        # Again, now that the problems are known: a run that goes on has those that it began with.
+        # Checked again, since the problems are known now: a resumed run must have the same ones.
         _is_complete(identity, folder, resume=resume)
         processes = PartialState()
-        processes.wait_for_everyone()  # all have looked before one of them writes
+        processes.wait_for_everyone()  # all must have checked before one of them writes
         if processes.is_main_process:
-            _note(identity, folder)
+            _write_identity(identity, folder)
         watch = _ProgressCallback(config, folder, progress)
         trainer = VectorTrainer(
             model=model,
@@ -192,25 +192,18 @@ def train_policy(
             trainer.restore(last)
         try:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
-        except Exception as error:  # what reads and what computes raise whatever they like
-            if _is_out_of_memory(error):
-                raise InvalidInputError(
-                    f"memory did not suffice for {config.micro_batch or config.batch} rollouts at once: {error}",
-                    remedy=f"Set micro_batch to a smaller multiple of {config.group}, then --resume.",
-                ) from error
-            if last is not None and not watch.begun:
-                raise ConflictError(
-                    f"the checkpoint {last} cannot be read: {error}",
-                    remedy="Remove its folder: --resume goes on from the one before, or begins anew.",
-                ) from error
-            raise
+        except Exception as error:  # torch, transformers and TRL raise their own types
+            explained = _explained(error, config, None if watch.begun else last)
+            if explained is None:
+                raise
+            raise explained from error
         if not trainer.is_world_process_zero():
             return
-        history = course(trainer.state.log_history)
+        history = training_curve(trainer.state.log_history)
         with writing(folder):
             trainer.save_model(str(folder))
     with writing(folder):
-        folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle: nobody should have to trust it
+        folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
         write_manifest(
             folder,
@@ -240,8 +233,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def course(log: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Return the measurements of every step from what TRL logged."""
+def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return the measurements of every step from TRL's log."""
     kept = []
     for entry in log:
         values = {_MEASURED.get(n, n.removeprefix("speciate/")): v for n, v in entry.items() if _is_ours(n, v)}
@@ -251,19 +244,19 @@ def course(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:
-    """Return the choices as JSON values."""
+    """Return the configuration as JSON values."""
     value: dict[str, Any] = TypeAdapter(TrainConfig).dump_python(config, mode="json")
     return value
 
 
 def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> bool:
-    """Tell whether the very same run is complete in the folder; False means that it may begin there, or go on."""
+    """Return True if the folder holds the same run, complete; False if the run may start or resume there."""
     written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
     if complete or written.is_file():
-        found = read_manifest(folder).model_dump() if complete else _noted(written)
-        # How much is computed at once makes no other run of it: one that lacked memory goes on with less.
+        found = read_manifest(folder).model_dump() if complete else _read_identity(written)
+        # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
         found["config"]["micro_batch"] = identity["config"]["micro_batch"]
-        # Runs that were begun before their problems were noted have none.
+        # The first check does not know the digest of the problems yet.
         if other := [_NAMES[name] for name, value in identity.items() if found.get(name, value) != value]:
             raise ConflictError(
                 f"{folder} holds a run with {' and '.join(other)}.",
@@ -271,15 +264,15 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
             )
         if not complete and not resume:
             raise ConflictError(
-                f"{folder} holds an unfinished run.", remedy="Go on with --resume, or remove the folder."
+                f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove the folder."
             )
     elif folder.exists() and any(folder.iterdir()):
         raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
     return complete
 
 
-def _note(identity: dict[str, Any], folder: Path) -> None:
-    """Write down which run has begun in the folder."""
+def _write_identity(identity: dict[str, Any], folder: Path) -> None:
+    """Record the identity of the run that has started in the folder."""
     path = folder / CHECKPOINTS / RUN
     draft = path.with_suffix(".new")
     with writing(folder):
@@ -287,41 +280,56 @@ def _note(identity: dict[str, Any], folder: Path) -> None:
         try:
             draft.write_text(json.dumps(identity), "utf-8")
             draft.replace(path)
-        except OSError:  # an empty folder is one in which a run may begin
+        except OSError:  # leave an empty folder, in which a run may start
             draft.unlink(missing_ok=True)
             with suppress(OSError):
                 path.parent.rmdir()
             raise
 
 
-def _noted(path: Path) -> dict[str, Any]:
+def _read_identity(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise ConflictError(
-            f"{path}, which says what run has begun there, is not JSON: {error}.",
+            f"{path}, which identifies the run in this folder, is not JSON: {error}.",
             remedy="Choose another folder with --out, or remove that one.",
         ) from None
     return found
 
 
 def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
-    """Refuse a model that cannot be asked: every token of a tiny task would be an unknown one to it."""
+    """Refuse a model that cannot be prompted: it lacks a chat template, or the tokens of a tiny task."""
     if task.codec is None:
         if tokenizer.chat_template is None:
             raise InvalidInputError(
-                f"the model in {base} has no chat template, and task {task.name!r} is asked in messages.",
-                remedy="Take a model that was trained for chat, or put its chat_template.jinja beside it.",
+                f"the model in {base} has no chat template, and task {task.name!r} prompts with messages.",
+                remedy="Use a model that was trained for chat, or add its chat_template.jinja to the folder.",
             )
     elif missing := sorted(set(GENERATED[task.name].vocabulary()) - set(tokenizer.get_vocab())):
         raise InvalidInputError(
             f"the tokenizer in {base} lacks {len(missing)} tokens of task {task.name!r}, such as {missing[0]!r}.",
-            remedy="Begin with a base of that task: leave out --base to have one grown.",
+            remedy="Start from a base of that task: without --base one is trained.",
         )
 
 
+def _explained(error: Exception, config: TrainConfig, unread: Path | None) -> Exception | None:
+    """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
+    if _is_out_of_memory(error):
+        return InvalidInputError(
+            f"not enough memory for {config.micro_batch or config.batch} rollouts at once: {error}",
+            remedy=f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume.",
+        )
+    if unread is not None:
+        return ConflictError(
+            f"the checkpoint {unread} cannot be read: {error}",
+            remedy="Remove its folder: --resume continues from the previous one, or starts again.",
+        )
+    return None
+
+
 def _is_out_of_memory(error: Exception) -> bool:
-    # On a processor torch raises a plain RuntimeError.
+    # On a CPU torch raises a plain RuntimeError.
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
@@ -340,35 +348,35 @@ def _lora(config: TrainConfig) -> Any:
 
 
 class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types that mypy can see
-    """Tells of every update, and draws the course whenever a checkpoint is written."""
+    """Callback that reports every update, stops a diverged training, and draws the training curve."""
 
     def __init__(self, config: TrainConfig, folder: Path, progress: Progress | None) -> None:
         self._config, self._folder, self._progress = config, folder, progress
         self.begun = False
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Hear that all of a checkpoint has been read."""
+        """Record that the checkpoint has been read completely."""
         self.begun = True
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
-        """Stop before weights are kept that no training comes back from."""
+        """Stop before diverged weights are saved."""
         if all(torch.isfinite(part).all() for part in model.parameters() if part.requires_grad):
             return
         raise InvalidInputError(
             f"the training has diverged: after update {state.global_step} of {state.max_steps} its weights hold NaN or"
             " infinity.",
-            remedy="Begin in another folder with a smaller learning_rate.",
+            remedy="Start again in another folder with a smaller learning_rate.",
         )
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        """Hear of an update."""
-        values = course([{**(logs or {}), "step": state.global_step}])
+        """Report an update."""
+        values = training_curve([{**(logs or {}), "step": state.global_step}])
         if values and self._progress is not None and state.is_world_process_zero:
             self._progress(-(-state.global_step // self._config.updates), self._config.steps, values[0])
 
     def on_save(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Draw what there is so far; a picture of every step would take a tenth of the time."""
-        history = course(state.log_history)
+        """Draw the training curve so far; drawing after every step would take a tenth of the time."""
+        history = training_curve(state.log_history)
         if len(history) >= 3 and state.global_step % _DRAWN_EVERY == 0 and state.is_world_process_zero:
             with writing(self._folder):
                 title = f"{self._config.method}, seed {self._config.seed}"
@@ -377,10 +385,10 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the libraries' progress bars and warnings about their own future out of ours, and torch to one core.
+    """Silence the libraries' progress bars and deprecation warnings, and limit torch to one core.
 
-    Matrices of this size gain nothing from a second core, and lose a factor of six where it is busy; and sums in one
-    order are the same sums every time.
+    Matrices of this size gain nothing from a second core, and lose a factor of six if it is busy. A fixed order of
+    summation also makes results reproducible.
     """
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()

@@ -21,8 +21,8 @@ class RolloutRewards:
 
     Attributes:
         rewards: Shape (B, m, k), in [0, 1], higher is better; rows without an answer are zero.
-        answered: Shape (B, m), False where a row stands for no answer: the rollout was short or unreadable, or the
-            answer repeated an earlier one of its rollout.
+        answered: Shape (B, m), False for a missing answer: the rollout was short or unreadable, or the answer repeated
+            an earlier one of its rollout.
     """
 
     rewards: FloatArray
@@ -40,11 +40,11 @@ def stack_rollouts(
 
     Args:
         rollouts: For each rollout, the reward vectors of its answers in order; an unreadable one has none. Answers
-            beyond ``answers`` are left out.
+            beyond ``answers`` are dropped.
         answers: m.
         dimensions: k.
-        keys: For each answer, what makes it the same as another (its text, the shape of its program). Repeats within a
-            rollout become zero rows: saying a thing twice earns nothing.
+        keys: For each answer, the key of its equality (its text, the shape of its program). Repeats within a rollout
+            become zero rows, so that repeating an answer earns nothing.
 
     Raises:
         InvalidInputError: A reward vector has another length than k, or keys do not fit.

@@ -1,9 +1,9 @@
-"""Log-probabilities of rollouts whose groups share a prompt, which is then read once for all of them.
+"""Compute log-probabilities of rollouts, processing the prompt that a group shares only once.
 
-A prompt of a tiny task is two or three times as long as an answer, and a group has 8 to 24 rollouts: where they hold
-one answer each, most of a plain pass goes into reading the same prompts again. Here the keys and values of a prompt are
-computed once, and every rollout of its group goes on from them. Values and gradients are those of the plain pass, up to
-the order of addition.
+A prompt of a tiny task is two or three times as long as an answer, and a group has 8 to 24 rollouts: with single
+answers, most of a plain pass processes the same prompts again. Here the keys and values of a prompt are computed once,
+and every rollout of its group continues from them. Values and gradients equal those of the plain pass, up to the order
+of addition.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 AT_ONCE: Final = 64
-"""Rollouts of one part of a pass: enough for matrices worth multiplying, few enough for a processor's cache."""
+"""Rollouts in one part of a pass: enough for efficient matrix products, few enough for a CPU's cache."""
 
 
 def shared_logps(
@@ -25,15 +25,15 @@ def shared_logps(
     """Return log-probabilities and entropies of completions, in nats.
 
     Args:
-        model: A causal language model of transformers with a cache of keys and values.
-        prompts: Token ids, shape (B, P), padded on the left. Equal rows are read once.
-        prompt_mask: What is not padding, shape (B, P).
+        model: A causal language model of transformers with a key-value cache.
+        prompts: Token ids, shape (B, P), padded on the left. Equal rows are processed once.
+        prompt_mask: 1 for tokens, 0 for padding, shape (B, P).
         completions: Token ids, shape (B, T), padded on the right.
-        completion_mask: What is not padding, shape (B, T).
+        completion_mask: 1 for tokens, 0 for padding, shape (B, T).
         temperature: Softmax temperature.
 
     Returns:
-        Two tensors of shape (B, T); zeros where there is padding.
+        Two tensors of shape (B, T); zero at padding.
     """
     rows = list(_parts(prompts, prompt_mask))
     found = [
@@ -45,7 +45,7 @@ def shared_logps(
 
 
 def _parts(prompts: Tensor, mask: Tensor) -> Iterator[Tensor]:
-    """Yield the rows of each part: whole groups, those with prompts of like length together."""
+    """Yield the rows of each part: whole groups, with prompts of similar length together."""
     _, group = torch.unique(prompts, dim=0, return_inverse=True)
     keys = sorted(zip(mask.sum(1).tolist(), group.tolist(), range(len(group)), strict=True))
     part: list[int] = []

@@ -1,15 +1,15 @@
-"""Reinforcement training of a policy: what happens in a step, from top to bottom.
+"""Train a policy by reinforcement. The file follows the order of a training step.
 
-1. Take prompts: problems from scratch, and changes of the policy's own earlier answers (``_asked``).
-2. Write G rollouts for each; one that holds several answers ends at the m-th (``_generate_single_turn``).
-3. Read answers as the service reads them and score them (``_calculate_rewards``): an (m, k) matrix for each rollout.
+1. Draw prompts: problems from scratch, and mutations of the policy's own earlier answers (``_draw_prompts``).
+2. Write G rollouts for each prompt; one with several answers ends at the m-th (``_generate_single_turn``).
+3. Parse answers as the service does and score them (``_calculate_rewards``): an (m, k) matrix for each rollout.
 4. Turn the matrices into advantages (``ESTIMATORS``).
 5. Minimise the clipped loss plus a KL divergence from the base (``_compute_loss``).
 
 Everything else is TRL's GRPOTrainer: batches, optimisers, checkpoints, several GPUs, vLLM, LoRA. It differs from GRPO
-in that rewards stay vectors until the estimator, in the mutation prompts with a KL weight of their own, and in that the
-loss is a mean over the tokens of the batch. ``HOOKS`` names the private methods of TRL that are overridden; a test
-holds their signatures, since TRL may change them without notice.
+in three points: rewards stay vectors until the estimator, mutation prompts have their own KL weight, and the loss is a
+mean over the tokens of the batch. ``HOOKS`` names the overridden private methods of TRL; a test checks their
+signatures, since TRL may change them without notice.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ HOOKS: Final = {
     "_compute_loss": ("model", "inputs"),
     "_save_checkpoint": ("model", "trial"),
 }
-"""Private methods of TRL's trainer that are overridden, with the parameters that we name."""
+"""Overridden private methods of TRL's trainer, with the parameters that the overrides name."""
 
 STATE: Final = "speciate_state.json"
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """GRPOTrainer with vectors of rewards.
+    """GRPOTrainer with vector rewards.
 
     Args:
-        model: The policy, which is changed.
+        model: The policy; training changes it.
         tokenizer: Its tokenizer.
-        task: Scores answers.
+        task: Task that scores answers.
         problems: Training problems.
-        config: Choices.
-        args: TRL's own arguments, from ``trl_arguments``.
-        callbacks: Hear of updates and checkpoints.
-        peft_config: An adapter to train in place of all weights.
+        config: Configuration of the training.
+        args: TRL's arguments, from ``trl_arguments``.
+        callbacks: TRL callbacks for updates and checkpoints.
+        peft_config: Adapter to train in place of all weights.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             model=model,
             reward_funcs=[_component(name) for name in task.rewards],
             args=args,
-            train_dataset=Dataset.from_dict({"prompt": [""] * config.batch}),  # stands for what ``_asked`` draws
+            train_dataset=Dataset.from_dict({"prompt": [""] * config.batch}),  # replaced by ``_draw_prompts``
             processing_class=tokenizer,
             callbacks=callbacks,
             peft_config=peft_config,
@@ -101,10 +101,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     # 1. Prompts
 
-    def _asked(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows with their prompts: from scratch, or a change of an earlier answer. Groups share one.
+    def _draw_prompts(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows with prompts, from scratch or for a mutation; the rows of a group share one prompt.
 
-        Problems are drawn here and not by TRL's sampler, which begins anew when a run goes on after a stop.
+        Problems are drawn here and not by TRL's sampler, which restarts when a run is resumed.
         """
         rows = []
         for _ in range(0, len(inputs), self.num_generations):
@@ -131,12 +131,12 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             raise InvalidInputError(
                 f"the prompt of problem {problem.slug!r} has {size} tokens, more than max_prompt_tokens ="
                 f" {self.config.max_prompt_tokens}.",
-                remedy="Raise it by --set, if model and memory allow that, or leave the problem out.",
+                remedy="Raise it with --set if model and memory allow it, or remove the problem.",
             )
         return {"prompt": messages, "policy": policy}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        rows = self._asked(inputs)
+        rows = self._draw_prompts(inputs)
         self._answers_of_rows = [row["policy"].answers_per_rollout for row in rows]
         output: dict[str, Any] = super()._generate_and_score_completions(rows)
         device = output["advantages"].device
@@ -151,7 +151,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
     ) -> tuple[list[list[int]], Any]:
         if self.config.use_engine:
-            return self._written(prompt_ids), None
+            return self._engine_rollouts(prompt_ids), None
         completions, logprobs = super()._generate_single_turn(
             prompt_ids, images, multimodal_fields, num_generations, has_tool_images
         )
@@ -160,15 +160,15 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             logprobs = [values[:end] for values, end in zip(logprobs, ends, strict=True)]
         return [ids[:end] for ids, end in zip(completions, ends, strict=True)], logprobs
 
-    def _written(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    def _engine_rollouts(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = self.args.max_completion_length
         single = longest if self._close is None else self.task.max_tokens + 1
-        asked = [
+        limited = [
             (prompt, m, single if m == 1 else longest) for prompt, m in zip(prompts, self._answers_of_rows, strict=True)
         ]
         return write_rollouts(
             self.accelerator.unwrap_model(self.model),
-            asked,
+            limited,
             close=self._close,
             end=self.processing_class.eos_token_id,
             temperature=self.config.temperature,
@@ -176,7 +176,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         )
 
     def _end(self, ids: Sequence[int], answers: int) -> int:
-        """Return how many tokens belong to the first m answers: without this cap a policy learns to write ever more."""
+        """Return the number of tokens in the first m answers; without this limit a policy learns to write ever more."""
         if self._close is None:
             return len(ids)
         if answers == 1:
@@ -189,21 +189,12 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     def _calculate_rewards(
         self,
         inputs: list[dict[str, Any]],
-        prompts: Any,  # noqa: ARG002 - the hook's
+        prompts: Any,  # noqa: ARG002 - the hook's signature
         completions: Sequence[Any],
-        completion_ids_list: Any,  # noqa: ARG002 - the hook's
+        completion_ids_list: Any,  # noqa: ARG002 - the hook's signature
     ) -> torch.Tensor:
         """Score the answers of this process; TRL gets their means, to log them."""
-        read = [
-            parse_completion(
-                _text(completion), problem=self.problems[row["problem"]], policy=row["policy"], parent=_program(row)
-            )
-            for row, completion in zip(inputs, completions, strict=True)
-        ]
-        usable = [
-            [a.program for a in answers if a.failure is None and a.program != _program(row)]
-            for row, answers in zip(inputs, read, strict=True)
-        ]
+        usable = [self._programs(row, completion) for row, completion in zip(inputs, completions, strict=True)]
         scores = self.task.score(
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
@@ -217,12 +208,18 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
 
+    def _programs(self, row: dict[str, Any], completion: Any) -> list[str]:
+        """Return the valid answers of a rollout that differ from its parent."""
+        problem, parent = self.problems[row["problem"]], _program(row)
+        answers = parse_completion(_text(completion), problem=problem, policy=row["policy"], parent=parent)
+        return [answer.program for answer in answers if answer.failure is None and answer.program != parent]
+
     def _padded(self, vector: Sequence[float]) -> tuple[float, ...]:
         """Return a vector of shape (k,) for a problem with fewer rewards than its task has.
 
-        The zeros scale all scores of a group alike, which its normalisation takes back: the direction of a symmetric
-        Dirichlet draw's first components does not depend on what share of the whole they are. Only where nothing is
-        normalised afterwards they make advantages smaller: with ``gdpo``, and with another ``norm`` than the group's.
+        The zeros scale all scores of a group equally, and the group's normalisation cancels the factor: the direction
+        of the first components of a symmetric Dirichlet draw does not depend on their share of the whole. Without
+        that normalisation they shrink advantages: with ``gdpo``, and with another ``norm`` than the group's.
         """
         return (*vector, *[0.0] * (len(self.task.rewards) - len(vector)))
 
@@ -270,11 +267,11 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         old = logps.detach() if old is None else old
         rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._pass())
         losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
-        if "importance_sampling_ratio" in inputs:  # vLLM's probabilities are not exactly the trainer's
+        if "importance_sampling_ratio" in inputs:  # vLLM's probabilities differ slightly
             losses = losses * inputs["importance_sampling_ratio"]
         kl = low_variance_kl(logps, inputs["ref_per_token_logps"]) if self.beta else torch.zeros_like(logps)
         losses = losses + inputs["kl_weight"].unsqueeze(1) * kl - self.config.loss.entropy_bonus * entropies
-        # num_items_in_batch counts the tokens of the whole batch of rollouts; one update sees its share of them.
+        # num_items_in_batch counts the tokens of the whole batch of rollouts; each update sees its share.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
         updates = self.args.steps_per_generation / self.current_gradient_accumulation_steps
         mode = "train" if self.model.training else "eval"
@@ -284,7 +281,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return (losses * mask).sum() / (tokens / updates)
 
     def _pass(self) -> int:
-        """Return the number of this pass within the whole run: TRL's own count begins anew when a run goes on."""
+        """Return the number of this pass within the whole run; TRL's own count restarts when a run is resumed."""
         passes = self.args.gradient_accumulation_steps
         return int(self.state.global_step * passes + self._step % passes)
 
@@ -299,54 +296,54 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         }
         with writing(folder):
             super()._save_checkpoint(model, trial)
-            # Renamed into place: where those of all processes stand the checkpoint is complete (``is_complete``).
+            # Renamed into place: a checkpoint is complete when the files of all processes exist (``is_complete``).
             path = state_file(folder, self.args.process_index)
             draft = path.with_suffix(".new")
             draft.write_text(json.dumps(state), "utf-8")
             draft.replace(path)
 
     def restore(self, checkpoint: Path) -> None:
-        """Take over what was kept beside a checkpoint: random numbers and parents.
+        """Restore the generator and the parents that were saved beside a checkpoint.
 
         Raises:
-            ConflictError: It was kept by another number of processes.
+            ConflictError: Another number of processes saved them.
         """
         state = read_state(checkpoint, self.args.process_index, self.args.world_size)
         self.rng.bit_generator.state = state["rng"]
         self.populations.restore(state["populations"])
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write nothing: the manifest says where a checkpoint comes from."""
+        """Write no model card: the manifest records the origin of a checkpoint."""
 
 
 def state_file(checkpoint: Path, process: int) -> Path:
-    """Return where a process keeps its random numbers and parents beside a checkpoint."""
+    """Return the file of a process's generator and parents in a checkpoint."""
     return checkpoint / (STATE if process == 0 else f"{process}-{STATE}")
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Tell whether every process of the run has kept its part of a checkpoint."""
+    """Return True if every process of the run has saved its part of a checkpoint."""
     try:
         processes = json.loads(state_file(checkpoint, 0).read_text("utf-8")).get("processes", 1)
         for process in range(1, processes):
             json.loads(state_file(checkpoint, process).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):  # after a power failure a file may be there and hold nothing
+    except (FileNotFoundError, ValueError):  # after a power failure a file may be empty
         return False
     return True
 
 
 def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]:
-    """Return what a process kept beside a complete checkpoint.
+    """Return the state that a process saved in a complete checkpoint.
 
     Raises:
-        ConflictError: The checkpoint is of another number of processes, whose random numbers and parents were others.
+        ConflictError: Another number of processes wrote the checkpoint, so generators and parents do not match.
     """
     state: dict[str, Any] = json.loads(state_file(checkpoint, 0).read_text("utf-8"))
     before = state.get("processes", 1)
     if before != processes:
         raise ConflictError(
-            f"{checkpoint} was kept by a training in {before} process(es), and {processes} would go on with it.",
-            remedy=f"Resume with {before}, or begin anew in another folder (--out).",
+            f"{checkpoint} was saved by a training with {before} process(es), and this one has {processes}.",
+            remedy=f"Resume with {before} process(es), or start again in another folder (--out).",
         )
     if process:
         state = json.loads(state_file(checkpoint, process).read_text("utf-8"))
@@ -359,15 +356,15 @@ def trl_arguments(
     """Return TRL's arguments for a run.
 
     Args:
-        config: Our choices.
-        task: Knows how long an answer is.
-        folder: Where checkpoints go.
+        config: Configuration of the training.
+        task: Task that limits the length of answers.
+        folder: Folder for checkpoints.
         processes: Processes that share the batch; each gets whole groups.
-        cpu: Whether no GPU is used.
-        context: Tokens of the longest text that the model was made for, where that is known.
+        cpu: True to use no GPU.
+        context: Context length of the model in tokens, if known.
     """
     m = task.answers if config.multi_answer else 1
-    # As long as a server lets it be, and no token more: a policy would learn answers that nobody else can read.
+    # The limit is that of serving: otherwise a policy would learn answers that are truncated later.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens
     local = config.batch // processes
     micro = min(config.micro_batch or _at_once(config, local, processes, cpu=cpu), local)
@@ -395,11 +392,11 @@ def trl_arguments(
         gradient_checkpointing=not cpu,
         use_vllm=config.use_vllm,
         vllm_mode="colocate",
-        # Else vLLM keeps room for the longest text that the model was made for, which may be more than there is.
+        # Otherwise vLLM reserves memory for the model's full context, which may not fit.
         vllm_max_model_length=None if context is None else min(context, config.max_prompt_tokens + longest),
         logging_steps=1,
         save_strategy="steps",
-        # Between batches only: the rest of one that was begun cannot be had again.
+        # Between batches only: the rest of a started batch cannot be restored.
         save_steps=config.save_every * config.updates,
         save_total_limit=2,
         report_to=[],
@@ -410,7 +407,7 @@ def trl_arguments(
 
 
 def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows of one pass without the columns that are padding in all of them."""
+    """Return the rows of one pass without columns that hold only padding."""
     shape = inputs["completion_mask"].shape
     longest = max(1, int(inputs["completion_mask"].sum(1).max()))
     prompt = int(inputs["prompt_mask"].sum(1).max())
@@ -419,12 +416,12 @@ def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def shares_prompts(config: TrainConfig, processes: int) -> bool:
-    """Tell whether passes read a group's prompt once. They go over the batch as a whole, which one process has."""
+    """Return True if passes process a group's prompt once, which needs the whole batch in one process."""
     return config.use_engine and processes == 1
 
 
 def _at_once(config: TrainConfig, local: int, processes: int, *, cpu: bool) -> int:
-    """Return how many rollouts a pass takes: a processor whole groups, and few enough to stay in its cache."""
+    """Return the number of rollouts per pass; on a CPU, as many whole groups as fit into its cache."""
     if config.updates > 1 or not cpu or shares_prompts(config, processes):
         return local
     groups = local // config.group
@@ -433,7 +430,7 @@ def _at_once(config: TrainConfig, local: int, processes: int, *, cpu: bool) -> i
 
 
 def policy_of(task: Task, answers: int) -> Policy:
-    """Return the policy as the service would know it: prompts and answers are those of the service."""
+    """Return the policy as registered with the service, so that prompts and parsing are those of the service."""
     if task.codec is None:
         return Policy(slug="training", kind="training", answers_per_rollout=answers)
     return Policy(
@@ -446,7 +443,7 @@ def policy_of(task: Task, answers: int) -> Policy:
 
 
 def _component(name: str) -> Any:
-    """Return what TRL takes for a reward function: a name in its logs. ``_calculate_rewards`` never calls it."""
+    """Return a placeholder for TRL's reward functions, for its logs only; ``_calculate_rewards`` never calls it."""
 
     def reward(**_: Any) -> list[float]:
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""Random weightings of a reward vector: points of the simplex, drawn from a symmetric Dirichlet distribution.
+"""Draw random weightings of a reward vector: points of the simplex from a symmetric Dirichlet distribution.
 
-Two samplers. ``iid`` draws independently. ``sobol`` draws randomised quasi-Monte Carlo points: one scrambled Sobol
-sequence, shifted at random (modulo 1) for every group, so that each point is uniform and the points of a group spread
-evenly. At equal numbers of draws its averages over the simplex have 2 to 6 times less variance.
+There are two samplers. ``iid`` draws independently. ``sobol`` draws randomised quasi-Monte Carlo points: one scrambled
+Sobol sequence, shifted at random (modulo 1) for every group, so that each point is uniform and the points of a group
+spread evenly. For the same number of draws its averages over the simplex have 2 to 6 times less variance.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 
 
 class WeightingSampler(StrEnum):
-    """How weightings are drawn."""
+    """Sampler of weightings."""
 
     IID = "iid"
     SOBOL = "sobol"
@@ -30,11 +30,11 @@ def draw_weightings(
     """Return weightings for every group.
 
     Args:
-        groups: How many prompt groups.
+        groups: Number of prompt groups.
         draws: K, weightings of each group.
         dimensions: k, components of the reward vector.
         alpha: Concentration of the Dirichlet distribution; 1 is uniform on the simplex.
-        sampler: How to draw.
+        sampler: The sampler.
         rng: Source of all randomness.
 
     Returns:
@@ -55,7 +55,7 @@ def draw_weightings(
 
 
 def _shifted_sobol(groups: int, draws: int, columns: int, rng: np.random.Generator) -> FloatArray:
-    # A whole power of two keeps the sequence balanced; what is too much is cut off.
+    # A power of two keeps the sequence balanced; surplus points are dropped.
     base = qmc.Sobol(columns, scramble=True, rng=rng).random_base2(max(draws - 1, 1).bit_length())[:draws]
     shifts = rng.random((groups, 1, columns))
     shifted: FloatArray = (base[None] + shifts) % 1.0
@@ -67,7 +67,7 @@ def _normalised(mass: FloatArray, rng: np.random.Generator) -> FloatArray:
     if (total > 0).all():
         mass /= total
         return mass
-    # With a tiny alpha all gammas of a draw can underflow: such a draw is a corner of the simplex, a random one.
+    # With a tiny alpha all gammas of a draw can underflow: such a draw becomes a random corner of the simplex.
     corners = np.eye(mass.shape[-1])[rng.integers(mass.shape[-1], size=mass.shape[:-1])]
     weightings: FloatArray = np.where(total > 0, mass / np.where(total > 0, total, 1.0), corners)
     return weightings

@@ -1,4 +1,4 @@
-"""Tasks that policies are trained and compared on, one file each: how problems are made, answered and scored."""
+"""Tasks that policies are trained and compared on; each module makes, demonstrates and scores problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speciate.training.tasks.task import GeneratedTask, Split, Task
 from speciate.training.tasks.toolrl import open_toolrl
 
 GENERATED: Final[dict[str, GeneratedTask]] = {task.name: task for task in (MAZE, MAZE_PAPER, PROGRAMS, PROGRAMS_HARD)}
-"""Tasks that make their own problems and grow policies from nothing, by name."""
+"""Tasks that generate their problems and train policies from scratch, by name."""
 
 DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
     "musique": open_musique,
@@ -25,7 +25,7 @@ DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
     "toolrl": open_toolrl,
     "livecodebench": open_livecodebench,
 }
-"""Tasks that read a public dataset from a folder of the user's, by name."""
+"""Tasks that read a public dataset from a user's folder, by name."""
 
 
 def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | None = None) -> Task:
@@ -34,21 +34,21 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
     Args:
         name: Key of ``GENERATED`` or ``DATASETS``.
         data: Folder with the files of a dataset.
-        evaluator: What scores answers to a dataset's problems; the caller closes it. Not needed to look at them.
+        evaluator: Evaluator that scores answers to a dataset's problems; the caller closes it. Without it the problems
+            can be listed only.
 
     Raises:
-        InvalidInputError: There is none of that name, or its files are missing or not what they should be; or it reads
-            none.
+        InvalidInputError: The name is unknown, the dataset's files are missing or invalid, or the task reads no files.
     """
     if name in GENERATED:
         if data is not None:
-            raise InvalidInputError(f"--data: task {name!r} makes its own problems.", remedy="Leave it out.")
+            raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
         return GENERATED[name]
     if name not in DATASETS:
         raise InvalidInputError(f"no task is called {name!r}.", remedy=f"Tasks: {', '.join((*GENERATED, *DATASETS))}.")
     if data is None:
         raise InvalidInputError(
-            f"task {name!r} reads a dataset.", remedy="Name the folder with its files with --data DIR."
+            f"task {name!r} reads a dataset.", remedy="Pass the folder with its files as --data DIR."
         )
     return DATASETS[name](data, evaluator)
 

@@ -1,4 +1,4 @@
-"""What the tasks on public datasets share: problems of kind ``data``, splits without overlap, and honest scoring."""
+"""Common parts of the tasks on public datasets: problems, disjoint splits, and scoring by the service's evaluator."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Vector = tuple[float, ...]
 
 
 def split_by_digest(text: str) -> Split:
-    """Return the split of something whose file does not say: half of all is in each, the same half every time."""
+    """Return the split of a text by its digest; each split gets half of all texts."""
     return Split.TRAIN if int(text_digest(text)[-1], 16) % 2 else Split.TEST
 
 
 def slug_of(task: str, *words: str) -> str:
-    """Return a slug from the names that a dataset gives."""
+    """Return a slug from the names in a dataset."""
     slug = re.sub("[^a-z0-9]+", "-", " ".join((task, *words)).lower()).strip("-")
     return slug if len(slug) <= 80 else f"{slug[:63].rstrip('-')}-{text_digest(slug)[:16]}"
 
 
 def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
-    """Return the one target of a dataset's problem: everything right."""
+    """Return the only target of a dataset's problem: every reward is 1."""
     return [{"name": "everything", "rule": " and ".join(f"{name} >= 1" for name in rewards), "unlock": True}]
 
 
@@ -48,10 +48,10 @@ def text_problem(
     """Return a problem of kind ``data``.
 
     Args:
-        row: Where it comes from.
-        script: Module whose source is the author's script.
-        weights: Names of the rewards with their weights.
-        files: What the script reads, as JSON values by file name.
+        row: Row of the dataset.
+        script: Module whose source is the evaluator's script.
+        weights: Weights by name of the reward.
+        files: Files of the script, as JSON values by name.
         rest: Slug, title, description and source.
     """
     return row.problem(
@@ -75,10 +75,10 @@ class DatasetTask:
 
     Attributes:
         name: Key in ``DATASETS``.
-        rewards: Names of the k rewards. A problem may have fewer: the first ones.
-        max_tokens: Longest answer in tokens that is sensible.
-        pools: The problems of each split.
-        evaluator: What scores answers; None where nothing is scored.
+        rewards: Names of the k rewards. A problem may have only the first ones.
+        max_tokens: Longest sensible answer in tokens.
+        pools: Problems of each split.
+        evaluator: Evaluator that scores answers; None if nothing is scored.
     """
 
     name: str
@@ -99,13 +99,12 @@ class DatasetTask:
         found: Iterable[tuple[Split, Problem]],
         evaluator: EvaluatorClient | None,
     ) -> DatasetTask:
-        """Return the task with its problems in an order that does not depend on the files'.
+        """Return the task with its problems in an order that does not depend on the files.
 
-        A problem that is there twice is kept once, in the test split if it is in both: nothing is trained on that is
-        tested.
+        A duplicate problem is kept once, in the test split if it is in both, so that no test problem is trained on.
 
         Raises:
-            InvalidInputError: Two different problems have one name.
+            InvalidInputError: Two different problems have the same name.
         """
         pools: dict[Split, list[Problem]] = {split: [] for split in Split}
         slugs: set[str] = set()
@@ -125,18 +124,18 @@ class DatasetTask:
         """Yield problems of a split.
 
         Raises:
-            InvalidInputError: The split has fewer.
+            InvalidInputError: The split has fewer problems.
         """
         pool = self.pools[split]
         if start + count > len(pool):
             raise InvalidInputError(
-                f"{self.name!r} has {len(pool)} problems in its {split} split: {start + count} were asked for.",
-                remedy=f"Ask for fewer (training: --set problems={len(pool)}), or add files." if pool else "Add files.",
+                f"{self.name!r} has {len(pool)} problems in its {split} split: {start + count} were requested.",
+                remedy=f"Request fewer (training: --set problems={len(pool)}), or add files." if pool else "Add files.",
             )
         yield from pool[start : start + count]
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
-        """Return the normalised rewards of answers, as many as each problem has, from the service's own evaluator."""
+        """Return the normalised rewards of answers from the service's evaluator, as many as each problem has."""
         texts: dict[str, dict[str, None]] = {}
         for problem, answers in batch:
             texts.setdefault(problem.digest, {}).update(dict.fromkeys(answers))
@@ -149,7 +148,7 @@ class DatasetTask:
     def _scored(self, problem: Problem, texts: list[str]) -> dict[str, Vector]:
         if self.evaluator is None:
             raise EvaluatorUnavailableError(
-                f"task {self.name!r} was opened without an evaluator.", remedy="Pass one to open_task."
+                f"task {self.name!r} was opened without an evaluator.", remedy="Pass an evaluator to open_task."
             )
         nothing = (0.0,) * len(problem.space.selected)
         results = self.evaluator.evaluate(problem, texts, seeds=[0] * len(texts))

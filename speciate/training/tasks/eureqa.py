@@ -1,14 +1,14 @@
-"""EUREQA: five masked entities along a chain of relations, a reward for each that is named exactly.
+"""EUREQA: five masked entities along a chain of relations, with one reward for each entity that is named exactly.
 
 Files: the Parquet files of the splits ``questions_normal_5`` and ``questions_hard_5`` of Li et al., NAACL 2024
 (CC BY-NC 4.0), or the same rows as ``.json`` or ``.jsonl``, recognised by the split's name in their path. Columns, as
-far as public code uses them: ``idx``, ``question`` (sentences), ``entity_masks`` and ``entities`` (six each, from the
-one that is asked for to the one that is given away). Not confirmed: the type of ``idx`` (a number and a text are both
-taken), and that names never hold line ends (a row with such a name is refused).
+used by public code: ``idx``, ``question`` (sentences), ``entity_masks`` and ``entities`` (six each, from the requested
+one to the given one). Not confirmed: the type of ``idx`` (numbers and texts are accepted), and that names never contain
+line ends (such rows are refused).
 
-Normal questions are trained on. Of the hard ones, half are trained on and half are tested on, as in arXiv 2605.22817,
-whose halves are drawn at random; here the digest of a question decides. Names match without case, articles,
-punctuation and underscores, as there.
+Normal questions are for training. Hard ones are split in halves for training and testing, as in arXiv 2605.22817, which
+draws the halves at random; here the digest of a question decides. Names are compared without case, articles,
+punctuation and underscores, as in the paper.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:
-        InvalidInputError: They are missing, or a row is not what it should be.
+        InvalidInputError: Files are missing, or a row is invalid.
     """
     return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _found(folder), evaluator)
 
@@ -62,7 +62,7 @@ def _problem(row: DatasetRow, level: str) -> Problem:
     masks, entities = row.texts("entity_masks", 6, 6), row.texts("entities", 6, 6)
     for i, name in enumerate(entities[: len(_LETTERS)]):
         if len(name.splitlines()) > 1:
-            raise row.refusal(f"entities.{i}", f"expected a name in one line, got {name!r}")
+            raise row.refusal(f"entities.{i}", f"expected a name on one line, got {name!r}")
     return text_problem(
         row,
         eureqa_score,

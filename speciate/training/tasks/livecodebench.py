@@ -1,19 +1,19 @@
-"""LiveCodeBench: programs from contests, one reward for each of at most 16 tests.
+"""LiveCodeBench: programming contests, with one reward for each of at most 16 tests.
 
 Files: ``test.jsonl``, ``test2.jsonl``, … of ``code_generation_lite`` (Jain et al., arXiv 2403.07974), one object a
 line, every field a text: ``question_title``, ``question_content``, ``question_id``, ``contest_date``,
 ``starter_code``, ``public_test_cases`` (JSON), ``private_test_cases`` (JSON, or JSON in a pickle in zlib in base64) and
-``metadata`` (JSON). A test has ``input``, ``output`` and ``testtype``. Pickles can run whatever they like, so none is
-loaded: a reader that knows a single text and nothing else takes it out (``_unpacked``).
+``metadata`` (JSON). A test has ``input``, ``output`` and ``testtype``. Pickles can execute code, so none is loaded: a
+parser that accepts a single text only extracts it (``_unpacked``).
 
-Contests before February 2025 are trained on, later ones tested on, as in arXiv 2605.22817. Of a problem's tests count
-the public ones and then the smallest private ones, none over 8192 characters; the public code of that paper takes
-private ones only, and then nothing could be shown as feedback. Problems without such a test are left out.
+Contests before February 2025 are for training, later ones for testing, as in arXiv 2605.22817. The tests of a problem
+are the public ones and then the smallest private ones, none over 8192 characters; the paper's public code uses private
+ones only, which leaves nothing to show as feedback. Problems without such a test are dropped.
 
-``functional`` tests make a problem of kind ``cases``: a function is called, exact results are compared. ``stdin`` tests
-make one of kind ``evaluator``: the program defines ``solve(text)``, which gets standard input as a text and returns
-standard output as one, compared as the benchmark compares it. That is not how the benchmark asks, so figures are not
-comparable with its leaderboard; it needs no process for each test, and works in every tier of the sandbox.
+``functional`` tests make a problem of kind ``cases``: a function is called, and exact results are compared. ``stdin``
+tests make one of kind ``evaluator``: the program defines ``solve(text)``, which takes standard input as a text and
+returns standard output, compared by the benchmark's rules. The benchmark runs whole programs instead, so figures are
+not comparable with its leaderboard; this form needs no process per test and works in every sandbox tier.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def open_livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> Datas
     """Open the task on the files in a folder.
 
     Raises:
-        InvalidInputError: They are missing, or a row is not what it should be.
+        InvalidInputError: Files are missing, or a row is invalid.
     """
     rewards = tuple(f"test_{i + 1}" for i in range(MAX_TESTS))
     return DatasetTask.gathered("livecodebench", rewards, 2048, _found(folder), evaluator)
@@ -131,7 +131,7 @@ def _function(row: DatasetRow) -> str:
 
 
 def _signature(row: DatasetRow, name: str) -> str:
-    """Return the line that begins the function, without ``self`` and with types that need no import."""
+    """Return the first line of the function, without ``self`` and with types that need no import."""
     starter = row.text("starter_code", 10_000)
     found = re.search(rf"\bdef {name}\(\s*self\s*,?\s*", starter)
     rest, *ended = re.split(r":[ \t]*(?:\n|$)", starter[found.end() :], maxsplit=1) if found else ("",)
@@ -146,7 +146,7 @@ def _case(row: DatasetRow, test: Test, reward: str) -> dict[str, object]:
         expected = strict_json(test["output"])
     except ValueError as error:
         raise row.refusal(test["where"], f"expected JSON in every line of a functional test: {error}") from None
-    # With a tolerance 1 equals 1.0, as the benchmark has it; whole numbers stay exact however large they are.
+    # With a tolerance 1 equals 1.0, as in the benchmark; integers stay exact however large they are.
     tolerance = 1e-9 if _has_fraction(expected) else 0.0
     return {
         "input": given,
@@ -163,7 +163,7 @@ def _has_fraction(value: object) -> bool:
 
 
 def _chosen(row: DatasetRow) -> list[Test]:
-    """Return the tests that count: public ones first, then private ones by size."""
+    """Return the selected tests: public ones first, then private ones by size."""
     public, private = _tests(row, "public_test_cases"), _tests(row, "private_test_cases")
     tests = [test | {"public": True} for test in public]
     tests += [test | {"public": False} for test in sorted(private, key=_size)]
@@ -195,10 +195,10 @@ def _tests(row: DatasetRow, field: str) -> list[Test]:
 
 
 def _unpacked(text: str) -> str:
-    """Return the one text in a pickle in zlib in base64, without loading the pickle.
+    """Return the only text in a base64-encoded, zlib-compressed pickle, without loading the pickle.
 
     Raises:
-        ValueError: It is something else, or larger than ``MAX_UNPACKED_BYTES``.
+        ValueError: The data has another form, or is larger than ``MAX_UNPACKED_BYTES``.
     """
     stream = zlib.decompressobj()
     try:
@@ -206,15 +206,15 @@ def _unpacked(text: str) -> str:
     except zlib.error as error:
         raise ValueError(f"zlib: {error}") from None
     if stream.unconsumed_tail or not stream.eof:
-        raise ValueError(f"not whole, or more than {MAX_UNPACKED_BYTES} bytes unpacked")
+        raise ValueError(f"incomplete, or more than {MAX_UNPACKED_BYTES} bytes unpacked")
     found: list[str] = []
     for opcode, value, _ in pickletools.genops(data):
         if opcode.name in _TEXT:
             found.append(str(value))
         elif opcode.name not in _AROUND:
-            raise ValueError(f"the pickle holds {opcode.name}, which a text does not need: it is not loaded")
+            raise ValueError(f"the pickle contains {opcode.name}, which a text does not need: it is not loaded")
     if len(found) != 1:
-        raise ValueError(f"the pickle holds {len(found)} texts: expected one")
+        raise ValueError(f"the pickle contains {len(found)} texts: expected one")
     return found[0]
 
 

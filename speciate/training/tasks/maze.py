@@ -1,4 +1,4 @@
-"""The maze task: routes that collect gold or diamonds and never both, as problems of kind ``data``."""
+"""Maze task: routes that collect gold or diamonds and never both, as problems of kind ``data``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MazeTask:
 
     @property
     def max_tokens(self) -> int:
-        """The longest route has one cell more than steps."""
+        """Cells of the longest route: one more than its steps."""
         return self.size.longest + 1
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
@@ -62,7 +62,7 @@ class MazeTask:
             yield self._problem(f"{self.name}-{split}-{number}", content)
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
-        """Return the rewards of routes; nothing of a route is executed, so they are scored right here."""
+        """Return the rewards of routes; they are data, so they are scored in this process."""
         return [[_maze(problem).score(maze_score.read_route(text)) for text in texts] for problem, texts in batch]
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class MazeTask:
         return codec.vocabulary(self.size.side, self.size.longest)
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return the shortest route through some of one treasure, seldom through all of it."""
+        """Return the shortest route through some pieces of one treasure, rarely all of them."""
         maze = _maze(problem)
         avoid = bool(rng.random() >= _THROUGH_LAVA)
         treasure = sorted(maze.gold if rng.random() < 0.5 else maze.diamonds)
@@ -83,9 +83,9 @@ class MazeTask:
         return _text(route)
 
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
-        """Return a route and one that collects one more piece, or leaves lava out: by a detour, or planned anew."""
+        """Return a route and a better one that collects one more piece or avoids lava, by a detour or a new plan."""
         maze = _maze(problem)
-        # Parents as search has them: the best of a few that have solved nothing yet.
+        # Parents resemble those of a search: the best of a few that have not met a target yet.
         shown = [maze_score.read_route(self.demonstrate(problem, rng)) for _ in range(_FEW)]
         unsolved = [route for route in shown if max(maze.score(route)[1:3]) < 1]
         if not unsolved:
@@ -100,7 +100,7 @@ class MazeTask:
 
     def _problem(self, slug: str, content: dict[str, object]) -> Problem:
         rows = content["rows"]
-        assert isinstance(rows, tuple)  # noqa: S101 - our own draw
+        assert isinstance(rows, tuple)  # noqa: S101 - drawn above
         return Problem.model_validate(
             {
                 "slug": slug,
@@ -157,8 +157,13 @@ def _detour(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list
         i, j = burnt[0] - 1, burnt[-1] + 1
         way = _ways(maze, route[i]).get(route[j])
         return None if way is None else [*route[: i + 1], *way[1:], *route[j + 1 :]]
-    ways = _ways(maze, missing[target])
-    # Steps of the whole route when it leaves at i and is back at j.
+    return _through(maze, route, missing[target], rng)
+
+
+def _through(maze: Maze, route: Sequence[Cell], piece: Cell, rng: np.random.Generator) -> list[Cell] | None:
+    """Return the route with a detour through a piece, at most two steps longer than the shortest such detour."""
+    ways = _ways(maze, piece)
+    # Steps of the whole route if it leaves at i and returns at j.
     lengths = [
         (i + len(ways[a]) + len(ways[b]) - 2 + len(route) - 1 - j, i, j)
         for i, a in enumerate(route)
@@ -175,7 +180,7 @@ def _detour(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list
 
 
 def _replanned(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list[Cell] | None:
-    """Return the shortest route through what a route has of one treasure and one more piece of it."""
+    """Return the shortest route through a route's pieces of one treasure and one more piece."""
     treasure = (maze.gold, maze.diamonds)[int(rng.integers(2))]
     missing = sorted(treasure - set(route))
     wanted = (treasure & set(route)) | {missing[int(rng.integers(len(missing)))]}
@@ -184,7 +189,7 @@ def _replanned(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> l
 
 
 def _ways(maze: Maze, begin: Cell) -> dict[Cell, list[Cell]]:
-    """Return a shortest way from a cell to every other that can be reached without lava."""
+    """Return a shortest way from a cell to every cell that is reachable without lava."""
     ways = {begin: [begin]}
     queue = deque([begin])
     while queue:

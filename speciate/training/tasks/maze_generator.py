@@ -1,18 +1,19 @@
-"""The maze task: one exit, two treasures in opposite corners, and never enough steps for both.
+"""Generate mazes with one exit, two treasures in opposite corners, and never enough steps for both.
 
-After the maze of "Vector Policy Optimization" (arXiv 2605.22817, appendix on tasks): a grid with walls made by Prim's
-algorithm and some further openings; start and exit on the two ends of a random diagonal, gold around one of the other
-corners and diamonds around the other, lava in between. A route is paid for reaching the exit, for the shares of gold
-and diamonds it collects and for keeping out of lava; all of that is zero unless it reaches the exit within the budget.
-The budget fits either detour and never both: the objectives conflict by construction, so no single route is best. That
-is of routes that keep out of lava; in 7 of 60 small mazes one through lava, which is paid less for that, collects all.
+They follow the maze of "Vector Policy Optimization" (arXiv 2605.22817, appendix on tasks): a grid with walls from
+Prim's algorithm and some further openings; start and exit at the ends of a random diagonal, gold around one of the
+other corners and diamonds around the other, lava in between. A route is rewarded for reaching the exit, for the shares
+of gold and diamonds that it collects, and for avoiding lava; all rewards are zero unless it reaches the exit within the
+budget. The budget fits either detour and never both: the objectives conflict by construction, so no single route is
+best. This holds for routes that avoid lava; in 7 of 60 small mazes a route through lava, which is rewarded less,
+collects everything.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import Final
@@ -35,15 +36,15 @@ _ATTEMPTS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class MazeSize:
-    """What mazes of a kind look like; ranges include both ends.
+    """Parameters of mazes; ranges include both ends.
 
     Attributes:
-        side: Cells along an edge, walls included; odd.
-        openings: Further cells opened after Prim's algorithm.
+        side: Cells along an edge including walls; odd.
+        openings: Cells opened after Prim's algorithm.
         items: Pieces of gold, and as many diamonds.
         lava: Cells of lava.
         slack: Steps of the budget beyond the longer of the two detours.
-        longest: Largest budget that is kept.
+        longest: Largest accepted budget.
     """
 
     side: int = 9
@@ -67,17 +68,17 @@ SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slac
 
 @dataclass(frozen=True)
 class Maze:
-    """One problem.
+    """One maze.
 
     Attributes:
         side: Cells along an edge.
-        open: Cells that can be walked on, lava included.
-        start: Where a route begins.
-        exit: Where it must end.
+        open: Walkable cells, including lava.
+        start: First cell of a route.
+        exit: Last cell of a route.
         gold: Cells with gold.
         diamonds: Cells with diamonds.
         lava: Cells of lava.
-        budget: Most steps of a route.
+        budget: Maximum steps of a route.
     """
 
     side: int
@@ -91,7 +92,7 @@ class Maze:
 
     @cached_property
     def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
-        """The open cells beside every open cell."""
+        """The adjacent open cells of every open cell."""
         return {
             cell: tuple(beside for r, c in _STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
             for cell in self.open
@@ -101,31 +102,31 @@ class Maze:
         """Return the rewards of a route, in the order of ``REWARDS``.
 
         Args:
-            route: Cells in order, the start first. One that leaves the maze, jumps, goes through a wall, is longer than
-                the budget or does not end at the exit gets nothing at all.
+            route: Cells in order, from the start. A route that leaves the maze, jumps, passes a wall, exceeds the
+                budget or does not end at the exit has rewards of zero.
         """
         rewards = score_route(self.rows, self.budget, route)
         completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
         return completion, gold, diamond, avoid_lava
 
     def shortest(self, wanted: frozenset[Cell], *, within: int | None = None) -> int | None:
-        """Return the steps of the shortest route to the exit that collects some cells.
+        """Return the steps of the shortest route to the exit through given cells.
 
         Args:
             wanted: Cells to pass.
-            within: Most steps that are of interest.
+            within: Upper limit of the steps.
 
         Returns:
-            The steps, or None where no route, or none within them, does.
+            The steps, or None if there is no such route within the limit.
         """
-        # Breadth first over boards: bit r · width + c of an integer is a cell, and the column too many is a wall.
+        # Breadth-first over boards: bit r · width + c of an integer is a cell, and the extra column is a wall.
         width = self.side + 1
         walkable = self._board(self.open - self.lava, width)
         wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(wanted))]
         pieces, everything = self._board(wanted, width), (1 << len(wanted)) - 1
         finish = self._board({self.exit}, width)
         begin = self._board({self.start}, width)
-        front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by what has been collected
+        front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by collected cells
         seen, steps = dict(front), 0
         while front and (within is None or steps <= within):
             if seen.get(everything, 0) & finish:
@@ -134,10 +135,7 @@ class Maze:
             for have, board in front.items():
                 reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
                 if reached & pieces:
-                    for cell, bit in wanted_cells:
-                        if reached & cell and not have & bit:
-                            ahead[have | bit] = ahead.get(have | bit, 0) | cell
-                            reached ^= cell
+                    reached = _collect(reached, have, wanted_cells, ahead)
                 ahead[have] = ahead.get(have, 0) | reached
             front = {}
             for have, board in ahead.items():
@@ -155,12 +153,12 @@ class Maze:
     def shortest_route(
         self, wanted: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
     ) -> list[Cell] | None:
-        """Return a shortest route to the exit that collects some cells, or None without one.
+        """Return a shortest route to the exit through given cells, or None.
 
         Args:
             wanted: Cells to pass.
-            avoid_lava: Whether lava is a wall.
-            rng: Chooses among routes of the same length; without it, always the same one.
+            avoid_lava: True to treat lava as a wall.
+            rng: Draws among routes of equal length; without it the choice is fixed.
         """
         bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
         begin = (self.start, bits.get(self.start, 0))
@@ -192,10 +190,10 @@ class Maze:
 
 
 def make_maze(rng: np.random.Generator, size: MazeSize = PAPER) -> Maze:
-    """Return a random maze whose budget fits one detour and never both.
+    """Return a random maze whose budget fits either detour and never both.
 
     Raises:
-        InvalidInputError: Hardly any maze of this size has that property.
+        InvalidInputError: Mazes of this size rarely have that property.
     """
     for _ in range(_ATTEMPTS):
         maze = _candidate(rng, size)
@@ -224,13 +222,27 @@ def _candidate(rng: np.random.Generator, size: MazeSize) -> Maze | None:
     if not gold or not diamonds or not lava:
         return None
     maze = Maze(size.side, opened, start, finish, gold, diamonds, lava, budget=0)
-    detours = [maze.shortest(gold), maze.shortest(diamonds)]
+    budget = _budget(maze, size)
+    return None if budget is None else replace(maze, budget=budget)
+
+
+def _budget(maze: Maze, size: MazeSize) -> int | None:
+    """Return a budget that fits either detour and not both, or None."""
+    detours = [maze.shortest(maze.gold), maze.shortest(maze.diamonds)]
     if None in detours:
         return None
     budget = max(steps for steps in detours if steps is not None) + size.slack
-    if budget > size.longest or maze.shortest(gold | diamonds, within=budget) is not None:
-        return None
-    return Maze(size.side, opened, start, finish, gold, diamonds, lava, budget)
+    too_long = budget > size.longest or maze.shortest(maze.gold | maze.diamonds, within=budget) is not None
+    return None if too_long else budget
+
+
+def _collect(reached: int, have: int, cells: Sequence[tuple[int, int]], ahead: dict[int, int]) -> int:
+    """Move the wanted cells that a board newly reaches to the boards of what has then been collected."""
+    for cell, bit in cells:
+        if reached & cell and not have & bit:
+            ahead[have | bit] = ahead.get(have | bit, 0) | cell
+            reached ^= cell
+    return reached
 
 
 def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
@@ -252,7 +264,7 @@ def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
 
 
 def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
-    """Return the walls of a room with the rooms behind them."""
+    """Return the walls of a room with the rooms beyond them."""
     return [
         ((room[0] + r, room[1] + c), other)
         for r, c in _STEPS
@@ -261,16 +273,16 @@ def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
 
 
 def _pick(rng: np.random.Generator, cells: Collection[Cell], count: int) -> frozenset[Cell]:
-    """Return some of the cells, or none at all when there are too few."""
+    """Return a random choice of the cells; empty if there are too few."""
     if len(cells) < count:
         return frozenset()
-    ordered = sorted(cells)  # sets have no order that a seed could repeat
+    ordered = sorted(cells)  # the order of sets is not reproducible
     return frozenset(ordered[i] for i in rng.choice(len(ordered), size=count, replace=False))
 
 
 @cache
 def _around(corner: Cell, side: int) -> frozenset[Cell]:
-    """Return the cells near a corner, itself included."""
+    """Return the cells near a corner, including it."""
     cells = product(range(side), repeat=2)
     return frozenset((r, c) for r, c in cells if max(abs(r - corner[0]), abs(c - corner[1])) <= _NEAR)
 

@@ -1,13 +1,13 @@
-"""MuSiQue: questions of two to four steps over twenty paragraphs, a reward for each step's paragraph and the answer.
+"""MuSiQue: questions of two to four steps over twenty paragraphs, with rewards for the cited paragraphs and the answer.
 
 Files: ``musique_ans_v1.0_train.jsonl`` and ``musique_ans_v1.0_dev.jsonl`` of Trivedi et al., TACL 2022 (CC BY 4.0), one
 object a line: ``id``, ``question``, ``paragraphs`` of ``idx``, ``title`` and ``paragraph_text``,
 ``question_decomposition`` of ``paragraph_support_idx``, ``answer``, ``answer_aliases``, ``answerable``. Train is the
-training split, dev the test split; questions that cannot be answered are left out.
+training split, dev the test split; unanswerable questions are dropped.
 
-Rewards after arXiv 2605.22817 and its public code: ``hop_i`` is 1 if the paragraph of step i is among the first four
-that are cited, and 1 for a step that the question does not have; ``answer_f1`` is the best word F1 over the aliases and
-weighs three times as much as a hop; without an answer all are 0.
+Rewards follow arXiv 2605.22817 and its public code: ``hop_i`` is 1 if the paragraph of step i is among the first four
+citations, and 1 for a step that the question does not have; ``answer_f1`` is the best word F1 over the aliases and
+weighs three times as much as a hop; without an answer all rewards are 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def open_musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask
     """Open the task on the files in a folder.
 
     Raises:
-        InvalidInputError: They are missing, or a row is not what it should be.
+        InvalidInputError: Files are missing, or a row is invalid.
     """
     return DatasetTask.gathered("musique", tuple(_WEIGHTS), 512, _found(folder), evaluator)
 

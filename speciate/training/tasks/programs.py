@@ -1,8 +1,8 @@
-"""The programs task: Python functions from examples, each example a reward of its own, as problems of kind ``cases``.
+"""Programs task: Python functions from examples, one reward per example, as problems of kind ``cases``.
 
 A hidden step function maps 0 … 31 to 0 … 9; a policy sees k = 8 pairs of input and output in ascending order. Its
-answers are short: where the hidden function has more levels than an answer can, every answer is right in some cases and
-wrong in others, and which ones is a trade-off.
+answers are short: if the hidden function has more levels than an answer can have, every answer fails some cases, and
+which ones is a trade-off.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Steps = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class ProgramsTask:
-    """Step functions of some size.
+    """Step functions of one size.
 
     Attributes:
-        hidden: Fewest and most levels of a hidden function.
-        shown: Most levels of an answer.
+        hidden: Minimum and maximum levels of a hidden function.
+        shown: Maximum levels of an answer.
     """
 
     name: str
@@ -61,10 +61,10 @@ class ProgramsTask:
             yield self._problem(f"{self.name}-{split}-{number}", content)
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
-        """Return which cases programs pass.
+        """Return a reward of 1 for every case that a program passes.
 
-        A program that the codec can write is a step function whatever its numbers are, so it is computed rather than
-        run; a test holds the result against the sandbox. Any other text scores zero.
+        A program that the codec can write is a step function, so its result is computed without running it; a test
+        compares the scores with the sandbox's. Any other text scores zero.
         """
         return [[self._passed(problem, text) for text in texts] for problem, texts in batch]
 
@@ -73,7 +73,7 @@ class ProgramsTask:
         return vocabulary(CASES)
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return a step function that is right in a case of each of its levels, and elsewhere by luck."""
+        """Return a step function that passes one case of each of its levels, and others by chance."""
         levels = int(rng.integers(1, self.shown + 1))
         thresholds = np.sort(rng.choice(np.arange(1, INPUTS), size=levels - 1, replace=False))
         cases = _cases(problem)
@@ -86,9 +86,9 @@ class ProgramsTask:
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
         """Return a step function with a child one edit away that passes more cases.
 
-        The edit is aimed at a case that fails: another level, a threshold more, less or elsewhere.
+        The edit targets a failing case: another level, or a threshold that is added, removed or moved.
         """
-        # Parents as search has them: not any demonstration, but the best of a few.
+        # Parents resemble those of a search: the best of a few demonstrations.
         parent = max((self.demonstrate(problem, rng) for _ in range(_FEW)), key=lambda p: sum(self._passed(problem, p)))
         before = self._passed(problem, parent)
         failing = [case for case, passed in zip(_cases(problem), before, strict=True) if not passed]
@@ -101,7 +101,7 @@ class ProgramsTask:
         return None
 
     def solvable(self, problem: Problem) -> bool:
-        """Tell whether an answer can be right in every case."""
+        """Return True if an answer can pass every case."""
         outputs = [y for _, y in sorted(_cases(problem))]
         return 1 + sum(a != b for a, b in pairwise(outputs)) <= self.shown
 
@@ -124,7 +124,7 @@ class ProgramsTask:
 
     def _problem(self, slug: str, content: dict[str, object]) -> Problem:
         pairs = content["cases"]
-        assert isinstance(pairs, list)  # noqa: S101 - our own draw
+        assert isinstance(pairs, list)  # noqa: S101 - drawn above
         return Problem.model_validate(
             {
                 "slug": slug,
@@ -171,7 +171,7 @@ def _steps(text: str) -> Steps:
 
 
 def _edited(steps: Steps, aims: Sequence[tuple[int, int]], rng: np.random.Generator, most: int) -> Steps:
-    """Return the function after one edit that is aimed at one of some cases."""
+    """Return the function after one edit that targets one of the given cases."""
     levels, thresholds = list(steps[0]), list(steps[1])
     x, y = aims[int(rng.integers(len(aims)))]
     at = next((i for i, limit in enumerate(thresholds) if x < limit), len(thresholds))

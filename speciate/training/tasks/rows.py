@@ -1,4 +1,4 @@
-"""Rows of a dataset's files, read strictly: whatever does not fit is refused with file, line and field."""
+"""Read the rows of a dataset's files strictly; errors name file, line and field."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BATCH_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DatasetRow:
-    """One row of a dataset's file; whatever does not fit is refused with its place.
+    """One row of a dataset's file, with checked access to its values by paths such as ``paragraphs.0.title``.
 
     Attributes:
         file: Name of the file.
         number: Line in a ``.jsonl`` file, else the row, counted from 1.
-        values: The row itself. Paths such as ``paragraphs.0.title`` lead into it.
+        values: The row itself.
     """
 
     file: str
@@ -35,7 +35,7 @@ class DatasetRow:
     values: Mapping[str, object]
 
     def value(self, path: str) -> object:
-        """Return whatever stands at a path."""
+        """Return the value at a path."""
         found: object = self.values
         for step in path.split("."):
             if isinstance(found, Mapping) and step in found:
@@ -67,7 +67,7 @@ class DatasetRow:
         return found
 
     def length(self, path: str, least: int, most: int) -> int:
-        """Return how long a list is."""
+        """Return the length of a list."""
         found = self.value(path)
         if not isinstance(found, list):
             raise self.refusal(path, f"expected a list, got {_kind(found)}")
@@ -76,25 +76,25 @@ class DatasetRow:
         return len(found)
 
     def problem(self, definition: Mapping[str, object]) -> Problem:
-        """Return the problem that was made from the row."""
+        """Return the problem of a definition that was made from the row."""
         try:
             return Problem.model_validate(definition)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise self.refusal(place or "problem", f"makes no problem: {validation_message(first)}") from None
+            raise self.refusal(place or "problem", f"invalid problem: {validation_message(first)}") from None
 
     def refusal(self, path: str, message: str) -> InvalidInputError:
-        """Return the error that says what is wrong with a value."""
+        """Return the error about a value."""
         flaw = FieldError(message, where=path, file=self.file, line=self.number)
         return InvalidInputError(f"{flaw}.", flaws=(flaw,))
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Read JSON without NaN and infinities.
+    """Parse JSON without NaN and infinities.
 
     Raises:
-        ValueError: It is something else, or nested too deeply.
+        ValueError: The text is not such JSON, or nested too deeply.
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
@@ -106,8 +106,8 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
     """Yield the rows of a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file.
 
     Raises:
-        InvalidInputError: The file is something else.
-        ConfigurationError: It is a Parquet file and pyarrow is not installed.
+        InvalidInputError: The file has another format.
+        ConfigurationError: The file is Parquet and pyarrow is not installed.
     """
     readers = {".parquet": _parquet, ".json": _list}
     number = 0
@@ -126,13 +126,13 @@ def files_of(task: str, folder: Path, wanted: str, pattern: str) -> list[Path]:
     """Return the files in a folder, at any depth, whose paths match a regular expression, in order.
 
     Raises:
-        InvalidInputError: There is none; ``wanted`` says which were expected.
+        InvalidInputError: There is none; the message quotes ``wanted``.
     """
     found = [path for path in sorted(folder.rglob("*")) if re.search(pattern, path.relative_to(folder).as_posix())]
     if not found:
         raise InvalidInputError(
-            f"task {task!r} finds none of its files in {folder}.",
-            remedy=f"Expected: {wanted} (docs/howto/train-on-your-data.md says where they come from).",
+            f"{folder} contains no files of task {task!r}.",
+            remedy=f"Expected: {wanted} (sources: docs/howto/train-on-your-data.md).",
         )
     return found
 
@@ -159,7 +159,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, object]]:
         from pyarrow import parquet
     except ImportError:
         raise ConfigurationError(
-            f"{path.name} is a Parquet file, which pyarrow reads.", remedy="pip install 'speciate[train]'."
+            f"{path.name} is a Parquet file, and pyarrow is not installed.", remedy="pip install 'speciate[train]'."
         ) from None
     number = 0
     with parquet.ParquetFile(path) as file:
@@ -171,7 +171,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, object]]:
 
 def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is not a number of JSON")
+        raise ValueError(f"{text} is not a JSON number")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What a task is: problems to train and to test on, the same ones that the service searches."""
+"""Interface of a training task: problems for training and testing, in the form that the service searches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Content = dict[str, object]
 
 
 class Split(StrEnum):
-    """Which problems: no problem is in both."""
+    """Split of a task's problems; no problem is in both."""
 
     TRAIN = "train"
     TEST = "test"
 
 
 class Task(Protocol):
-    """Problems that share their rewards, and a trusted way to score many candidates."""
+    """Problems with the same rewards, and a trusted scorer of many candidates."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Task(Protocol):
 
     @property
     def answers(self) -> int:
-        """How many answers the methods with several in one rollout ask for, m."""
+        """m, the answers per rollout for methods with several."""
         ...
 
     @property
@@ -46,39 +46,39 @@ class Task(Protocol):
 
     @property
     def codec(self) -> str | None:
-        """Codec in which tiny models are asked; None means English."""
+        """Codec of prompts for tiny models; None means English."""
         ...
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
         """Yield problems ``start`` to ``start + count`` of a split; the same ones in every call.
 
         Raises:
-            InvalidInputError: The split has fewer.
+            InvalidInputError: The split has fewer problems.
         """
         ...
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
-        """Return the rewards of every candidate, one for each of its problem's rewards; all zero for one that fails.
+        """Return the reward vector of every candidate; all zeros if the candidate fails.
 
         Raises:
-            EvaluatorUnavailableError: Candidates have to be run and nothing here contains them.
+            EvaluatorUnavailableError: Candidates must be executed and no sandbox is available.
         """
         ...
 
 
 class GeneratedTask(Task, Protocol):
-    """A task whose policies are trained from nothing: it can also show how candidates look."""
+    """A task that trains policies from scratch, and therefore also demonstrates candidates."""
 
     def vocabulary(self) -> tuple[str, ...]:
         """Return all tokens of prompts and answers."""
         ...
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
-        """Return a valid candidate that is good at some rewards, seldom at all it could be."""
+        """Return a valid candidate that is good at some rewards and rarely optimal."""
         ...
 
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
-        """Return a candidate with a child that is one edit away and better in some reward; None when none was found."""
+        """Return a candidate with a child one edit away that is better in some reward; None if none was found."""
         ...
 
 
@@ -90,15 +90,15 @@ def drawn_problems(
 ) -> Iterator[tuple[int, Content]]:
     """Yield numbered contents of a split.
 
-    A content belongs to one split by the parity of its digest, so that no problem can be in both whatever is drawn.
-    Every number has a generator of its own: problem 7 is the same whether or not problem 6 was asked for.
+    The parity of a content's digest decides its split, so no problem can be in both. Every number has its own
+    generator: problem 7 is the same whether or not problem 6 was drawn.
 
     Args:
         task: Name of the task.
-        split: Which side.
-        count: How many.
-        start: Number of the first.
-        draw: Makes the content of a problem.
+        split: The split.
+        count: Number of problems.
+        start: Number of the first problem.
+        draw: Draw the content of a problem.
     """
     for number in range(start, start + count):
         rng = np.random.default_rng([int(text_digest(f"{task}/{split}")[:8], 16), number])

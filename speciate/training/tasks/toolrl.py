@@ -1,15 +1,15 @@
-"""ToolRL: which tools to call with which arguments, a reward each for form, tools, names and values of arguments.
+"""ToolRL: calls of tools with arguments, with rewards for format, tool names, argument names and argument values.
 
 Files: ``train.parquet`` and ``test.parquet`` of ``rlla_4k`` (Qian et al., arXiv 2504.13958, in their repository), or
 ``rlla_rl.json`` of ``rlla_4k_raw``. A Parquet row has ``prompt`` (a system and a user message) and
 ``reward_model.ground_truth``; a JSON row has the same texts as ``instruction``, ``input`` and ``output``. The splits
-are the files'; ``rlla_rl.json``, which is read only where there are no Parquet files, is split by digest.
+are those of the files; ``rlla_rl.json``, which is read only without Parquet files, is split by digest.
 
-Rewards after arXiv 2605.22817 and its public code: ``format`` is 1 for a well-formed document with tool calls if and
-only if the right answer has some; ``tool_name`` is the F1 of their names; ``arg_key`` and ``arg_value`` are the mean F1
-of the parameters' names and the mean match of their values over aligned calls. Two things differ, since the service
-cuts off thoughts before it reads answers: ``<think>`` is neither asked for nor rewarded, and in its place ``format``
-wants a document with nothing around its sections.
+Rewards follow arXiv 2605.22817 and its public code: ``format`` is 1 for a well-formed document that has tool calls if
+and only if the reference answer has some; ``tool_name`` is the F1 of their names; ``arg_key`` and ``arg_value`` are the
+mean F1 of the parameters' names and the mean match of their values over aligned calls. Two points differ, since the
+service removes reasoning before it parses answers: ``<think>`` is neither requested nor rewarded, and ``format``
+instead requires a document without text around its sections.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def open_toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     """Open the task on the files in a folder.
 
     Raises:
-        InvalidInputError: They are missing, or a row is not what it should be.
-        ConfigurationError: They are Parquet files and pyarrow is not installed.
+        InvalidInputError: Files are missing, or a row is invalid.
+        ConfigurationError: Files are Parquet and pyarrow is not installed.
     """
     return DatasetTask.gathered("toolrl", tuple(_WEIGHTS), 1024, _found(folder), evaluator)
 

@@ -214,7 +214,7 @@ def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
     for name, chance in (("vpo", 0.5), ("grpo", 0.3)):
         arm, solved = next(one for one in ARMS if one.name == name), rng.random((3, 12)) < chance
         for seed in seeds:
-            # Whoever has all the gold has all the diamonds: the second target is no news.
+            # The second target repeats the first: all gold and all diamonds are collected together.
             rewards = np.where(solved[seed], 1.0, 0.5)[:, None, None] * np.ones((12, 90, 4))
             made = AnswerPool(rewards, np.full((12, 90), 2), np.zeros((12, 90), bool), np.ones((12, 90)))
             evidence.keep(plan, arm, outcome(arm, seed, dict.fromkeys(MODES, made), plan))

@@ -262,7 +262,7 @@ GOOD = np.full((4, 1, 2), 0.5)
         (np.zeros((4, 0, 2)), [0] * 4, {}, "none of them 0"),
         (GOOD, [0] * 4, {"kappa": 4}, "kappa = 4 in a group of 4 answers: expected at most 3"),
         (GOOD, [0, 0, 0, 1], {}, "kappa = 1 in a group of 1 answers"),
-        (np.zeros((4, 2, 2)), [0] * 4, {}, "rollouts have 2 answers: this estimator takes one"),
+        (np.zeros((4, 2, 2)), [0] * 4, {}, "rollouts have 2 answers: this estimator requires one"),
     ],
 )
 def test_invalid_input_is_reported(rewards, groups, config, words):

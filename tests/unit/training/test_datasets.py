@@ -129,7 +129,7 @@ class TestEveryTask:
         assert len({p.slug for p in problems}) == 5
         again = open_task(name, tmp_path).problems(Split.TRAIN, 2, start=3)
         assert [p.digest for p in again] == [p.digest for p in problems[3:]]
-        with pytest.raises(InvalidInputError, match="5 problems in its train split: 6 were asked for"):
+        with pytest.raises(InvalidInputError, match="5 problems in its train split: 6 were requested"):
             next(task.problems(Split.TRAIN, 6))
         with pytest.raises(InvalidInputError, match="Add files"):
             next(task.problems(Split.TEST, 1))
@@ -146,7 +146,7 @@ class TestEveryTask:
         assert problem.space.names == task.rewards[: len(problem.space.names)]
 
     def test_files_must_exist(self, name, tmp_path):
-        with pytest.raises(InvalidInputError, match=r"finds none of its files .* Expected: ") as caught:
+        with pytest.raises(InvalidInputError, match=r"contains no files of task .* Expected: ") as caught:
             open_task(name, tmp_path)
         assert "train-on-your-data" in caught.value.remedy
 
@@ -214,7 +214,7 @@ class TestMusique:
             ({"answer_aliases": [None]}, "answer_aliases.0: expected a text"),
             (
                 {"paragraphs": [{"idx": i, "title": "t", "paragraph_text": "x" * 9999} for i in range(20)]},
-                "description: makes no problem",
+                "description: invalid problem",
             ),
         ],
     )
@@ -259,7 +259,7 @@ class TestEureqa:
         assert "entities: 5 entries: expected 6 to 6" in refused("eureqa", tmp_path, [eureqa_row(entities=["x"] * 5)])
         assert "idx: expected" in refused("eureqa", tmp_path, [eureqa_row(idx=None)])
         rows = [eureqa_row(entities=["a\nB: b", *"bcdef"])]
-        assert "entities.0: expected a name in one line" in refused("eureqa", tmp_path, rows)
+        assert "entities.0: expected a name on one line" in refused("eureqa", tmp_path, rows)
 
 
 class TestToolrl:
@@ -422,7 +422,7 @@ class TestLiveCodeBench:
             text = base64.b64encode(zlib.compress(pickle.dumps(bomb))).decode()
             message = refused("livecodebench", tmp_path, [lcb_row(private_test_cases=text)])
             assert "test.jsonl:1 private_test_cases: " in message
-            assert "the pickle holds" in message
+            assert "the pickle contains" in message
         assert not fired.exists()
 
     @pytest.mark.parametrize("protocol", range(1, 6))
@@ -465,7 +465,7 @@ class TestLiveCodeBench:
 
 @pytest.mark.parametrize("method", ["vpo", "grpo"])
 def test_padding_missing_rewards_with_zeros_changes_no_advantage(method):
-    """What the trainer does with problems of fewer tests than their task has rewards."""
+    """The trainer pads the rewards of problems that have fewer tests than their task has rewards."""
     rng = np.random.default_rng(3)
     m = 3 if method == "vpo" else 1
     rewards = rng.integers(0, 2, size=(8, m, 4)).astype(float)

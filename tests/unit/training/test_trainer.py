@@ -40,14 +40,14 @@ def base(tmp_path_factory):
     import torch
 
     from speciate.training.base import BaseConfig
-    from speciate.training.recipe import grow_base
+    from speciate.training.recipe import ensure_base
     from speciate.training.tasks import GENERATED
 
     threads = torch.get_num_threads()
     folder = tmp_path_factory.mktemp("base") / "programs-base"
     losses = []
     config = BaseConfig(problems=600, steps=120, batch=64, learning_rate=3e-3)
-    grow_base(GENERATED["programs"], config, folder, lambda step, steps, seen: losses.append(seen["loss"]))
+    ensure_base(GENERATED["programs"], config, folder, lambda step, steps, seen: losses.append(seen["loss"]))
     torch.set_num_threads(threads)
     assert np.mean(losses[-10:]) < 0.6 * losses[0]
     return folder
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_two_processes_needs_both(tmp_path):
     state_file(checkpoint, 1).write_text(json.dumps({"rng": "second", "processes": 2}))
     assert last_checkpoint(tmp_path) == checkpoint
     assert [read_state(checkpoint, process, 2)["rng"] for process in (0, 1)] == ["first", "second"]
-    with pytest.raises(ConflictError, match="training in 2 process"):
+    with pytest.raises(ConflictError, match="training with 2 process"):
         read_state(checkpoint, 0, 1)
 
 
@@ -252,7 +252,7 @@ def test_a_mutator_learns_from_changes(base, tmp_path):
     assert manifest.is_mutator
     assert not read_manifest(base).is_mutator
     assert [manifest.config[name] for name in ("group", "mutation_share", "mutation_kl")] == [24, 0.9, 0.1]
-    assert all("mutation_mean" in entry for entry in manifest.metrics[1:])  # at first nobody's parent is known
+    assert all("mutation_mean" in entry for entry in manifest.metrics[1:])  # the first batch has no parents yet
     assert policy_of(folder, "mine").description.startswith("Trained to change answers to task programs")
     refused = train("--task", "programs", "--method", "base", "--mutator", cwd=tmp_path, check=False)
     assert refused.exit_code == 4
@@ -286,7 +286,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "ppo"], "no method is called 'ppo'"),
         (["--task", "programs", "--method", "vpo", "--set", "grupe=8"], "no such recipe value"),
         (["--task", "programs", "--method", "grpo", "--set", "method=vpo"], "Write --method vpo."),
-        (["--task", "maze", "--method", "grpo", "--data", "."], "'maze' makes its own problems"),
+        (["--task", "maze", "--method", "grpo", "--data", "."], "'maze' generates its problems"),
         (["--task", "programs", "--method", "vpo", "--set", "group=1"], "group = 1"),
         (["--task", "programs", "--method", "vpo", "--set", "estimator.alpha=-1"], "alpha = -1"),
         (["--task", "programs", "--method", "vpo", "--set", "micro_batch=7"], "micro_batch = 7"),
@@ -299,12 +299,12 @@ def test_gradients_do_not_depend_on_how_a_batch_is_split(base, tmp_path):
         (["--task", "programs", "--method", "base", "--seed", "4294967296"], "seed = 4294967296"),
         (["--task", "programs", "--method", "vpo", "--set", "micro_batch=8", "--set", "updates=16"], "updates = 16"),
         (["--task", "programs", "--method", "vpo", "--base", "nowhere"], "nowhere"),
-        # Found before a base is grown, which takes minutes.
+        # Reported before a base is trained, which takes minutes.
         (["--task", "programs", "--method", "max_at_k", "--set", "estimator.kappa=99"], "kappa = 99"),
         (["--task", "programs", "--method", "vector_max_at_k", "--set", "estimator.kappa=8"], "kappa = 8"),
         (["--task", "programs", "--method", "grpo", "--set", "estimator.weights=[1, 2]"], "2 weights for 8 rewards"),
-        (["--task", "programs", "--method", "vpo", "--out", "file/policy"], "/file is no folder"),
-        (["--task", "programs", "--method", "vpo", "--out", "file"], "file is no folder"),
+        (["--task", "programs", "--method", "vpo", "--out", "file/policy"], "/file is not a folder"),
+        (["--task", "programs", "--method", "vpo", "--out", "file"], "file is not a folder"),
         (["--task", "programs", "--method", "vpo", "--out", "."], "is not empty"),
         (["--task", "programs", "--method", "base", "--base", "there"], "--base does not apply"),
         (["--task", "programs", "--method", "base", "--set", "steps=9"], "--set does not apply"),
@@ -388,7 +388,7 @@ def test_a_failed_write_is_reported_and_the_run_resumes(base, tmp_path, fits):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert done.exit_code == 6, done.exception
     assert "policy" in done.stderr
-    assert "cannot be written" in done.stderr
+    assert "cannot write" in done.stderr
     train(*arguments, "--steps", "2", "--resume", cwd=tmp_path)
     assert (tmp_path / "policy" / "manifest.json").is_file()
 
@@ -405,8 +405,8 @@ def test_out_of_memory_is_reported_with_the_remedy(base, tmp_path, monkeypatch):
     arguments += ["--steps", "1"]
     done = train(*arguments, cwd=tmp_path, check=False)
     assert done.exit_code
-    assert "memory did not suffice for 64 rollouts" in done.stderr
-    assert "micro_batch to a smaller multiple of 8, then --resume" in done.stderr
+    assert "not enough memory for 64 rollouts" in done.stderr
+    assert "micro_batch to a smaller multiple of 8, then continue with --resume" in done.stderr
     monkeypatch.undo()
     train(*arguments, "--set", "micro_batch=16", "--resume", cwd=tmp_path)
     assert read_manifest(tmp_path / "policy").config["micro_batch"] == 16
@@ -448,7 +448,7 @@ def test_a_broken_base_is_reported(base, tmp_path, harm):
     assert done.exit_code
     assert "broken" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "programs-vpo-0").exists()  # nothing has begun: what is mended is no other run
+    assert not (tmp_path / "programs-vpo-0").exists()  # nothing has begun: a corrected run may start
 
 
 def test_a_chat_task_needs_a_chat_template(base, tmp_path):
