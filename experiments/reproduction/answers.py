@@ -1,7 +1,6 @@
-"""What a policy answers to held-out problems, alone and inside evolution, without a service: for reproductions.
+"""Sample a policy's answers to held-out problems in this process, independently and inside evolution.
 
-Prompts, reading and scores are those of the service; only the queue between them is missing, so that a million answers
-take minutes.
+Prompts, parsing and scores are those of the service; without its queue a million answers take minutes.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class AnswerPool:
-    """Answers to N problems, n each, in the order in which they were given.
+    """Answers to N problems, n each, in order.
 
     Attributes:
         rewards: Shape (N, n, k), in [0, 1], higher is better; zero for unreadable answers.
         tokens: Shape (N, n): completion tokens of each answer.
-        repeated: Shape (N, n): whether an earlier answer to the problem was the same.
+        repeated: Shape (N, n): True if an earlier answer to the problem was equal.
         surprise: Shape (N, n): mean −log-probability of the answer's tokens, in nats; its mean is the entropy.
     """
 
@@ -47,7 +46,7 @@ class AnswerPool:
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """One answer: its candidate, empty where it cannot be read, its tokens, and its mean −log-probability, in nats."""
+    """One answer: its candidate (empty if unreadable), its tokens, and its mean −log-probability in nats."""
 
     candidate: str
     tokens: int
@@ -55,12 +54,12 @@ class SampledAnswer:
 
 
 class LocalPolicy:
-    """A checkpoint that is asked in this process.
+    """A checkpoint that is sampled in this process.
 
     Args:
         folder: The checkpoint.
-        temperature: Of its answers.
-        answers_per_rollout: How many answers a completion from scratch holds; None for as many as in its training.
+        temperature: Softmax temperature.
+        answers_per_rollout: Answers in a completion from scratch; None for as many as in its training.
     """
 
     def __init__(self, folder: Path, *, temperature: float = 1.0, answers_per_rollout: int | None = None) -> None:
@@ -80,9 +79,9 @@ class LocalPolicy:
         """Return ``count`` answers to each prompt.
 
         Args:
-            asked: Problems, each with the parent to change or None; all alike in that.
-            count: Answers to each. Missing ones of a rollout are there as empty answers: they were paid for.
-            seeds: One for each prompt.
+            asked: Problems with the parent to change, or None for all of them.
+            count: Answers to each. Missing answers of a rollout count as empty ones, since they cost tokens.
+            seeds: One seed for each prompt.
         """
         rng = np.random.default_rng(0)  # codecs draw nothing
         role = PolicyRole.PROPOSE if asked[0][1] is None else PolicyRole.MUTATE
@@ -106,10 +105,10 @@ class LocalPolicy:
     def _read(self, sampled: SampledCompletion, problem: Problem, m: int) -> list[SampledAnswer]:
         text = self._tokenizer.decode(list(sampled.token_ids), skip_special_tokens=True)
         if (texts := self._texts.get(text)) is None:
-            # A task has problems of one kind and codecs know no parents: the same completion says the same again.
+            # A task's problems are of one kind and its codec ignores parents, so equal completions parse equally.
             read = parse_completion(text, problem=problem, policy=self.policy, parent=None)
             texts = self._texts[text] = [answer.program if answer.failure is None else "" for answer in read]
-        # The tokens of a rollout are shared out evenly: it is paid for as a whole.
+        # The tokens of a rollout are divided evenly among its answers.
         size, surprise = len(sampled.token_ids), -float(np.mean(sampled.logprobs))
         shares = [size * (i + 1) // m - size * i // m for i in range(m)]
         padded = [*texts, *[""] * m][:m]
@@ -131,10 +130,11 @@ def evolved(
     count: int,
     seed: int,
 ) -> list[AnswerPool]:
-    """Return a pool of evolved answers for each mutator: 30 from scratch, then rounds of 10 changes of what was found.
+    """Return a pool of evolved answers for each mutator: 30 from scratch, then rounds of 10 mutations.
 
-    Parents are the best under a weighting of their own, w ~ Dir(1). Repeats cost as much as any other answer, and are
-    not kept. A problem for which nothing valid was found is asked from scratch again. All begin with the same answers.
+    Each parent is the best answer under its own weighting, w ~ Dir(1). Repeats cost as much as other answers and are
+    not kept. A problem without a valid answer gets answers from scratch again. All mutators start from the same
+    answers.
     """
     begun = [_Growing(task, problem) for problem in problems]
     for number in range(0, min(count, SCRATCH), CHILDREN):
@@ -164,7 +164,7 @@ def _ask(
 
 
 class _Growing:
-    """The answers to one problem so far."""
+    """Answers to one problem so far."""
 
     def __init__(self, task: Task, problem: Problem) -> None:
         self.problem = problem

@@ -1,4 +1,4 @@
-"""The arms of the reproduction: which policies are compared, and what was declared before any of them was tested."""
+"""Declare the reproduction: the compared arms, the tasks, and the hypotheses, fixed before any arm was tested."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _VMK_24: Final = "vector_max_at_k_24"
 
 @dataclass(frozen=True, slots=True)
 class TrainingArm:
-    """A way of training that is compared with others.
+    """A training configuration that is compared with others.
 
     Attributes:
-        name: Its name in files and tables.
+        name: Name in files and tables.
         method: Estimator, or ``base``.
-        label: How it is written in the report.
-        steps: Updates, as a multiple of the usual.
-        group: Rollouts of a prompt; None for the method's own.
-        settings: Further choices, as ``speciate train --set`` takes them.
+        label: Label in the report.
+        steps: Updates, as a multiple of the default.
+        group: Rollouts of a prompt; None for the method's default.
+        settings: Further options, as for ``speciate train --set``.
     """
 
     name: str
@@ -53,15 +53,15 @@ ARMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """What is measured on one task.
+    """Measurements on one task.
 
     Attributes:
         task: Key of ``GENERATED``.
-        problems: Held-out problems.
-        targets: Named targets of its problems; a problem counts for each of them by itself.
-        within: Answers within which a target has to be met for the primary comparison.
-        start: Number of the first of them in the test split.
-        answers: Answers drawn for every problem.
+        problems: Number of held-out problems.
+        targets: Named targets of its problems; a problem counts once for each target.
+        within: Answers within which a target must be met in the primary comparison.
+        start: Number of the first problem in the test split.
+        answers: Answers to every problem.
         arms: Names of the arms.
     """
 
@@ -94,12 +94,12 @@ VARIANTS: Final = (
     TrainingArm("vmk_n_16", _VMK, "n = 16, κ = 4", group=16, settings=("estimator.kappa=4",)),
     TrainingArm("vmk_n_24", _VMK, "n = 24, κ = 4", group=24, settings=("estimator.kappa=4",)),
 )
-"""Variants that differ in one choice from Vector Max-at-K with n = 8: κ = 4, α = 1, K = 100, the group's deviation."""
+"""Variants that differ in one option from Vector Max-at-K with n = 8: κ = 4, α = 1, K = 100, the group's deviation."""
 
 ABLATIONS: Final = TaskPlan(
     "programs", 400, ("all_cases",), 90, arms=("max_at_k", "vpo", _VMK, *(arm.name for arm in VARIANTS))
 )
-"""What the variants are compared on."""
+"""Task on which the variants are compared."""
 
 SEEDS: Final = (0, 1, 2)
 """Training seeds, fixed in advance."""
@@ -113,16 +113,16 @@ NEW_SEEDS: Final = (3, 4, 5)
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A statement about two arms that a run can refute.
+    """A refutable statement about two arms.
 
     Attributes:
         text: The statement.
-        task: Where.
+        task: Key of ``PLANS``.
         better: Arm that unlocks more.
         worse: Arm that unlocks less.
-        margin: Least difference of their own unlocks, as a share of the problems.
+        margin: Smallest difference of their exclusive unlocks, as a share of the problems.
         p_value: Largest exact McNemar p, pooled over seeds.
-        seeds: Training seeds that it is about.
+        seeds: Training seeds.
     """
 
     text: str
@@ -142,7 +142,7 @@ HYPOTHESES: Final = (
     Hypothesis("mazes, equal answers: Vector Max-at-K against VPO", "maze", _VMK_24, "vpo", 0.0, 1e-4),
     Hypothesis("… against Max-at-K", "maze", _VMK_24, "max_at_k_24", 0.0, 1e-4),
     Hypothesis("programs, equal answers: Vector Max-at-K against VPO", "programs", _VMK_24, "vpo", 0.0, 1e-4),
-    # The new seeds by themselves, then all of them at half the declared level, since this is the second look.
+    # The new seeds alone, then all seeds at half the declared level, since this is the second test.
     Hypothesis("programs, the same, seeds 3 to 5", "programs", _VMK_24, "vpo", 0.0, 0.01, NEW_SEEDS),
     Hypothesis("programs, the same, all six seeds", "programs", _VMK_24, "vpo", 0.0, 5e-5, SEEDS + NEW_SEEDS),
     Hypothesis("programs, equal answers: against Max-at-K", "programs", _VMK_24, "max_at_k_24", 0.0, 1e-4),
@@ -151,4 +151,4 @@ HYPOTHESES: Final = (
     Hypothesis("mazes: VPO against Max-at-K", "maze", "vpo", "max_at_k_24", 0.0, 0.05),
     Hypothesis("programs: VPO against Max-at-K", "programs", "vpo", "max_at_k_24", 0.0, 0.05),
 )
-"""What the report states about pairs of arms, whatever comes out."""
+"""Hypotheses about pairs of arms; the report states the result of each."""

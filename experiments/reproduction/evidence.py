@@ -1,8 +1,8 @@
-"""What an arm of the reproduction answered, small enough to be kept beside the code.
+"""Store the outcome of an arm of the reproduction in a few kilobytes of JSON.
 
-A million answers are nothing to keep; what the report says of them fits a few kilobytes for each arm and seed: which
-answer met a target first, how many did, and the curves. The report is a function of these files alone, so it can be
-written anew, and added to from another machine, without training anything.
+The file of an arm and seed holds what the report needs of a million answers: the first answer that met each target,
+the number of answers that did, and the curves. The report is a function of these files alone, so it can be generated
+again, and extended from another machine, without training.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ Bools = NDArray[np.bool_]
 Mode = Literal["independent", "evolved", "base_mutates"]
 
 MODES: Final[tuple[Mode, ...]] = ("independent", "evolved", "base_mutates")
-"""How answers are gathered: each by itself; evolved by the policy itself; proposed by it and changed by the base."""
+"""Modes of sampling: independent answers; evolved by the policy itself; proposed by it and mutated by the base."""
 
 KS: Final = (1, 2, 3, 5, 8, 10, 15, 20, 30, 45, 60, 90)
-"""The numbers of answers at which curves are kept."""
+"""Numbers of answers at which curves are stored."""
 
 _WEIGHTINGS: Final = 200
 _DIGITS: Final = 6
 
 
 class EvidenceRecord(BaseModel):
-    """A record that is kept as JSON; unknown fields are errors."""
+    """A record that is stored as JSON; unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TargetHits(EvidenceRecord):
-    """Which targets were met. Lists have one entry for each (target, problem), the first target's problems first.
+    """Targets met. Lists have one entry for each (target, problem), ordered by target.
 
     Attributes:
-        first: Number of the first answer that met the target, from 0; -1 where none did.
-        cost: Completion tokens up to and with that answer; -1 where there is none.
-        hits: How many answers met it.
+        first: Index of the first answer that met the target; -1 without one.
+        cost: Completion tokens up to and including that answer; -1 without one.
+        hits: Number of answers that met it.
     """
 
     first: tuple[int, ...]
@@ -71,15 +71,15 @@ class TargetHits(EvidenceRecord):
 
 
 class Measured(EvidenceRecord):
-    """What independent answers are like, as means over problems.
+    """Statistics of independent answers, as means over problems.
 
     Attributes:
         best: best@k of the mean reward at ``KS``.
         weighted: E_w[best@k] over 200 weightings w ~ Dir(1), at ``KS``.
         diversity: Mean pairwise distance of reward vectors, of all answers.
-        diversity_valid: The same of those that are worth anything.
-        entropy: Of a token, in nats: mean −log-probability.
-        repeats: Share of the answers that an earlier one had been already.
+        diversity_valid: The same over answers with a reward above 0.
+        entropy: Entropy per token in nats: mean −log-probability.
+        repeats: Share of answers that repeat an earlier one.
         tokens: Completion tokens of the first 30 answers to a problem.
     """
 
@@ -93,22 +93,22 @@ class Measured(EvidenceRecord):
 
 
 class ArmOutcome(EvidenceRecord):
-    """One arm of one training seed.
+    """Outcome of one arm and training seed.
 
     Attributes:
         task: Key of ``GENERATED``.
         arm: Name of the arm.
         seed: Training seed.
         start: Number of the first held-out problem.
-        problems: How many there are.
+        problems: Number of problems.
         answers: Answers to each.
         steps: Updates of the training.
         weights: Digest of the checkpoint's weights.
-        data: Digest of what it was trained on.
-        writer: What wrote the rollouts of the training; None for a base.
-        versions: Of the packages it was trained with.
-        measured: Of independent answers.
-        met: What was met, by mode.
+        data: Digest of the training problems.
+        writer: Program that wrote the rollouts of the training; None for a base.
+        versions: Versions of the packages of the training.
+        measured: Statistics of independent answers.
+        met: Targets met, by mode.
     """
 
     task: str
@@ -151,7 +151,7 @@ class Evidence:
         """Return an outcome, or None without one.
 
         Raises:
-            InvalidInputError: It cannot be read, or is about other problems.
+            InvalidInputError: The file cannot be read, or is about other problems.
         """
         path = self.path(plan, arm, seed)
         if not path.is_file():
@@ -164,7 +164,7 @@ class Evidence:
         if asked != (plan.task, arm.name, seed, plan.start, plan.problems, plan.answers):
             raise InvalidInputError(
                 f"the outcome {path} is about other problems than the plan.",
-                remedy="Remove it, and ask the policy again.",
+                remedy="Remove it, and evaluate the policy again.",
             )
         return outcome
 
@@ -172,13 +172,13 @@ class Evidence:
 def outcome_of(
     plan: TaskPlan, arm: TrainingArm, seed: int, manifest: Manifest, weights: str, pools: Mapping[Mode, AnswerPool]
 ) -> ArmOutcome:
-    """Return what is kept of an arm's answers.
+    """Return the outcome of an arm.
 
     Args:
-        plan: What was asked.
-        arm: Who was asked.
+        plan: The task.
+        arm: The arm.
         seed: Training seed.
-        manifest: Of the checkpoint.
+        manifest: Manifest of the checkpoint.
         weights: Digest of its weights.
         pools: Answers of each mode, shapes (N, n, …).
     """
@@ -205,7 +205,7 @@ def problems_of(plan: TaskPlan) -> list[Problem]:
 
 
 def hits_of(plan: TaskPlan, pool: AnswerPool, target: str) -> Bools:
-    """Return which answers meet a target, shape (N, n)."""
+    """Return True for each answer that meets a target, shape (N, n)."""
     (problem,) = GENERATED[plan.task].problems(Split.TEST, 1, start=plan.start)
     rule = parse_rule(next(t.rule for t in problem.targets if t.name == target), problem.space.names)
     flat = pool.rewards.reshape(-1, pool.rewards.shape[2])

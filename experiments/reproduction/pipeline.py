@@ -1,9 +1,9 @@
-"""``make reproduce``: train every arm, ask all of them about held-out problems, and write down what came out.
+"""Train every arm, evaluate all of them on held-out problems, and write the report (``make reproduce``).
 
-``python -m experiments.reproduction --out DIR``. Every step keeps its result and is skipped when that is there: a
-run that was stopped goes on where it was, and a longer one (more seeds) adds to a shorter one. An arm whose answers are
-kept is not trained again. What the report of this repository was written from lies beside it, and ``--only-report
---evidence docs/evidence/reproduction`` writes it anew.
+``python -m experiments.reproduction --out DIR`` stores the result of every step and skips steps that have one: an
+interrupted run continues where it stopped, and a longer one (more seeds) extends a shorter one. An arm with stored
+answers is not trained again. ``--only-report --evidence docs/evidence/reproduction`` generates the published report
+again.
 """
 
 from __future__ import annotations
@@ -45,28 +45,16 @@ Work = tuple[TaskPlan, TrainingArm, int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the reproduction."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.reproduction", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints")
-    parser.add_argument("--evidence", type=Path, help="folder of what they answered, by default OUT/evidence")
-    parser.add_argument("--report", type=Path, help="where the report goes, by default into docs")
-    parser.add_argument("--seeds", type=int, nargs="+", help="training seeds")
-    parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
-    parser.add_argument("--jobs", type=int, default=2, help="arms that are trained and asked at once, one core each")
-    parser.add_argument("--only-report", action="store_true", help="train and ask nothing: report on what is there")
-    others = parser.add_mutually_exclusive_group()
-    others.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
-    others.add_argument("--replication", action="store_true", help="train and ask what was declared afterwards instead")
-    given = parser.parse_args(arguments)
+    given = _parser().parse_args(arguments)
     console = Console()
     plans = [PLANS[task] for task in given.tasks]
-    wanted = [ABLATIONS] if given.ablations else [REPLICATION] if given.replication else plans
     seeds = given.seeds or (NEW_SEEDS if given.replication else SEEDS)
     page = "vector-max-at-k.md" if given.ablations else "reproduction.md"
     report = given.report or Path("docs/evidence") / page
     evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:
-            make_all(given.out, evidence, wanted, seeds, given.jobs, console)
+            make_all(given.out, evidence, _wanted(given, plans), seeds, given.jobs, console)
         if given.ablations:
             write_ablations(evidence, report, seeds)
         else:
@@ -78,18 +66,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _wanted(given: argparse.Namespace, plans: list[TaskPlan]) -> list[TaskPlan]:
+    if given.ablations:
+        return [ABLATIONS]
+    return [REPLICATION] if given.replication else plans
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m experiments.reproduction", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of checkpoints")
+    parser.add_argument("--evidence", type=Path, help="folder of their outcomes (default OUT/evidence)")
+    parser.add_argument("--report", type=Path, help="file of the report (default in docs/evidence)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="training seeds")
+    parser.add_argument("--tasks", nargs="+", default=list(PLANS), choices=list(PLANS))
+    parser.add_argument("--jobs", type=int, default=2, help="concurrent arms, one core each (default 2)")
+    parser.add_argument("--only-report", action="store_true", help="only write the report from stored outcomes")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
+    others.add_argument(
+        "--replication", action="store_true", help="run the replication that was declared later instead"
+    )
+    return parser
+
+
 def make_all(
     folder: Path, evidence: Evidence, plans: Sequence[TaskPlan], seeds: Sequence[int], jobs: int, console: Console
 ) -> None:
-    """Train and ask every arm whose answers are not kept yet.
+    """Train and evaluate every arm that has no stored outcome.
 
     Args:
-        folder: Where checkpoints are, and go.
-        evidence: Where answers are, and go.
+        folder: Folder of checkpoints.
+        evidence: Folder of outcomes.
         plans: The tasks.
         seeds: Training seeds.
-        jobs: Arms at once.
-        console: Hears of every arm.
+        jobs: Concurrent arms.
+        console: Console for progress messages.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [
@@ -100,7 +111,7 @@ def make_all(
         if not evidence.has(plan, arm, seed)
     ]
     bases = dict.fromkeys((plan, ARMS[0], seed) for plan, _, seed in wanted)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes below, which have not imported numpy yet
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes below, which have not imported numpy yet
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
             for work, doing in ((partial(_train, folder), list(bases)), (partial(_make, folder, evidence), wanted)):
@@ -108,11 +119,11 @@ def make_all(
                 for number, done in enumerate(as_completed(begun), 1):
                     console.print(f"{done.result()} ({number} of {len(begun)})", markup=False)
         finally:
-            pool.shutdown(cancel_futures=True)  # where one failed, what has begun goes on to its end
+            pool.shutdown(cancel_futures=True)  # after a failure, started arms still finish
 
 
 def ask(folder: Path, evidence: Evidence, plan: TaskPlan, arm: TrainingArm, seed: int) -> None:
-    """Ask a trained arm about the held-out problems, in every mode; keep what came of it."""
+    """Evaluate a trained arm on the held-out problems, in every mode; store the outcome."""
     made = checkpoint(folder, plan, arm, seed)
     base = LocalPolicy(checkpoint(folder, plan, ARMS[0], seed))
     policy = base if arm.method == "base" else LocalPolicy(made)
@@ -132,7 +143,7 @@ def arms_of(plan: TaskPlan) -> Iterator[TrainingArm]:
 
 
 def checkpoint(folder: Path, plan: TaskPlan, arm: TrainingArm, seed: int) -> Path:
-    """Return where an arm's policy lies."""
+    """Return the folder of an arm's checkpoint."""
     return folder / f"{plan.task}-{arm.name}-{seed}"
 
 
@@ -156,7 +167,7 @@ def _make(folder: Path, evidence: Evidence, one: Work) -> str:
 
 
 def _train(folder: Path, one: Work) -> str:
-    """Train an arm in a process of its own, unless that has been done: memory that it takes is given back."""
+    """Train an arm, unless it has been trained, in a separate process that returns its memory."""
     plan, arm, seed = one
     made = checkpoint(folder, plan, arm, seed)
     if not (made / MANIFEST).is_file():

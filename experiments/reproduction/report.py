@@ -1,4 +1,4 @@
-"""The report of the reproduction: what was declared, what came out, next to the published figures."""
+"""Write the report of the reproduction: results of the declared hypotheses, beside the published figures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TaskResults:
     Attributes:
         plan: The task.
         seeds: Training seeds.
-        read: Returns what an arm of a seed answered, or None where that is not known.
+        read: Return the outcome of an arm and seed, or None if there is none.
     """
 
     plan: TaskPlan
@@ -63,20 +63,20 @@ class TaskResults:
     read: Callable[[TaskPlan, TrainingArm, int], ArmOutcome | None]
 
     def outcome(self, arm: TrainingArm, seed: int) -> ArmOutcome | None:
-        """Return what an arm answered."""
+        """Return the outcome of an arm and seed, or None."""
         return self.read(self.plan, arm, seed)
 
     def outcomes(self, arm: TrainingArm) -> list[ArmOutcome]:
-        """Return what it answered with every seed that there is."""
+        """Return the outcomes of an arm for all seeds that have one."""
         return [outcome for seed in self.seeds if (outcome := self.outcome(arm, seed)) is not None]
 
     def arms(self) -> list[TrainingArm]:
-        """Return the arms that have answers for some seed."""
+        """Return the arms that have an outcome for some seed."""
         known = (arm for arm in (*ARMS, *VARIANTS) if arm.name in self.plan.arms)
         return [arm for arm in known if self.outcomes(arm)]
 
     def both(self, better: str, worse: str) -> tuple[list[int], list[Bools], list[Bools]]:
-        """Return the seeds for which two arms have answers, with what each of them met."""
+        """Return the seeds for which two arms have outcomes, with the targets that each of them met."""
         one, other = (next(arm for arm in ARMS if arm.name == name) for name in (better, worse))
         found = [
             (seed, a.met["independent"].within(self.plan.within), b.met["independent"].within(self.plan.within))
@@ -124,13 +124,18 @@ def _results(evidence: Evidence, plan: TaskPlan, seeds: Sequence[int]) -> TaskRe
 
 
 def _missing(results: Sequence[TaskResults]) -> list[str]:
-    """Say what of the declared comparison is not there yet: a part of it is no result."""
+    """Return a warning if the declared comparison is incomplete."""
     missing = [f"task `{name}`" for name in PLANS if name not in {result.plan.task for result in results}]
-    for result in results:
-        lacking = [s for s in SEEDS if not all(result.outcome(arm, s) for arm in ARMS if arm.name in result.plan.arms)]
-        if lacking:
-            missing.append(f"`{result.plan.task}`: some or all arms of seeds {', '.join(map(str, lacking))}")
+    missing += [
+        f"`{result.plan.task}`: some or all arms of seeds {', '.join(map(str, seeds))}"
+        for result in results
+        if (seeds := [seed for seed in SEEDS if not _has_all_arms(result, seed)])
+    ]
     return [f"**Not complete yet.** Missing: {'; '.join(missing)}."] if missing else []
+
+
+def _has_all_arms(result: TaskResults, seed: int) -> bool:
+    return all(result.outcome(arm, seed) for arm in ARMS if arm.name in result.plan.arms)
 
 
 def _hypotheses(results: Sequence[TaskResults]) -> str:
@@ -158,14 +163,15 @@ def _hypothesis_row(claim: Hypothesis, result: TaskResults) -> str | None:
         return None
     pooled = mcnemar_pooled(np.array(better).T, np.array(worse).T)
     each = [mcnemar(a, b) for a, b in zip(better, worse, strict=True)]
-    # The problem is the unit: its targets and seeds are alike, so each has one rate.
+    # The problem is the unit of the test: its targets and seeds are dependent, so each problem has one rate.
     rates = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0).reshape(-1, result.plan.problems)
     differences = rates.mean(axis=0)
     flipped = sign_flip(differences, np.random.default_rng(0))
     share = (pooled.only_a - pooled.only_b) / (len(seeds) * len(better[0]))
-    holds = share >= claim.margin and share > 0 and pooled.p_value < claim.p_value
-    same_sign = all(one.only_a > one.only_b for one in each)
-    verdict = "holds" if holds and same_sign else "holds pooled, not in each seed" if holds else "**does not hold**"
+    verdict = "**does not hold**"
+    if share >= claim.margin and share > 0 and pooled.p_value < claim.p_value:
+        same_sign = all(one.only_a > one.only_b for one in each)
+        verdict = "holds" if same_sign else "holds pooled, not in each seed"
     if len(seeds) < len(claim.seeds):
         verdict += ", so far"
     signs = ", ".join(f"{one.only_a} : {one.only_b}" for one in each)
@@ -179,43 +185,45 @@ def tables(result: TaskResults) -> str:
     """Return the tables of one task."""
     plan = result.plan
     total = plan.problems * len(plan.targets)
-    text = [
-        (
-            f"{plan.problems} held-out problems, targets {', '.join(plan.targets)} ({total} in all), {plan.answers}"
-            " answers for each. Means over seeds, with the single seeds in brackets."
-        )
-    ]
+    intro = (
+        f"{plan.problems} held-out problems, targets {', '.join(plan.targets)} ({total} in all), {plan.answers}"
+        " answers for each. Means over seeds, with the single seeds in brackets."
+    )
+    parts = [intro]
     if hasattr(GENERATED[plan.task], "solvable"):
         solvable = sum(GENERATED[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
-        text.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
+        parts.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
+    ceiling = _token_ceiling(result)
+    note = (
+        f"*Equal tokens*: independent answers until a problem has cost {ceiling} completion tokens, what 30 answers of"
+        " the most talkative arm take on average."
+    )
+    parts += [_measures(result), _targets_met(result, ceiling), note, _evolution(result)]
+    return "\n\n".join(parts)
+
+
+def _measures(result: TaskResults) -> str:
     head = "| arm | best@1 | @5 | @10 | @30 | @90 | E_w[best@30] | diversity, all | valid | entropy | repeats |"
     rows = [head, "|---|" + "---|" * 10]
     for arm in result.arms():
         found = result.outcomes(arm)
-        rows.append(
-            f"| {arm.label} | "
-            + " | ".join(_spread([measure(one) for one in found], d) for measure, d in _MEASURES)
-            + " |"
-        )
-    text.append("\n".join(rows))
+        cells = [_spread([measure(one) for one in found], digits) for measure, digits in _MEASURES]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _targets_met(result: TaskResults, ceiling: int) -> str:
     columns = [(mode, within) for mode, _ in _MODES for within in (30, 90)]
     names = dict(_MODES)
     rows = ["| targets met within | " + " | ".join(f"{names[m]} {w}" for m, w in columns) + " | equal tokens |"]
     rows.append("|---|" + "---|" * (len(columns) + 1))
-    ceiling = _token_ceiling(result)
     for arm in result.arms():
         found = result.outcomes(arm)
         met = [[one.met[mode].within(within) for one in found] for mode, within in columns]
         met.append([one.met["independent"].within_tokens(ceiling) for one in found])
         cells = [_spread([float(one.sum()) for one in column], 0) for column in met]
-        rows.append(f"| {arm.label} | " + " | ".join(cells) + " |")
-    text.append("\n".join(rows))
-    text.append(
-        f"*Equal tokens*: independent answers until a problem has cost {ceiling} completion tokens, what 30 answers of"
-        " the most talkative arm take on average."
-    )
-    text.append(_evolution(result))
-    return "\n\n".join(text)
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def _evolution(result: TaskResults) -> str:
@@ -257,7 +265,7 @@ def draw(result: TaskResults, path: Path) -> None:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value as it is written."""
+    """Return a p-value as text."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
@@ -273,7 +281,7 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 
 def _unlock_curve(outcome: ArmOutcome) -> NDArray[np.float64]:
-    """Return how many targets k answers meet in expectation, at ``KS``: best@k of hits, in whatever order they came."""
+    """Return the expected number of targets that k answers meet, at ``KS``: best@k of the hits, in random order."""
     hits = np.arange(outcome.answers) < np.array(outcome.met["independent"].hits)[:, None]
     return np.asarray(best_at_k(hits.astype(np.float64), KS).sum(axis=0))
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -205,26 +205,29 @@ def train_policy(
     with writing(folder):
         folder.joinpath("training_args.bin").unlink(missing_ok=True)  # a pickle, which readers should not have to trust
         draw_training_curve(history, folder / "training_curve.svg", f"{task.name}, {config.method}, seed {config.seed}")
-        write_manifest(
-            folder,
-            Manifest(
-                task=task.name,
-                method=config.method,
-                codec=task.codec,
-                max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
-                answers_per_rollout=task.answers if config.multi_answer else 1,
-                seed=config.seed,
-                steps=config.steps,
-                config=as_json(config),
-                base_digest=weights_digest(base),
-                data_digest=identity["data_digest"],
-                versions=library_versions(),
-                metrics=tuple(history),
-            ),
-        )
+        write_manifest(folder, _manifest(task, config, identity, history))
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     shutil.rmtree(folder / CHECKPOINTS)
+
+
+def _manifest(
+    task: Task, config: TrainConfig, identity: dict[str, Any], history: Sequence[dict[str, float]]
+) -> Manifest:
+    return Manifest(
+        task=task.name,
+        method=config.method,
+        codec=task.codec,
+        max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
+        answers_per_rollout=task.answers if config.multi_answer else 1,
+        seed=config.seed,
+        steps=config.steps,
+        config=identity["config"],
+        base_digest=identity["base_digest"],
+        data_digest=identity["data_digest"],
+        versions=library_versions(),
+        metrics=tuple(history),
+    )
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -266,9 +269,14 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
             raise ConflictError(
                 f"{folder} holds an unfinished run.", remedy="Continue with --resume, or remove the folder."
             )
-    elif folder.exists() and any(folder.iterdir()):
-        raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
+    else:
+        _refuse_filled(folder)
     return complete
+
+
+def _refuse_filled(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise ConflictError(f"{folder} is not empty.", remedy="Choose another folder with --out.")
 
 
 def _write_identity(identity: dict[str, Any], folder: Path) -> None:

@@ -163,18 +163,15 @@ def _detour(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> list
 def _through(maze: Maze, route: Sequence[Cell], piece: Cell, rng: np.random.Generator) -> list[Cell] | None:
     """Return the route with a detour through a piece, at most two steps longer than the shortest such detour."""
     ways = _ways(maze, piece)
+    reachable = [(i, len(ways[cell]) - 1) for i, cell in enumerate(route) if cell in ways]
     # Steps of the whole route if it leaves at i and returns at j.
     lengths = [
-        (i + len(ways[a]) + len(ways[b]) - 2 + len(route) - 1 - j, i, j)
-        for i, a in enumerate(route)
-        for j, b in enumerate(route)
-        if i <= j and a in ways and b in ways
+        (i + there + back + len(route) - 1 - j, i, j) for i, there in reachable for j, back in reachable if i <= j
     ]
-    fitting = [(steps, i, j) for steps, i, j in lengths if steps <= maze.budget]
-    if not fitting:
+    shortest = min((steps for steps, _, _ in lengths), default=maze.budget + 1)
+    if shortest > maze.budget:
         return None
-    shortest = min(steps for steps, _, _ in fitting)
-    near = [(i, j) for steps, i, j in fitting if steps <= shortest + 2]
+    near = [(i, j) for steps, i, j in lengths if steps <= min(maze.budget, shortest + 2)]
     i, j = near[int(rng.integers(len(near)))]
     return [*route[:i], *reversed(ways[route[i]]), *ways[route[j]][1:], *route[j + 1 :]]
 

@@ -123,7 +123,7 @@ class Maze:
         width = self.side + 1
         walkable = self._board(self.open - self.lava, width)
         wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(wanted))]
-        pieces, everything = self._board(wanted, width), (1 << len(wanted)) - 1
+        everything = (1 << len(wanted)) - 1
         finish = self._board({self.exit}, width)
         begin = self._board({self.start}, width)
         front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by collected cells
@@ -131,20 +131,23 @@ class Maze:
         while front and (within is None or steps <= within):
             if seen.get(everything, 0) & finish:
                 return steps
-            ahead: dict[int, int] = {}
-            for have, board in front.items():
-                reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
-                if reached & pieces:
-                    reached = _collect(reached, have, wanted_cells, ahead)
-                ahead[have] = ahead.get(have, 0) | reached
-            front = {}
-            for have, board in ahead.items():
-                known = seen.get(have, 0)
-                if new := board & ~known:
-                    front[have] = new
-                    seen[have] = known | new
+            front = _unseen(self._ahead(front, walkable, wanted_cells, width), seen)
             steps += 1
         return None
+
+    @staticmethod
+    def _ahead(front: dict[int, int], walkable: int, wanted: Sequence[tuple[int, int]], width: int) -> dict[int, int]:
+        """Return the boards that one step reaches, by collected cells."""
+        ahead: dict[int, int] = {}
+        pieces = sum(cell for cell, _ in wanted)
+        for have, board in front.items():
+            reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
+            for cell, bit in wanted if reached & pieces else ():
+                if reached & cell and not have & bit:
+                    ahead[have | bit] = ahead.get(have | bit, 0) | cell
+                    reached ^= cell
+            ahead[have] = ahead.get(have, 0) | reached
+        return ahead
 
     @staticmethod
     def _board(cells: Collection[Cell], width: int) -> int:
@@ -236,13 +239,15 @@ def _budget(maze: Maze, size: MazeSize) -> int | None:
     return None if too_long else budget
 
 
-def _collect(reached: int, have: int, cells: Sequence[tuple[int, int]], ahead: dict[int, int]) -> int:
-    """Move the wanted cells that a board newly reaches to the boards of what has then been collected."""
-    for cell, bit in cells:
-        if reached & cell and not have & bit:
-            ahead[have | bit] = ahead.get(have | bit, 0) | cell
-            reached ^= cell
-    return reached
+def _unseen(ahead: dict[int, int], seen: dict[int, int]) -> dict[int, int]:
+    """Return the cells that are reached for the first time, and mark them as seen."""
+    front = {}
+    for have, board in ahead.items():
+        known = seen.get(have, 0)
+        if new := board & ~known:
+            front[have] = new
+            seen[have] = known | new
+    return front
 
 
 def _carve(rng: np.random.Generator, size: MazeSize) -> frozenset[Cell]:
