@@ -1,4 +1,4 @@
-"""A proxy before a server of policies that spoils answers after they were computed, as networks and restarts do."""
+"""Proxy that breaks an inference server's responses after they were computed, as networks and restarts do."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ import httpx
 
 
 class Fault(StrEnum):
-    """What happens to one request."""
+    """Fault of one request."""
 
     SWALLOWED = "swallowed"
-    """It is computed, and the answer never arrives."""
+    """The answer is computed and never arrives."""
     CUT = "cut"
-    """It is computed, and the connection is reset in the middle of the answer."""
+    """The answer is computed, and the connection is reset in the middle of it."""
     ERROR = "error"
-    """It is computed, and 500 arrives."""
+    """The answer is computed, and status 500 arrives."""
     GARBLED = "garbled"
-    """It is computed, and arrives without its choices."""
+    """The answer is computed and arrives without its choices."""
     DROPPED = "dropped"
-    """The connection ends before anything is computed."""
+    """The connection closes before anything is computed."""
     BUSY = "busy"
-    """Nothing is computed: 429, and to be asked again at once."""
+    """Nothing is computed: status 429 with an immediate retry."""
 
 
 @dataclass
 class FaultProxy:
-    """A proxy that is running.
+    """A running proxy.
 
     Attributes:
-        url: Its base URL.
-        faults: Given the number of requests before, returns what happens to one; None passes the answer on.
-        hold_s: Seconds after which the connection of a swallowed answer ends.
-        computed: Tokens that the server computed for every request, as it reported them.
+        url: Base URL.
+        faults: Return the fault of a request, given the number of earlier ones; None passes the answer on.
+        hold_s: Seconds after which the connection of a swallowed answer closes.
+        computed: Tokens that the server reported for every request.
     """
 
     url: str = ""
@@ -54,7 +54,7 @@ class FaultProxy:
     closing: threading.Event = field(default_factory=threading.Event)
 
     def number(self) -> int:
-        """Return how many requests came before this one."""
+        """Return the number of earlier requests."""
         with self.lock:
             self.asked += 1
             return self.asked - 1
@@ -69,7 +69,7 @@ class _ProxyServer(ThreadingHTTPServer):
         self.http = httpx.Client(timeout=120, trust_env=False)
 
     def handle_error(self, *_: object) -> None:
-        """Keep quiet about connections that end: that is what is tested."""
+        """Log nothing about closing connections, which the tests cause."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,12 +77,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: _ProxyServer
 
     def do_GET(self) -> None:
-        """Pass a question about the server on."""
+        """Forward a request about the server."""
         answer = self.server.http.get(self.server.root + self.path)
         self._reply(answer.status_code, answer.content)
 
     def do_POST(self) -> None:
-        """Pass a request on, and spoil its answer."""
+        """Forward a request, and break its answer."""
         proxy = self.server.proxy
         body = self.rfile.read(int(self.headers["Content-Length"]))
         fault = proxy.faults(proxy.number())
@@ -126,17 +126,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _reset(self) -> None:
-        # Closed with nothing lingering, the kernel sends RST instead of FIN.
+        # With a linger time of 0 the kernel sends RST instead of FIN.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @contextmanager
 def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
-    """Stand before the server with the base URL ``upstream`` until the block ends."""
+    """Run a proxy in front of the server with the base URL ``upstream`` until the block ends."""
     proxy = FaultProxy()
     server = _ProxyServer(proxy, upstream)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -1,4 +1,4 @@
-"""A real server in a thread for an ASGI application, for tests."""
+"""Run an ASGI application on a real server in a thread, for tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WAIT_S: Final = 60.0
 
 @contextmanager
 def serve_app(app: Callable[..., Any], **options: Any) -> Iterator[str]:
-    """Serve an application on a free port of loopback until the block is left; yield its address.
+    """Serve an application on a free port of loopback until the block ends; yield its URL.
 
     Args:
         app: The application.
-        options: Further ones of uvicorn's.
+        options: Further options of uvicorn.
     """
     usual: dict[str, Any] = {"lifespan": "on", "ws": "none", "timeout_graceful_shutdown": 1}
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", **(usual | options))
@@ -36,7 +36,7 @@ def serve_app(app: Callable[..., Any], **options: Any) -> Iterator[str]:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Return once the condition holds; fail when it does not in time."""
+    """Wait until the condition holds; fail after the timeout."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

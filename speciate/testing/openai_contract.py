@@ -1,6 +1,6 @@
-"""What a server of policies owes our client. Inherit ``OpenAIContract``; vLLM and our own server pass the same suite.
+"""Conformance suite for inference servers: inherit ``OpenAIContract``; vLLM and the bundled server pass it.
 
-Numbers are compared with ``ReferenceModel``, which computes them from the checkpoint that is served.
+Numbers are compared with those of ``ReferenceModel``, computed from the served checkpoint.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PROMPTS: Final = ("S00 .01 G02 .12 E22 <b9> <one>", "S60 .50 .40 G41 .31 .21 E2
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A checkpoint that is served.
+    """A served checkpoint.
 
     Attributes:
         url: Base URL.
-        name: The model's.
-        folder: What is served under it.
+        name: Name of the model.
+        folder: Folder of the checkpoint.
     """
 
     url: str
@@ -49,29 +49,29 @@ class ServedModel:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The checkpoint's own."""
+        """Tokenizer of the checkpoint."""
         return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
 
     @cached_property
     def reference(self) -> ReferenceModel:
-        """What the checkpoint computes."""
+        """Reference implementation of the checkpoint."""
         return ReferenceModel(self.folder)
 
     def post(self, route: str, body: dict[str, Any]) -> httpx.Response:
-        """Ask."""
+        """Send a POST request."""
         return httpx.post(f"{self.url}/{route}", json={"model": self.name, **body}, timeout=120, trust_env=False)
 
     def get(self, path: str) -> httpx.Response:
-        """Read a route of the server itself."""
+        """Read a route of the server that is not below the base URL."""
         return httpx.get(self.url.removesuffix("/v1") + path, timeout=30, trust_env=False)
 
     def complete(self, prompt: str = _PROMPTS[0], **changes: Any) -> dict[str, Any]:
-        """Return the answer to a completion request."""
+        """Return the response to a completion request."""
         asked = {"prompt": prompt, "max_tokens": 12, "seed": 5, "temperature": 1.0, "logprobs": 0}
         return self._good(self.post("completions", asked | changes))
 
     def chat(self, content: str, **changes: Any) -> dict[str, Any]:
-        """Return the answer to a chat request of one message."""
+        """Return the response to a chat request with one message."""
         asked = {"messages": [{"role": "user", "content": content}], "max_tokens": 12, "seed": 5, "temperature": 1.0}
         return self._good(self.post("chat/completions", asked | changes))
 
@@ -80,7 +80,7 @@ class ServedModel:
         return list(self.tokenizer.encode(text).ids)
 
     def drawn(self, choice: dict[str, Any]) -> list[int]:
-        """Return the tokens of a completion, as its log-probabilities name them."""
+        """Return the tokens of a completion, as listed with its log-probabilities."""
         ids = [self.tokenizer.token_to_id(token) for token in choice["logprobs"]["tokens"]]
         assert None not in ids
         return [token for token in ids if token is not None]
@@ -92,7 +92,7 @@ class ServedModel:
 
 
 class OpenAIContract(ABC):
-    """The suite. ``plain`` has the tokens of mazes and no chat template, ``chatty`` has one token for each byte."""
+    """The suite. ``plain`` has the vocabulary of mazes and no chat template; ``chatty`` has one token for each byte."""
 
     @abstractmethod
     @pytest.fixture
@@ -105,13 +105,13 @@ class OpenAIContract(ABC):
         """A checkpoint with a chat template."""
 
     def test_models_are_listed(self, plain: ServedModel) -> None:
-        """By name, with their length, and with what tells their weights."""
+        """The model list has names, context lengths, and the identity of the weights."""
         cards = {card.id: card for card in model_cards(plain.get("/v1/models").content)}
         assert cards[plain.name].max_model_len == 256
         assert cards[plain.name].digest or cards[plain.name].root == str(plain.folder)
 
     def test_health_and_metrics(self, plain: ServedModel) -> None:
-        """Health says yes, and the counters grow by what was asked."""
+        """Health is 200, and the counters grow with the requests."""
         assert plain.get("/health").status_code == 200
 
         def tokens() -> dict[str, float]:
@@ -127,7 +127,7 @@ class OpenAIContract(ABC):
         assert grown["prompt_tokens_total"] in (usage["prompt_tokens"], 3 * usage["prompt_tokens"])
 
     def test_n_choices_with_exact_usage(self, plain: ServedModel) -> None:
-        """Every choice has its index, and usage counts the prompt once and every drawn token, the end among them."""
+        """Every choice has its index; usage counts the prompt once and every sampled token, including the end."""
         body = plain.complete(n=8)
         assert sorted(choice["index"] for choice in body["choices"]) == list(range(8))
         drawn = [plain.drawn(choice) for choice in body["choices"]]
@@ -142,14 +142,14 @@ class OpenAIContract(ABC):
             assert choice["text"].split() == plain.tokenizer.decode(tokens).split()
 
     def test_a_seed_decides(self, plain: ServedModel) -> None:
-        """The same seed gives the same texts, others give others, and none gives something new every time."""
+        """Equal seeds give equal texts, other seeds other texts, and without a seed texts vary."""
         texts = [[c["text"] for c in plain.complete(n=6, seed=seed)["choices"]] for seed in (1, 1, 2)]
         assert texts[0] == texts[1] != texts[2]
         assert len({plain.complete(seed=None, temperature=2.0)["choices"][0]["text"] for _ in range(4)}) > 1
 
     @pytest.mark.parametrize("prompt", _PROMPTS)
     def test_temperature_zero_takes_the_likeliest(self, plain: ServedModel, prompt: str) -> None:
-        """Token by token what the checkpoint computes, whatever the seed."""
+        """At temperature 0 every token is the likeliest of the reference, whatever the seed."""
         (choice,) = plain.complete(prompt, temperature=0)["choices"]
         tokens = plain.drawn(choice)
         read = tuple(plain.ids(prompt))
@@ -159,14 +159,14 @@ class OpenAIContract(ABC):
 
     @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7}, {"top_p": 0.9}])
     def test_logprobs_are_the_checkpoints(self, plain: ServedModel, sampling: dict[str, float]) -> None:
-        """Those of the model itself, before temperature and top-p."""
+        """Log-probabilities are those of the model, before temperature and top-p."""
         for prompt in _PROMPTS:
             for choice in plain.complete(prompt, n=4, **sampling)["choices"]:
                 expected = plain.reference.logprobs(plain.ids(prompt), plain.drawn(choice))
                 assert np.allclose(choice["logprobs"]["token_logprobs"], expected, atol=TOLERANCE, rtol=0)
 
     def test_top_logprobs_name_the_likeliest(self, plain: ServedModel) -> None:
-        """At every place the likeliest tokens, with their values."""
+        """Every position lists the likeliest tokens with their log-probabilities."""
         (choice,) = plain.complete(logprobs=3)["choices"]
         read, tokens = tuple(plain.ids(_PROMPTS[0])), plain.drawn(choice)
         for place, tops in enumerate(choice["logprobs"]["top_logprobs"]):
@@ -175,7 +175,7 @@ class OpenAIContract(ABC):
                 assert abs(tops[plain.tokenizer.id_to_token(int(token))] - row[token]) <= TOLERANCE
 
     def test_top_p_leaves_the_tail_out(self, plain: ServedModel) -> None:
-        """Every drawn token is of the smallest set that has the mass."""
+        """Every sampled token belongs to the nucleus."""
         for choice in plain.complete(n=8, top_p=0.6, temperature=2.0)["choices"]:
             read, tokens = tuple(plain.ids(_PROMPTS[0])), plain.drawn(choice)
             for place, token in enumerate(tokens):
@@ -186,7 +186,7 @@ class OpenAIContract(ABC):
         assert plain.complete(top_p=1e-6)["choices"][0]["text"] == greedy
 
     def test_a_stop_string_ends_the_text_before_it(self, plain: ServedModel) -> None:
-        """It is no part of the text, and the finish reason is ``stop``."""
+        """A stop string is not part of the text, and the finish reason is ``stop``."""
         (whole,) = plain.complete(temperature=0)["choices"]
         word = whole["text"].split()[3]
         (choice,) = plain.complete(temperature=0, stop=["never", word])["choices"]
@@ -194,20 +194,20 @@ class OpenAIContract(ABC):
         assert choice["text"].rstrip() == whole["text"][: whole["text"].index(word)].rstrip()
 
     def test_max_tokens_cuts(self, plain: ServedModel) -> None:
-        """Not one token more, and the finish reason is ``length``."""
+        """``max_tokens`` is exact, and the finish reason is ``length``."""
         body = plain.complete(temperature=0, max_tokens=3)
         assert body["usage"]["completion_tokens"] == 3
         assert body["choices"][0]["finish_reason"] == "length"
 
     @pytest.mark.parametrize("prompts", [list(_PROMPTS), [[66, 165, 3], [67, 166, 3]]])
     def test_several_prompts_are_answered_in_order(self, plain: ServedModel, prompts: list[Any]) -> None:
-        """As texts and as tokens; each as if it were alone."""
+        """Several prompts, as texts or tokens, are answered like single ones."""
         both = plain.post("completions", {"prompt": prompts, "max_tokens": 6, "temperature": 0}).json()["choices"]
         alone = [plain.complete(prompt, max_tokens=6, temperature=0)["choices"][0]["text"] for prompt in prompts]
         assert [choice["text"] for choice in sorted(both, key=lambda choice: choice["index"])] == alone
 
     def test_neighbours_do_not_matter(self, plain: ServedModel) -> None:
-        """Sixteen requests at once are answered as each of them alone."""
+        """Sixteen concurrent requests are answered like single ones."""
 
         def ask(seed: int) -> list[str]:
             return [choice["text"] for choice in plain.complete(_PROMPTS[seed % 2], n=2, seed=seed)["choices"]]
@@ -216,8 +216,8 @@ class OpenAIContract(ABC):
         with ThreadPoolExecutor(16) as pool:
             assert list(pool.map(ask, range(16))) == alone
 
-    def test_chat_is_the_completion_of_the_filled_in_template(self, chatty: ServedModel) -> None:
-        """With usage and log-probabilities."""
+    def test_chat_equals_completion_of_the_template(self, chatty: ServedModel) -> None:
+        """Chat equals completion of the rendered template, including usage and log-probabilities."""
         body = chatty.chat("Improve x → y.", temperature=0, logprobs=True, n=1)
         (choice,) = body["choices"]
         filled = "[user] Improve x → y.\n[assistant] "
@@ -249,8 +249,8 @@ class OpenAIContract(ABC):
             {"structured_outputs": {"regex": "("}},
         ],
     )
-    def test_what_cannot_be_done_is_refused(self, plain: ServedModel, changes: dict[str, Any]) -> None:
-        """With 400 and a message, and the server goes on."""
+    def test_invalid_requests_are_refused(self, plain: ServedModel, changes: dict[str, Any]) -> None:
+        """Invalid requests get 400 and a message, and the server keeps running."""
         asked = {"prompt": _PROMPTS[0], "max_tokens": 4, **changes}
         refused = plain.post("completions", asked)
         assert refused.status_code == 400, refused.text
@@ -259,7 +259,7 @@ class OpenAIContract(ABC):
         assert error["code"] == 400
 
     def test_unknown_models_routes_and_broken_bodies(self, plain: ServedModel) -> None:
-        """404 names the model, a missing chat template says so, and no JSON is 400."""
+        """404 names the unknown model, a missing chat template is reported, and invalid JSON gets 400."""
         unknown = plain.post("completions", {"model": "nope", "prompt": "x"})
         assert unknown.status_code == 404
         assert "nope" in unknown.json()["error"]["message"]
@@ -273,14 +273,14 @@ class OpenAIContract(ABC):
         assert plain.complete(max_tokens=1)
 
     @pytest.mark.parametrize("budget", [{"evaluations": 9}, {"evaluations": 100, "tokens": 4500}])
-    def test_answers_that_get_lost_are_never_charged(self, chatty: ServedModel, budget: dict[str, int]) -> None:
-        """A run whose every second request goes wrong is, event by event, the run in which none does."""
+    def test_lost_answers_are_never_charged(self, chatty: ServedModel, budget: dict[str, int]) -> None:
+        """A run in which every second request fails has the same events as one without failures."""
         spec = RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, "seed": 3})
         faults = [Fault.CUT, Fault.SWALLOWED, Fault.GARBLED, Fault.ERROR, Fault.DROPPED, Fault.BUSY]
         with fault_proxy(chatty.url) as proxy:
             began = time.monotonic()
             chatty.complete("x" * 1500, n=2, max_tokens=24)
-            # Long enough for every answer that does arrive, also on a busy machine.
+            # Long enough for every answer that arrives, even on a busy machine.
             policy = served_policy(proxy.url, chatty.name, timeout_s=1.0 + 6 * (time.monotonic() - began))
             smooth = served_run(policy, spec)
             asked, computed = proxy.asked, sum(proxy.computed)
@@ -289,7 +289,7 @@ class OpenAIContract(ABC):
             rough = served_run(policy, spec)
         assert rough == smooth
         assert smooth.progress.state is RunState.COMPLETED
-        # With faults more is computed, and the same is charged.
+        # Faults cause more computation, but no more charged tokens.
         assert smooth.progress.tokens == smooth.booked_tokens <= computed < sum(proxy.computed)
         assert proxy.asked > 1.5 * asked
         assert smooth.progress.reserved_tokens == smooth.progress.reserved_evaluations == 0

@@ -1,4 +1,4 @@
-"""A small real HTTP server on loopback that speaks the OpenAI protocol and misbehaves on demand, for tests."""
+"""HTTP server on loopback that speaks the OpenAI protocol and misbehaves on demand, for tests."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Reply = tuple[int, dict[str, str], bytes]
 """Status, headers, body."""
 
 Misbehaviour = Callable[[int], Reply | None]
-"""Given the number of requests before, returns the reply that takes the place of the right one."""
+"""Return the reply that replaces the correct one, given the number of earlier requests."""
 
 
 @dataclass
 class Endpoint:
-    """What the server does and what it saw.
+    """Behaviour of the server, and the requests that it has received.
 
     Attributes:
-        url: Its base URL.
-        key: The only key it accepts; None accepts every request.
-        models: What it lists: names, or lines of the list.
-        routes: Answers of its own, given the body, by the end of a path.
-        metrics: What ``/metrics`` says; None for no such route. Questions for it are not kept below.
-        misbehave: Replies in place of the right ones.
-        delay_s: Seconds before it answers.
-        drip_s: Seconds between two bytes of an answer; None sends it whole.
+        url: Base URL.
+        key: The only accepted key; None accepts every request.
+        models: Entries of the model list, as names or whole entries.
+        routes: Handlers by the end of a path; each takes the body.
+        metrics: Content of ``/metrics``; None for no such route. Requests for it are not recorded below.
+        misbehave: Replies that replace the correct ones.
+        delay_s: Seconds before an answer.
+        drip_s: Seconds between two bytes of an answer; None sends it at once.
         seen: Bodies of the requests, with their path.
         headers: Headers of the requests.
         lock: Held while the lists above change.
@@ -51,29 +51,34 @@ class Endpoint:
 
     def answer(self, path: str, headers: dict[str, str], body: dict[str, Any] | None) -> Reply:
         """Return the reply to a request."""
-        if (own := next((self.routes[end] for end in self.routes if path.endswith(end)), None)) is not None:
-            return own(body)
+        if (handler := next((self.routes[end] for end in self.routes if path.endswith(end)), None)) is not None:
+            return handler(body)
         if path in ("/health", "/metrics"):
-            known = path == "/metrics" and self.metrics is not None
-            return (200, {}, (self.metrics or "").encode()) if known else (404, {}, b"")
+            served = self.metrics if path == "/metrics" else None
+            return (404, {}, b"") if served is None else (200, {}, served.encode())
+        return self._record(path, headers, body) or self._reply(path, headers, body or {})
+
+    def _record(self, path: str, headers: dict[str, str], body: dict[str, Any] | None) -> Reply | None:
+        """Record a request, and return the reply of ``misbehave`` if there is one."""
         with self.lock:
             number = len(self.headers)
             self.headers.append(headers)
             if body is not None:
                 self.seen.append({"path": path, **body})
-        if (reply := self.misbehave(number)) is not None:
-            return reply
+        return self.misbehave(number)
+
+    def _reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> Reply:
         if self.key is not None and headers.get("Authorization") != f"Bearer {self.key}":
             message = f"Incorrect API key provided: {headers.get('Authorization')}"
             return 401, {}, json.dumps({"error": {"message": message}}).encode()
         if path.endswith("/models"):
             cards = [{"id": m} if isinstance(m, str) else m for m in self.models]
             return 200, {}, json.dumps({"object": "list", "data": cards}).encode()
-        return 200, {}, json.dumps(completion_of(path, body or {})).encode()
+        return 200, {}, json.dumps(completion_of(path, body)).encode()
 
 
 def completion_of(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the right answer: texts that depend on the seed, the index and the prompt alone."""
+    """Return the correct answer: texts that depend on seed, index and prompt only."""
     chat = path.endswith("/chat/completions")
     prompt = json.dumps(body["messages"]) if chat else body["prompt"]
     choices = []
@@ -88,7 +93,7 @@ def completion_of(path: str, body: dict[str, Any]) -> dict[str, Any]:
                 "finish_reason": "stop",
             }
         )
-    # The order of choices is the server's own affair; their index counts.
+    # Servers may return choices in any order; their index counts.
     return {"choices": choices[::-1], "usage": {"prompt_tokens": 11, "completion_tokens": 5 * body["n"]}}
 
 
@@ -96,7 +101,7 @@ class _EndpointServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Keep quiet about clients that hang up: that is what is tested."""
+        """Log nothing about disconnecting clients, which the tests cause."""
 
 
 @contextmanager
@@ -106,7 +111,7 @@ def serve() -> Iterator[Endpoint]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet: two would meet delayed acknowledgements
+        wbufsize = -1  # headers and body in one packet: two would wait for a delayed acknowledgement
 
         def do_GET(self) -> None:
             """Answer a request without a body."""
@@ -136,7 +141,7 @@ def serve() -> Iterator[Endpoint]:
                 self.close_connection = True
 
         def log_message(self, *_: object) -> None:
-            """Keep quiet: a test reads ``headers`` and ``seen``."""
+            """Log nothing: tests read ``headers`` and ``seen``."""
 
     server = _EndpointServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

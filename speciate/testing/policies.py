@@ -1,4 +1,4 @@
-"""What every policy client owes its callers. Inherit ``PolicyClientConformance`` in a pytest class."""
+"""Conformance suite for policy clients: inherit ``PolicyClientConformance`` in a pytest class."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PolicyClientConformance(ABC):
     """The suite.
 
     Attributes:
-        deterministic: Whether equal seeds give equal completions.
-        varied: Whether different seeds give different completions.
+        deterministic: True if equal seeds give equal completions.
+        varied: True if different seeds give different completions.
     """
 
     deterministic: ClassVar[bool] = True
@@ -28,10 +28,10 @@ class PolicyClientConformance(ABC):
 
     @abstractmethod
     def make_client(self) -> PolicyClient:
-        """Return a client that can be used."""
+        """Return a working client."""
 
     def request(self, seed: int, n: int = 2, role: PolicyRole = PolicyRole.MUTATE) -> SampleRequest:
-        """Return a request; a client that needs another prompt overrides this."""
+        """Return a request; suites of clients that need another prompt override this."""
         parents = (Individual(1, _PROGRAM, (1.0,)), Individual(2, _PROGRAM.replace("0.5", "0.75"), (0.5,)))
         return SampleRequest(
             prompt=Prompt("Improve the program.", f"Program number {seed}: é → ∞\n{_PROGRAM}"),
@@ -43,11 +43,11 @@ class PolicyClientConformance(ABC):
         )
 
     def test_no_requests_give_no_results(self) -> None:
-        """An empty call is answered, not refused."""
+        """A call without requests returns an empty list."""
         assert self.make_client().sample([]) == []
 
     def test_every_request_is_answered_with_at_most_n_completions(self) -> None:
-        """One result for each request, between one and n completions each, for both roles."""
+        """Every request gets one result with one to n completions, in both roles."""
         client = self.make_client()
         for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE):
             requests = [self.request(seed, n, role) for seed, n in ((1, 1), (2, 4), (3, 2))]
@@ -57,7 +57,7 @@ class PolicyClientConformance(ABC):
                 assert 1 <= len(result.completions) <= request.n
 
     def test_results_stand_in_the_order_of_requests(self) -> None:
-        """What a request is answered does not depend on its neighbours, and comes back at its place."""
+        """Results do not depend on the other requests of a call, and keep their order."""
         if self.deterministic:
             client = self.make_client()
             requests = [self.request(seed) for seed in range(12)]
@@ -66,19 +66,19 @@ class PolicyClientConformance(ABC):
             assert [result.completions for result in client.sample(requests[::-1])] == alone[::-1]
 
     def test_equal_seeds_give_equal_completions(self) -> None:
-        """Another instance with the same seed answers the same: a run can be replayed."""
+        """Another instance gives the same answer to the same seed, so that runs can be replayed."""
         if self.deterministic:
             first, second = (self.make_client().sample([self.request(7)])[0] for _ in range(2))
             assert first.completions == second.completions
 
     def test_seeds_make_a_difference(self) -> None:
-        """Twelve seeds do not all give one answer."""
+        """Twelve seeds give more than one answer."""
         if self.varied:
             results = self.make_client().sample([self.request(seed) for seed in range(12)])
             assert len({result.completions for result in results}) > 1
 
     def test_the_token_ceiling_holds(self) -> None:
-        """No request is charged more than was set aside for it, and nothing is negative."""
+        """No request costs more than its token ceiling, and no number is negative."""
         client = self.make_client()
         requests = [self.request(seed, n) for seed, n in ((1, 1), (2, 8), (3, 3))]
         for request, result in zip(requests, client.sample(requests), strict=True):
@@ -86,9 +86,9 @@ class PolicyClientConformance(ABC):
             assert all(completion.tokens >= 0 for completion in result.completions)
 
     def test_global_randomness_is_left_alone(self) -> None:
-        """Neither read nor moved: NumPy's global generator stands where it stood, and does not matter."""
+        """NumPy's global generator is neither used nor changed."""
         client = self.make_client()
-        before = np.random.get_state(legacy=False)  # noqa: NPY002 - it is this generator that is watched
+        before = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator under test
         first = client.sample([self.request(5)])[0].completions
         assert str(np.random.get_state(legacy=False)) == str(before)  # noqa: NPY002
         np.random.random()  # noqa: NPY002
@@ -96,7 +96,7 @@ class PolicyClientConformance(ABC):
             assert client.sample([self.request(5)])[0].completions == first
 
     def test_ping_says_one_line(self) -> None:
-        """A usable client says so in one line."""
+        """``ping`` of a working client returns one line."""
         said = self.make_client().ping()
         assert said
         assert "\n" not in said

@@ -1,4 +1,4 @@
-"""What a LLaMA checkpoint computes, written for reading: no cache, no batch, nothing shared with what is tested."""
+"""Reference implementation of LLaMA, written for readability: no cache, no batches, no code of the tested engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 
 class ReferenceModel:
-    """A checkpoint's log-probabilities in float64.
+    """Log-probabilities of a checkpoint in float64.
 
     Args:
         folder: Checkpoint of a LLaMA without biases and scaled rotations.
@@ -33,11 +33,11 @@ class ReferenceModel:
         return [float(_log_softmax(row)[token]) for row, token in zip(table, completion, strict=True)]
 
     def _next_logprobs(self, tokens: tuple[int, ...]) -> Array:
-        """Return the log-probabilities of the token after these, (V,)."""
+        """Return the log-probabilities of the next token, (V,)."""
         return _log_softmax(self._logits(tokens)[-1])
 
     def _logits(self, tokens: Sequence[int]) -> Array:
-        """Return logits (T, V) after each token."""
+        """Return the logits (T, V) after each token."""
         w, c = self._weights, self._config
         x = w["model.embed_tokens.weight"][list(tokens)]
         for i in range(c["num_hidden_layers"]):
@@ -72,7 +72,7 @@ class ReferenceModel:
 
 
 def _rotated(x: Array, theta: float) -> Array:
-    """Rotate the halves of (T, H, d) against each other by place."""
+    """Rotate the halves of (T, H, d) against each other by position."""
     half = x.shape[2] // 2
     angles = np.outer(np.arange(len(x)), theta ** -(np.arange(half) / half))[:, None, :]
     a, b = x[..., :half], x[..., half:]
