@@ -38,7 +38,7 @@ class CampaignController(DeclarationController[CampaignStore]):
         store = stores.campaigns
         record = store.get(declared_id)
         for run in record.problems:
-            if run.run_id is not None and run.state is not None and not run.state.ended:
+            if run.run_id is not None and run.state is not None and not run.ended:
                 self.steer(stores, record, run.run_id, run.state, run.reason)
         settled = self._settled.setdefault(declared_id, [])
         for stored in store.slices(declared_id, after=len(settled)):
@@ -78,19 +78,23 @@ def _next(declared: Campaign, history: list[Slice]) -> Decision | None:
 def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> None:
     """Take the next step of an open slice: start its run, raise the run's grant, or record the result."""
     run = record.problems[stored.slice.problem]
-    ended = run.state is not None and run.state.ended
-    # What the project's quota does not allow in this pass, a later pass grants.
-    may_grant = record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0
-    if may_grant and (run.run_id is None or run.state is RunState.CREATED):
-        # Another process started or cancelled the run, or used the quota, in the meantime: the next pass sees which.
-        with suppress(ConflictError):
-            run_id = run.run_id or _create_run(stores, record, stored)
-            stores.signals.committed(stores.runs.start(run_id))
-    elif may_grant and run.run_id is not None and run.granted < stored.upto and not ended:
-        with suppress(ConflictError):
-            stores.signals.committed(stores.runs.grant(run.run_id, stored.upto))
-    elif ended or (run.reason == WAITING and run.granted >= stored.upto):
-        stores.campaigns.settle(record.id, stored, run, _why_closed(run) if ended else None)
+    started = run.run_id is not None and run.state is not RunState.CREATED
+    if not run.ended and not (started and run.granted >= stored.upto):
+        # What the project's quota does not allow in this pass, a later pass grants.
+        if record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0:
+            _grant(stores, record, stored, run)
+    elif run.ended or run.reason == WAITING:
+        stores.campaigns.settle(record.id, stored, run, _why_closed(run) if run.ended else None)
+
+
+def _grant(stores: Stores, record: CampaignRecord, stored: StoredSlice, run: CampaignProblem) -> None:
+    # On a conflict another process started or cancelled the run, or used the quota: the next pass sees which.
+    with suppress(ConflictError):
+        if run.run_id is None or run.state is RunState.CREATED:
+            commit = stores.runs.start(run.run_id or _create_run(stores, record, stored))
+        else:
+            commit = stores.runs.grant(run.run_id, stored.upto)
+        stores.signals.committed(commit)
 
 
 def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:

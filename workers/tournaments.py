@@ -52,17 +52,11 @@ class TournamentController(DeclarationController[TournamentStore]):
             # The runs still active are not needed: the next pass cancels them.
             store.complete(declared_id, f"every comparison was decided after {decided} problems")
             return
-        wanted = MAX_ACTIVE - len(active)
-        allowed = stores.runs.free_slots()
-        room = wanted if allowed is None else min(wanted, allowed)
-        started = _start_next(stores, record, room)
-        waits = room < wanted and bool(store.next(declared_id, 1))
-        store.wait(declared_id, WAITS_FOR_QUOTA if waits else None)
-        if active and not (started or waits) and all(_is_stuck(record, run) for run in active):
+        if _advance(stores, record, len(active)) or not active or not all(_is_stuck(record, run) for run in active):
+            store.complete(declared_id)
+        else:
             reason = f"{len(active)} of its runs are paused, the first one for: {active[0].reason}"
             store.move(declared_id, DeclarationState.PAUSED, f"no progress: {reason}", fault=True)
-            return
-        store.complete(declared_id)
 
     def _decided_after(self, store: TournamentStore, record: TournamentRecord) -> int | None:
         """Return the number of problems after which the e-process decided every comparison, if it has.
@@ -83,6 +77,17 @@ class TournamentController(DeclarationController[TournamentStore]):
 
 def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
     return run.state is RunState.PAUSED and run.reason != paused_with(DeclarationKind.TOURNAMENT, record.slug)
+
+
+def _advance(stores: Stores, record: TournamentRecord, active: int) -> bool:
+    """Start the next runs of the plan; return True if one was started or has to wait for the quota."""
+    wanted = MAX_ACTIVE - active
+    allowed = stores.runs.free_slots()
+    room = wanted if allowed is None else min(wanted, allowed)
+    started = _start_next(stores, record, room)
+    waits = room < wanted and bool(stores.tournaments.next(record.id, 1))
+    stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else None)
+    return waits or started > 0
 
 
 def _start_next(stores: Stores, record: TournamentRecord, room: int) -> int:

@@ -125,15 +125,16 @@ class LifecycleCommands(Generic[R]):
         out, printed = output.console(), None
         group, started = self.group(service), time.monotonic()
         record = group.get(name)
+        live_picture = out.is_terminal and not as_json
         with Live(console=out, transient=True, auto_refresh=False) as live:
             while True:
                 current = (self.progress(record), record.state if as_json else None)
-                if as_json and current != printed:
-                    output.print_json(record)
-                elif out.is_terminal and not as_json:
+                if live_picture:
                     live.update(self._picture(record, time.monotonic() - started), refresh=True)
-                elif not as_json and current != printed:
-                    output.print_line(f"{record.slug}: {self.progress(record)}")
+                elif current != printed:
+                    output.print_json(record) if as_json else output.print_line(
+                        f"{record.slug}: {self.progress(record)}"
+                    )
                 printed = current
                 if record.state is not DeclarationState.RUNNING:
                     break

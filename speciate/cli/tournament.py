@@ -80,21 +80,17 @@ def create(
         _refuse_other_options(ctx)
         declaration = _read(file)
     else:
-        from speciate.domain.tournament import head_to_head
-
-        if slug is None or budget is None or len(policy or []) < 2 or not (problem or problem_set):
+        if None in (slug, budget) or len(policy or []) < 2 or not (problem or problem_set):
             raise InvalidInputError(
                 "NAME, --budget, a problem (--problem or --set) and at least two --policy are required.",
                 remedy="Add them, or declare the tournament in a file: --file tournament.toml.",
             )
-        entrants, baseline = head_to_head(policy or [], mutator=mutator, strategy=strategy)
         declaration = {
             "slug": slug,
             "problems": problem_names(problem, problem_set),
-            "entrants": [entrant.model_dump(mode="json") for entrant in entrants],
-            "baseline": baseline,
+            **_head_to_head(policy or [], mutator, strategy),
             "seeds": list(range(seeds)),
-            "budget": {"evaluations": budget, **({} if tokens is None else {"tokens": tokens})},
+            "budget": {"evaluations": budget, "tokens": tokens},
             "metric": metric,
             "stopping": stopping,
             "target": target,
@@ -210,6 +206,13 @@ def extend(
     with client(ctx) as service:
         extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
         _LIFECYCLE.print_state(extended, as_json=as_json)
+
+
+def _head_to_head(policies: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
+    from speciate.domain.tournament import head_to_head
+
+    entrants, baseline = head_to_head(policies, mutator=mutator, strategy=strategy)
+    return {"entrants": [entrant.model_dump(mode="json") for entrant in entrants], "baseline": baseline}
 
 
 def _refuse_other_options(ctx: typer.Context) -> None:

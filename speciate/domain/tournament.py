@@ -83,11 +83,15 @@ class Tournament(Declaration):
         for entrant in self.entrants:
             if entrant.against is not None and (entrant.against not in names or entrant.against == entrant.name):
                 raise ValueError(f"entrant {entrant.name!r} is against {entrant.against!r}: expected another entrant")
+        return self
+
+    @model_validator(mode="after")
+    def _size_is_bounded(self) -> Self:
         if self.budget.evaluations is None or self.budget.seconds is not None:
             raise ValueError(
                 "the budget of a tournament must be evaluations, optionally with tokens: seconds depend on the machine"
             )
-        if (runs := len(self.problems) * len(names) * len(self.seeds)) > MAX_RUNS:
+        if (runs := len(self.problems) * len(self.entrants) * len(self.seeds)) > MAX_RUNS:
             raise ValueError(f"the tournament has {runs:,} runs: expected at most {MAX_RUNS:,}")
         return self
 

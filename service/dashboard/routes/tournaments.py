@@ -72,19 +72,14 @@ class TournamentPages(DeclarationPages[Tournament, TournamentRecord]):
     def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of a tournament from the form, unvalidated."""
         text = {name: value.strip() for name, value in values.items()}
-        entrants = []
-        for row in range(FORM_ENTRANTS):
-            entrant = {part: text.get(f"{part}{row}", "") for part in _ENTRANT_FIELDS}
-            if entrant["name"] or entrant["policy"]:
-                entrants.append({part: value for part, value in entrant.items() if value})
-        names = [entrant.get("name", "") for entrant in entrants]
+        entrants = _read_entrants(text)
         limits = {name: parse_number("integer", text[name]) for name in ("evaluations", "tokens") if text.get(name)}
         return {
             "slug": text.get("slug", ""),
             "title": text.get("title", ""),
             "problems": text.get("problems", "").split(),
             "entrants": entrants,
-            "baseline": text.get("baseline") or (names[0] if names else ""),
+            "baseline": text.get("baseline") or (entrants[0].get("name", "") if entrants else ""),
             "seeds": parse_seeds(text.get("seeds", "")),
             "budget": limits,
             **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
@@ -147,6 +142,15 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
     matrix = dashboard.stores.tournaments.results.matrix(record)
     rows = [[row.problem, *(f"{s}/{n}" for s, n in zip(row.successes, row.runs, strict=True))] for row in matrix.rows]
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
+
+
+def _read_entrants(text: Mapping[str, str]) -> list[dict[str, str]]:
+    rows = ({part: text.get(f"{part}{row}", "") for part in _ENTRANT_FIELDS} for row in range(FORM_ENTRANTS))
+    return [
+        {part: value for part, value in entrant.items() if value}
+        for entrant in rows
+        if entrant["name"] or entrant["policy"]
+    ]
 
 
 def parse_seeds(text: str) -> list[Any]:

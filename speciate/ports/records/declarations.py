@@ -137,6 +137,11 @@ class CampaignProblem(Record):
     gap: int
     chance: float
 
+    @property
+    def ended(self) -> bool:
+        """True if its run has ended."""
+        return self.state is not None and self.state.ended
+
 
 class CampaignRecord(DeclarationRecord[Campaign]):
     """A campaign with its progress.

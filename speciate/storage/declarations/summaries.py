@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 from sqlalchemy.dialects.postgresql import JSONB
 
 from speciate.domain.objective import Objective
@@ -116,14 +117,14 @@ def _by_run(rows: Any) -> Mapping[UUID, list[sa.Row[Any]]]:
 
 
 def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping[str, int]) -> Answers:
-    valid = np.array([row.rewards is not None for row in rows], dtype=np.bool_)
     scored = [row.rewards for row in rows if row.rewards is not None]
+    valid = _column(rows, lambda row: row.rewards is not None, np.bool_)
     # An infeasible candidate has not solved the problem: it counts like a failure.
     feasible = space.violation(scored) == 0
     valid[valid] = feasible
     rewards = np.zeros((len(rows), len(space.selected)))
     rewards[valid] = space.normalise(scored)[feasible]
-    weighted = np.array([np.nan if row.scalar is None else row.scalar for row in rows], dtype=np.float64)
+    weighted = _column(rows, lambda row: row.scalar, np.float64)  # None becomes NaN
     scores = np.where(np.isnan(weighted), rewards[:, 0], weighted)
     rollouts = {name: i for i, name in enumerate(dict.fromkeys(row.rollout_id for row in rows if row.rollout_id))}
     return Answers(
@@ -131,21 +132,24 @@ def _answers(rows: Sequence[sa.Row[Any]], space: RewardSpace, positions: Mapping
         # A failure counts as the worst declared value: below it, failing would raise the best score of a run.
         scores=np.where(valid, np.maximum(scores, 0.0), 0.0),
         valid=valid,
-        spent=np.array([row.spent_evaluations for row in rows], dtype=np.int64),
-        policy=np.array([positions.get(row.policy, -1) for row in rows], dtype=np.int64),
-        rollout=np.array([rollouts.get(row.rollout_id, -1) for row in rows], dtype=np.int64),
-        duplicate=np.array([row.duplicate for row in rows], dtype=np.bool_),
+        spent=_column(rows, lambda row: row.spent_evaluations, np.int64),
+        policy=_column(rows, lambda row: positions.get(row.policy, -1), np.int64),
+        rollout=_column(rows, lambda row: rollouts.get(row.rollout_id, -1), np.int64),
+        duplicate=_column(rows, lambda row: row.duplicate, np.bool_),
     )
 
 
 def _completions(rows: Sequence[sa.Row[Any]], positions: Mapping[str, int]) -> Completions:
-    surprise = [np.nan if row.mean_logprob is None else -row.mean_logprob for row in rows]
     return Completions(
-        policy=np.array([positions.get(row.policy, -1) for row in rows], dtype=np.int64),
-        tokens=np.array([row.tokens for row in rows], dtype=np.float64),
-        surprise=np.array(surprise, dtype=np.float64),
-        unreadable=np.array([row.unreadable for row in rows], dtype=np.bool_),
+        policy=_column(rows, lambda row: positions.get(row.policy, -1), np.int64),
+        tokens=_column(rows, lambda row: row.tokens, np.float64),
+        surprise=-_column(rows, lambda row: row.mean_logprob, np.float64),
+        unreadable=_column(rows, lambda row: row.unreadable, np.bool_),
     )
+
+
+def _column(rows: Sequence[sa.Row[Any]], value: Callable[[sa.Row[Any]], Any], kind: type[Any]) -> NDArray[Any]:
+    return np.array([value(row) for row in rows], dtype=kind)
 
 
 def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completions: Completions) -> FloatArray:
