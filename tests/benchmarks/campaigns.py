@@ -1,4 +1,4 @@
-"""Adaptive against fixed allocation: problems unlocked, over simulated worlds of which the rule knows nothing.
+"""Benchmark adaptive against fixed allocation: problems unlocked in simulated worlds unknown to the rule.
 
 A world is, for every problem, the evaluations at which it reaches its targets, the last of which unlocks it. The rule
 is that of the service; ``by evaluations`` is the same without what other targets tell, ``at random`` any unsolved one.
@@ -23,7 +23,7 @@ NEVER = float("inf")
 
 
 def run(settings: Settings) -> None:
-    """Simulate."""
+    """Run the simulation."""
     rows = []
     for name, make in KINDS.items():
         for each in BUDGETS:
@@ -53,7 +53,7 @@ def run(settings: Settings) -> None:
 
 
 def _reached(chances: Sequence[float], rng: np.random.Generator) -> list[float]:
-    """Return when targets are reached that follow one another, each with a chance of its own."""
+    """Return the evaluations at which successive targets are reached, each with its own chance."""
     gaps = [float(rng.geometric(chance)) if chance > 1e-9 else NEVER for chance in chances]
     return list(np.cumsum(gaps))
 

@@ -1,4 +1,4 @@
-"""A tournament of 20 policies × 500 problems × 8 seeds on synthetic results: standings and report of 80,000 runs."""
+"""Benchmark a tournament of 20 policies × 500 problems × 8 seeds: standings and report of 80,000 synthetic runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.benchmarks.parts import show
 POLICIES, PROBLEMS, SEEDS, BUDGET = 20, 500, 8, 100
 GOAL_S = 5.0
 
-# Runs with ids that follow from their places, a thousand to a revision; policy i of n reaches the target a little more
-# often than policy i − 1. All but the last pair of runs have ended.
+# Run ids derive from positions, a thousand to a revision. Policy i of n reaches the target slightly more often
+# than policy i − 1. All runs except the last pair have ended.
 _FILL = (
     """INSERT INTO runs (id, problem_id, policy_id, strategy, spec)
        SELECT md5(t.ord::text)::uuid, p.id, a.id, 'best_of_n', '{}'::jsonb FROM tournament_runs t
@@ -46,7 +46,7 @@ _FILL = (
 
 
 def run(settings: Settings) -> None:
-    """Measure what people wait for, and what control does every second."""
+    """Measure the requests of clients and a pass of the controller."""
     with EmbeddedServers(settings.data_dir) as servers:
         endpoints = servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}

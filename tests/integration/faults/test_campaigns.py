@@ -1,4 +1,4 @@
-"""A campaign in real processes, of which some are killed in the middle, spends what an undisturbed one does."""
+"""Test that a campaign survives killed processes: it spends the same as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _decisions(service: Service, campaign_id: UUID) -> list[tuple[object, ...]]:
     return [(s.ord, s.problem, s.evaluations, s.gap, s.spent, s.reached, s.closed) for s in made]
 
 
-def test_killed_and_resumed_it_decides_and_spends_the_same(service: Service) -> None:
+def test_decisions_and_spending_survive_kills(service: Service) -> None:
     calm = _declare(service, "calm")
     _wait(service, calm, 203)
     disturbed = _declare(service, "disturbed")

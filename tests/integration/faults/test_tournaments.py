@@ -1,4 +1,4 @@
-"""A tournament in real processes, of which some are killed in the middle, reports what an undisturbed one does."""
+"""Test that a tournament survives killed processes: it reports the same as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
 
 
 def _numbers(service: Service, tournament_id: UUID) -> dict[str, Any]:
-    """Return the report without the name of the tournament and what follows from it."""
+    """Return the report without the name of the tournament and values derived from it."""
     report = service.stores.tournaments.results.report(service.stores.tournaments.get(tournament_id)).model_dump()
     del report["design"]["declared"]["slug"], report["design"]["digest"], report["standings"]["slug"]
     return report
 
 
-def test_killed_and_resumed_it_reports_the_same(service: Service) -> None:
+def test_report_survives_kills(service: Service) -> None:
     calm = _declare(service, "calm")
     _wait(service, calm, 48)
     disturbed = _declare(service, "disturbed")
@@ -82,7 +82,7 @@ def test_killed_and_resumed_it_reports_the_same(service: Service) -> None:
     assert _numbers(service, disturbed) == _numbers(service, calm)
     runs = "SELECT count(*), count(DISTINCT run_id) FROM tournament_runs WHERE tournament_id = :id"
     assert service.query(runs, id=disturbed) == [(48, 48)]
-    # Three problems are never enough, however clear they are: of 2³ sign patterns two are as extreme.
+    # Three problems never suffice: of 2³ sign patterns two are as extreme.
     comparison = _numbers(service, calm)["standings"]["comparisons"][0]
     assert (comparison["wins"], comparison["p_value"]) == (3, 0.25)
     assert comparison["verdict"] == "not enough evidence"

@@ -1,4 +1,4 @@
-"""Campaigns through the whole service: declared over HTTP, evaluations handed out by control, every decision kept."""
+"""Tests of campaigns: declared over HTTP, reconciled by the controller, every decision stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.campaigns import CampaignController
 
 pytestmark = pytest.mark.servers
 
-# Problems differ in what they ask for: the policy's answers solve the first at once, the last never.
+# The policy's answers solve the first problem at once and the last one never.
 RULES = {"easy": "x >= 8 and y <= 8", "rare": "x >= 8 and y <= 2", "never": "x >= 10"}
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x if x < 9 else 9}\n```" for x in range(10)] * 3
 RARE = ["```python\nx = 8\ny = 2\n```"]
@@ -65,7 +65,7 @@ def _perform(stores: Stores, work_id: UUID) -> None:
 
 
 def _play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 4) -> dict[str, Any]:
-    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
+    """Reconcile and work in turns until nothing is pending; ``order`` picks the next unit, else the oldest one."""
     controller = CampaignController()
     for _ in range(passes):
         controller.run(lab.stores)
@@ -82,7 +82,7 @@ def _get(lab: Lab, name: str = "first") -> dict[str, Any]:
 
 
 def _slices(lab: Lab) -> list[dict[str, Any]]:
-    """Return the decisions, oldest first, by way of all pages and without their times."""
+    """Return the decisions of all pages, oldest first, without their times."""
     path, items, cursor = "/v1/campaigns/first/slices", [], None
     while True:
         page = lab.api.get(path, params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
@@ -101,7 +101,7 @@ def _forget(lab: Lab) -> None:
         connection.execute(text("TRUNCATE campaigns, runs, idempotency_keys CASCADE"))
 
 
-def test_the_whole_budget_is_spent_where_a_target_may_still_be_reached(fair: Lab) -> None:
+def test_whole_budget_goes_to_open_problems(fair: Lab) -> None:
     made = _declare(fair)
     assert (made["state"], made["spent"], made["slices"]) == ("running", 0, 0)
     assert [p["problem"] for p in made["problems"]] == ["easy@1", "rare@1", "never@1"]
@@ -114,7 +114,7 @@ def test_the_whole_budget_is_spent_where_a_target_may_still_be_reached(fair: Lab
     assert easy["spent"] < 20 < never["spent"]
     assert {p["state"] for p in done["problems"]} == {"completed"}
     assert never["reason"] == "campaign first is completed"
-    # What the record of unlocks says is what the campaign says.
+    # The record of unlocks agrees with the campaign.
     unlocks = fair.api.get("/v1/unlocks", params={"unlocks_only": True}).json()["items"]
     assert {u["problem"] for u in unlocks} == {
         p["problem"].partition("@")[0] for p in done["problems"] if p["unlocked"]
@@ -123,7 +123,7 @@ def test_the_whole_budget_is_spent_where_a_target_may_still_be_reached(fair: Lab
     assert fair.api.get("/v1/campaigns").json()["items"][0] == {**done, "problems": []}
 
 
-def test_every_decision_is_kept_with_what_was_known_and_what_came_of_it(fair: Lab) -> None:
+def test_decisions_are_stored_with_evidence_and_result(fair: Lab) -> None:
     _declare(fair)
     done = _play(fair)
     slices = _slices(fair)
@@ -139,17 +139,17 @@ def test_every_decision_is_kept_with_what_was_known_and_what_came_of_it(fair: La
     assert {each["gap"] for each in slices[:3]} == {0}
 
 
-def test_neither_the_order_of_arrival_nor_the_pace_of_control_changes_a_decision(fair: Lab) -> None:
-    courses = []
+def test_decisions_are_independent_of_order_and_pace(fair: Lab) -> None:
+    decisions = []
     for order, units in ((None, 4), (Random(0), 1), (Random(1), 9)):
         _forget(fair)
         _declare(fair)
         _play(fair, order=order, units=units)
-        courses.append(_slices(fair))
-    assert courses[0] == courses[1] == courses[2]
+        decisions.append(_slices(fair))
+    assert decisions[0] == decisions[1] == decisions[2]
 
 
-def test_killed_at_any_step_and_resumed_it_spends_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_killed_at_any_step_spends_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     _declare(fair)
     _play(fair)
     undisturbed = _slices(fair)
@@ -190,7 +190,7 @@ def test_killed_at_any_step_and_resumed_it_spends_the_same(fair: Lab, monkeypatc
     assert _rows(fair, "SELECT count(*), sum(evaluations) FROM run_progress") == [(3, 61)]
 
 
-def test_fixed_shares_are_equal_to_one_evaluation(fair: Lab) -> None:
+def test_fixed_shares_differ_by_at_most_one_evaluation(fair: Lab) -> None:
     _declare(fair, mode="fixed", problems=["never", "rare", "easy"], parallel=1)
     done = _play(fair)
     assert [each["evaluations"] for each in _slices(fair)] == [21, 20, 20]
@@ -199,7 +199,7 @@ def test_fixed_shares_are_equal_to_one_evaluation(fair: Lab) -> None:
     assert done["reason"] == f"every problem had its share; {done['spent']} of 61 evaluations are spent"
 
 
-def test_nobody_is_left(fair: Lab) -> None:
+def test_campaign_completes_when_every_problem_is_closed(fair: Lab) -> None:
     _declare(fair, problems=["easy"], evaluations=500)
     done = _play(fair)
     assert done["state"] == "completed"
@@ -207,7 +207,7 @@ def test_nobody_is_left(fair: Lab) -> None:
     assert done["spent"] < 500
 
 
-def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
+def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
     _declare(fair)
     controller = CampaignController()
     controller.run(fair.stores)
@@ -234,7 +234,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
     assert details["detail"] == "campaign 'first' is cancelled and cannot become running: it has ended."
 
 
-def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
+def test_cancelled_run_leaves_its_evaluations_to_the_others(fair: Lab) -> None:
     _declare(fair, problems=["rare", "never"])
     CampaignController().run(fair.stores)
     by_hand = next(p["run_id"] for p in _get(fair)["problems"] if p["problem"] == "rare@1")
@@ -245,7 +245,7 @@ def test_a_run_that_somebody_cancels_leaves_its_evaluations_to_the_others(fair: 
     assert next(each["closed"] for each in _slices(fair) if each["closed"]) == "its run is cancelled: mine"
 
 
-def test_a_set_and_an_ensemble(fair: Lab) -> None:
+def test_problem_set_and_ensemble(fair: Lab) -> None:
     fair.stores.catalog.add_problem_set("toys", "", fair.stores.catalog.problem_ids(["easy", "never"]))
     other = toy_policy(slug="other", options={"completions": ANSWERS})
     fair.stores.catalog.add_policy(other)
@@ -259,7 +259,7 @@ def test_a_set_and_an_ensemble(fair: Lab) -> None:
     assert (run["policy"], asked) == ("guesser", [("guesser", 1.0), ("other", 3.0)])
 
 
-def test_the_same_key_is_the_same_campaign(fair: Lab) -> None:
+def test_idempotency_key(fair: Lab) -> None:
     key = {"Idempotency-Key": "k"}
     made = [fair.api.post("/v1/campaigns", _body(), headers=key).json() for _ in range(2)]
     assert made[0]["id"] == made[1]["id"]
@@ -270,11 +270,11 @@ def test_the_same_key_is_the_same_campaign(fair: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "status", "kind", "told"),
+    ("changes", "status", "kind", "message"),
     [
         ({"problems": ["nothing"]}, 404, "not-found", "there is no problem 'nothing'"),
         ({"problems": ["set:nothing"]}, 404, "not-found", "there is no problem set 'nothing'"),
-        ({"policy": "nobody"}, 404, "not-found", "there is no policy 'nobody'"),
+        ({"policy": "unknown"}, 404, "not-found", "there is no policy 'unknown'"),
         ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
         ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
         (
@@ -292,13 +292,13 @@ def test_the_same_key_is_the_same_campaign(fair: Lab) -> None:
         ({"budget": {"evaluations": 9}}, 422, "invalid-input", "budget"),
     ],
 )
-def test_bad_input_says_what_is_expected(fair: Lab, changes: dict[str, Any], status: int, kind: str, told: str) -> None:
+def test_invalid_declarations(fair: Lab, changes: dict[str, Any], status: int, kind: str, message: str) -> None:
     details = refused(fair.api.post("/v1/campaigns", _body(**changes)), status, kind)
-    assert told in str(details)
+    assert message in str(details)
     assert _rows(fair, "SELECT count(*) FROM campaigns") == [(0,)]
 
 
-def test_what_is_not_there(fair: Lab) -> None:
+def test_unknown_campaign(fair: Lab) -> None:
     for path in ("nothing", "nothing/slices"):
         refused(fair.api.get(f"/v1/campaigns/{path}"), 404, "not-found")
     refused(fair.api.post("/v1/campaigns/nothing:pause"), 404, "not-found")

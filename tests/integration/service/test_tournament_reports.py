@@ -1,4 +1,4 @@
-"""What a tournament's report says of the policies, and that readers read only what is newer."""
+"""Tests of tournament reports: measures of the policies, incremental reads, and exports."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _some(lab: Lab) -> None:
         play(lab, passes=1, units=6)
 
 
-def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> None:
-    # One answer in four cannot be read, and one is repeated.
+def test_health_quality_and_curves_match_the_candidates(fair: Lab) -> None:
+    # One answer in four is unreadable, and one is repeated.
     talk = [
         "```python\nx = 1\ny = 1\n```",
         "no program",
@@ -71,7 +71,7 @@ def test_health_quality_and_curves_are_those_of_the_candidates(fair: Lab) -> Non
     assert report["profiles"][1]["share"][-1] == 1.0
 
 
-def test_answers_of_one_completion_are_told_from_those_of_two(fair: Lab) -> None:
+def test_answers_of_one_completion_are_grouped(fair: Lab) -> None:
     near = "```python\nx = 2\ny = 5\n```\n```python\nx = 3\ny = 5\n```"
     far = "```python\nx = 8\ny = 5\n```\n```python\nx = 9\ny = 5\n```"
     several = toy_policy(slug="good", answers_per_rollout=2, options={"completions": [near, far]})
@@ -84,7 +84,7 @@ def test_answers_of_one_completion_are_told_from_those_of_two(fair: Lab) -> None
     assert good["across"]["value"] > good["within"]["value"]
 
 
-def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) -> None:
+def test_ensemble_as_an_entrant(fair: Lab) -> None:
     entrants = body()["entrants"]
     mixed = {**entrants[1], "name": "mixed", "policy": {"good": 3, "bad": 1}, "choice": "weights"}
     made = declare(fair, entrants=[entrants[0], mixed])
@@ -99,7 +99,7 @@ def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) ->
     asked = {(each["entrant"], each["policy"]): each["rollouts"] for each in report["health"]}
     assert asked["mixed", "good@1"] > asked["mixed", "bad@1"] > 0
     assert asked["mixed", "good@1"] + asked["mixed", "bad@1"] == asked["bad", "bad@1"]
-    # What several policies reached together is the record of none of them.
+    # An unlock of an ensemble is not credited to a single policy.
     assert fair.api.get("/v1/unlocks", params={"policy": "good"}).json()["items"] == []
     twice = {**mixed, "policy": {"good": 1, "good@1": 1}}
     details = refused(
@@ -110,7 +110,7 @@ def test_an_ensemble_is_an_entrant_and_every_member_has_its_digest(fair: Lab) ->
     refused(fair.api.post("/v1/tournaments", body(slug="x", entrants=[entrants[0], alone])), 422, "invalid-input")
 
 
-def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: Lab) -> None:
+def test_reads_are_incremental_and_cached(fair: Lab) -> None:
     declare(fair)
     _some(fair)
     store, asked = fair.stores.tournaments, list[str]()
@@ -132,7 +132,7 @@ def test_readers_read_what_is_newer_and_answer_the_same_again_from_memory(fair: 
     assert TournamentResults(fair.stores.engine).report(whole) == results.report(whole)
 
 
-def test_every_planned_run_is_a_line(fair: Lab) -> None:
+def test_export_has_a_line_for_every_planned_run(fair: Lab) -> None:
     declare(fair)
     _some(fair)
     lines = [json.loads(line) for line in fair.api.get("/v1/tournaments/first/export").text.splitlines()]
@@ -152,11 +152,11 @@ def test_every_planned_run_is_a_line(fair: Lab) -> None:
     refused(fair.api.get("/v1/tournaments/none/export"), 404, "not-found")
 
 
-def test_runs_that_ended_before_the_numbers_were_kept_are_read_again(fair: Lab) -> None:
+def test_unrecorded_runs_are_summarized_again(fair: Lab) -> None:
     declare(fair)
     play(fair)
     report = report_of(fair)
-    with fair.stores.engine.begin() as connection:  # as the migration leaves them
+    with fair.stores.engine.begin() as connection:
         connection.exec_driver_sql(
             "UPDATE tournament_runs SET ended = false, revision = NULL, state = NULL, numbers = NULL"
         )
@@ -167,7 +167,7 @@ def test_runs_that_ended_before_the_numbers_were_kept_are_read_again(fair: Lab) 
     )
 
 
-def test_the_html_of_real_results_has_every_section(fair: Lab) -> None:
+def test_html_has_every_section(fair: Lab) -> None:
     def titles(found: str) -> list[Any]:
         return [part.partition("</h2>")[0] for part in found.split("<h2>")[1:]]
 

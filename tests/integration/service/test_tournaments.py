@@ -1,4 +1,4 @@
-"""Tournaments through the whole service: declared over HTTP, pending by control, reported from what is stored."""
+"""Tests of tournaments: declared over HTTP, reconciled by the controller, reported from the stored summaries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["fair"]
 pytestmark = pytest.mark.servers
 
 
-def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> None:
+def test_tournament_completes_with_every_number(fair: Lab) -> None:
     made = declare(fair)
     assert (made["state"], made["planned"], made["started"]) == ("running", 12, 0)
     assert made["declaration"]["problems"] == [f"{slug}@1" for slug in PROBLEMS]
@@ -53,7 +53,7 @@ def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> No
     assert comparison["difference"]["low"] is None
     assert 0 < comparison["p_value"] <= 1
     assert fair.api.get("/v1/tournaments/first/matrix").json() == report["matrix"]
-    # The matrix is what the record of unlocks says.
+    # The matrix agrees with the record of unlocks.
     unlocks = fair.api.get("/v1/unlocks", params={"policy": "good", "unlocks_only": True}).json()["items"]
     for row in report["matrix"]["rows"]:
         name = row["problem"].partition("@")[0]
@@ -63,7 +63,7 @@ def test_a_tournament_runs_to_its_end_and_every_number_is_there(fair: Lab) -> No
     assert [cost["tokens"] > 0 for cost in report["costs"]] == [True, True]
 
 
-def test_pairs_are_started_side_by_side_seed_by_seed(fair: Lab) -> None:
+def test_pairs_start_together_seed_by_seed(fair: Lab) -> None:
     declare(fair)
     play(fair)
     order = [
@@ -73,10 +73,10 @@ def test_pairs_are_started_side_by_side_seed_by_seed(fair: Lab) -> None:
     assert order == wanted
 
 
-def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
+def test_report_is_independent_of_the_order_of_results(fair: Lab) -> None:
     reports = []
     for seed in range(2):
-        # Another name is another declaration with other random numbers: the same one must be run again from nothing.
+        # The name is part of the seed of the resamples: the same declaration must run again from scratch.
         with fair.stores.engine.begin() as connection:
             connection.execute(text("TRUNCATE tournaments, runs, idempotency_keys CASCADE"))
         declare(fair)
@@ -85,7 +85,7 @@ def test_the_order_of_arrival_does_not_change_the_report(fair: Lab) -> None:
     assert reports[0] == reports[1]
 
 
-def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_killed_at_any_step_reports_the_same(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(fair)
     play(fair)
     undisturbed = report_of(fair)
@@ -101,7 +101,7 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
         original = getattr(owner, method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            # The process ends before the call takes effect: for ``attach`` this is after the run was started.
+            # The process ends before the call takes effect; for ``attach`` this is after the run was started.
             if chance.random() < 0.3:
                 raise Killed
             return original(*args, **kwargs)
@@ -122,7 +122,7 @@ def test_killed_at_any_step_and_resumed_it_reports_the_same(fair: Lab, monkeypat
     assert report_of(fair) == undisturbed
 
 
-def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None:
+def test_runs_follow_pause_resume_and_cancel(fair: Lab) -> None:
     declare(fair)
     controller = TournamentController()
     controller.run(fair.stores)
@@ -149,7 +149,7 @@ def test_pausing_resuming_and_cancelling_carry_the_runs_along(fair: Lab) -> None
     assert {run["reason"] for run in report["missing"]} == {"cancelled: tournament first is cancelled"}
 
 
-def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_them(fair: Lab) -> None:
+def test_tournament_without_progress_pauses_and_resumes_all_runs(fair: Lab) -> None:
     told = fair.stores.webhooks.add(Webhook(url="https://8.8.8.8/")).id
     declare(fair)
     controller = TournamentController()
@@ -178,9 +178,7 @@ def test_a_tournament_whose_runs_are_all_stuck_says_so_and_goes_on_with_all_of_t
     assert (done["state"], done["ended"]) == ("completed", 12)
 
 
-def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
-    fair: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_cannot_start_pauses_the_tournament(fair: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise InvalidInputError("the strategy is gone.")
 
@@ -191,7 +189,7 @@ def test_a_run_that_cannot_be_started_pauses_the_tournament_with_the_reason(
     assert (paused["state"], paused["reason"]) == ("paused", "a run cannot start or continue: the strategy is gone.")
 
 
-def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> None:
+def test_missing_run_excludes_its_pair_and_is_counted(fair: Lab) -> None:
     declare(fair)
     TournamentController().run(fair.stores)
     (run,) = rows_of(fair, "SELECT run_id FROM tournament_runs WHERE ord = 1")
@@ -204,7 +202,7 @@ def test_a_run_that_is_missing_leaves_its_pair_out_and_is_counted(fair: Lab) -> 
     assert fair.api.get("/v1/tournaments/first").json()["state"] == "completed"
 
 
-def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) -> None:
+def test_extension_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) -> None:
     declare(fair, problems=["toy", "toy-b"])
     play(fair)
     before = report_of(fair)["standings"]["comparisons"][0]
@@ -223,7 +221,7 @@ def test_extending_is_an_amendment_and_makes_the_tests_exploratory(fair: Lab) ->
     refused(fair.api.post("/v1/tournaments/first:extend", {"problems": ["no"], "reason": "x"}), 404, "not-found")
 
 
-def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair: Lab) -> None:
+def test_e_process_ends_the_tournament_and_ignores_later_results(fair: Lab) -> None:
     slugs = [f"toy-{i}" for i in range(12)]
     for slug in slugs:
         fair.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
@@ -245,7 +243,7 @@ def test_the_e_process_stops_the_tournament_and_leaves_out_what_came_later(fair:
     assert "was decided" in refused(fair.api.post("/v1/tournaments/first:extend", extension), 409, "conflict")["detail"]
 
 
-def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
+def test_versions_are_pinned(fair: Lab) -> None:
     declare(fair)
     TournamentController().run(fair.stores)
     fair.stores.catalog.add_policy(toy_policy(slug="good", options={"completions": BAD}))
@@ -255,7 +253,7 @@ def test_a_new_version_of_a_policy_changes_nothing(fair: Lab) -> None:
     assert [policy["name"] for policy in report_of(fair)["design"]["policies"]] == ["bad@1", "good@1"]
 
 
-def test_the_same_declaration_again_is_the_same_tournament(fair: Lab) -> None:
+def test_equal_declaration_is_the_same_tournament(fair: Lab) -> None:
     first = declare(fair)
     assert declare(fair)["id"] == first["id"]
     details = refused(fair.api.post("/v1/tournaments", body(seeds=[5])), 409, "conflict")
@@ -271,7 +269,7 @@ def test_the_same_declaration_again_is_the_same_tournament(fair: Lab) -> None:
 REFUSED = [
     ({"entrants": []}, "", "at least 2"),
     ({"entrants": [{"name": "a", "policy": "good"}], "baseline": "a"}, "", "at least 2"),
-    ({"baseline": "nobody"}, "", "baseline 'nobody' is not an entrant"),
+    ({"baseline": "unknown"}, "", "baseline 'unknown' is not an entrant"),
     ({"budget": {"tokens": 5}}, "", "seconds depend"),
     ({"problems": ["toy", "toy@1"]}, "problems", "named twice"),
     ({"problems": []}, "problems", ""),
@@ -282,14 +280,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "where", "message"), REFUSED)
-def test_what_cannot_be_compared_is_refused(fair: Lab, changes: dict[str, Any], where: str, message: str) -> None:
+def test_invalid_declarations(fair: Lab, changes: dict[str, Any], where: str, message: str) -> None:
     details = refused(fair.api.post("/v1/tournaments", body(**changes)), 422, "invalid-input")
     assert message in details["detail"]
     assert where in details["errors"][0]["where"]
     assert fair.api.get("/v1/tournaments").json()["items"] == []
 
 
-def test_an_entrant_with_a_budget_of_its_own_a_wrong_strategy_or_a_twin_is_refused(fair: Lab) -> None:
+def test_invalid_entrants(fair: Lab) -> None:
     entrants = body()["entrants"]
     unequal = [entrants[0], {**entrants[1], "budget": {"evaluations": 9}}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unequal)), 422, "invalid-input")
@@ -298,11 +296,11 @@ def test_an_entrant_with_a_budget_of_its_own_a_wrong_strategy_or_a_twin_is_refus
     unknown = [entrants[0], {**entrants[1], "strategy": "wishing"}]
     details = refused(fair.api.post("/v1/tournaments", body(entrants=unknown)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1.strategy"
-    twins = [entrants[0], {**entrants[0], "name": "copy", "policy": "bad@1"}]
-    details = refused(fair.api.post("/v1/tournaments", body(entrants=twins)), 422, "invalid-input")
+    equal = [entrants[0], {**entrants[0], "name": "copy", "policy": "bad@1"}]
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=equal)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1"
     assert "'copy' is 'bad' by another name" in details["detail"]
-    missing = [entrants[0], {**entrants[1], "policy": "nobody"}]
+    missing = [entrants[0], {**entrants[1], "policy": "unknown"}]
     refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")
     refused(fair.api.post("/v1/tournaments/none:pause"), 404, "not-found")

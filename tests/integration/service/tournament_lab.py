@@ -1,4 +1,4 @@
-"""Small tournaments: declared over HTTP, pending and worked in this process."""
+"""Small tournaments: declared over HTTP, reconciled and worked in this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fair(lab: Lab) -> Lab:
     for slug in PROBLEMS:
         lab.stores.catalog.add_problem(toy_problem().model_copy(update={"slug": slug}))
     for slug, completions in (("good", GOOD), ("bad", BAD)):
-        # Hashed, so that a seed may miss what another one finds.
+        # Hashed, so that seeds differ in what they find.
         options = {"completions": completions, "order": "seed", "tokens_per_completion": 5}
         lab.stores.catalog.add_policy(toy_policy(slug=slug, options=options))
     return lab
@@ -59,7 +59,7 @@ def perform(stores: Stores, work_id: UUID) -> None:
 
 
 def play(lab: Lab, *, order: Random | None = None, passes: int = 200, units: int = 25) -> None:
-    """Tend and work in turns until nothing is left to do, taking work in the order given, or the oldest first."""
+    """Reconcile and work in turns until nothing is pending; ``order`` picks the next unit, else the oldest one."""
     controller = TournamentController()
     for _ in range(passes):
         controller.run(lab.stores)
