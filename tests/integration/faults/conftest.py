@@ -52,7 +52,7 @@ class Service:
         """Wait until something is true of a run, reviving what ended as `up` does."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
-            self.stack.revive()
+            self.stack.restart_ended()
             run = self.stores.runs.get(run_id)
             if until(run):
                 return run
@@ -82,7 +82,7 @@ class Service:
         begun = time.monotonic()
         statement = "SELECT id FROM work WHERE id = ANY(:ids) AND state IN ('ready', 'leased')"
         while time.monotonic() < begun + LIMIT_S:
-            self.stack.revive()
+            self.stack.restart_ended()
             if not self.query(statement, ids=list(work)):
                 return time.monotonic() - begun
             time.sleep(0.05)

@@ -58,7 +58,7 @@ def _declare(service: Service, slug: str) -> UUID:
 def _wait(service: Service, campaign_id: UUID, spent: int) -> None:
     deadline = time.monotonic() + 3 * LIMIT_S
     while time.monotonic() < deadline:
-        service.stack.revive()
+        service.stack.restart_ended()
         record = service.stores.campaigns.get(campaign_id)
         if record.spent >= spent and (spent < 203 or record.state is DeclarationState.COMPLETED):
             return

@@ -114,7 +114,7 @@ def test_webhooks_are_told_though_their_sender_is_killed(service: Service, recei
     receiver.drip_s = 0.0
     with service.stores.engine.begin() as connection:  # as if the sender's lease had run out
         connection.execute(sa.text("UPDATE webhook_deliveries SET lease_until = now() WHERE state = 'pending'"))
-    _wait(lambda: not service.stack.revive() and _states(service, webhook.id) == {"delivered"})
+    _wait(lambda: not service.stack.restart_ended() and _states(service, webhook.id) == {"delivered"})
     told = service.stores.webhooks.deliveries(webhook.id).items
     assert [d.event.value for d in told].count("run.finished") == 1
     assert len({json.loads(body)["id"] for _, body in receiver.seen}) == len(told)

@@ -56,7 +56,7 @@ def _declare(service: Service, slug: str) -> UUID:
 def _wait(service: Service, tournament_id: UUID, ended: int) -> None:
     deadline = time.monotonic() + 2 * LIMIT_S
     while time.monotonic() < deadline:
-        service.stack.revive()
+        service.stack.restart_ended()
         record = service.stores.tournaments.get(tournament_id)
         if record.ended >= ended and (ended < record.planned or record.state is DeclarationState.COMPLETED):
             return
