@@ -69,53 +69,53 @@ class WebhookDispatcher:
                 _log.warning("the webhook dispatcher retries: %s", error)
             except Exception:  # noqa: BLE001 - later deliveries must still be sent
                 _log.exception("the webhook dispatcher failed unexpectedly and retries")
-            in_flight |= {asyncio.create_task(self._deliver(parcel)) for parcel in claimed}
+            in_flight |= {asyncio.create_task(self._deliver(delivery)) for delivery in claimed}
             pause = asyncio.create_task(asyncio.sleep(POLL_S))
             await asyncio.wait({*in_flight, pause}, return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()
             in_flight = {task for task in in_flight if not task.done()}
         await asyncio.gather(*in_flight, return_exceptions=True)
 
-    async def _deliver(self, parcel: DueDelivery) -> None:
+    async def _deliver(self, delivery: DueDelivery) -> None:
         """Attempt a delivery and record the result; an unrecorded one is sent again when its lease expires."""
         try:
-            answer = await self._attempt(parcel)
+            answer = await self._attempt(delivery)
             if answer.taken and answer.status is not None:
-                await asyncio.to_thread(self._webhooks.delivered, parcel, answer.status)
+                await asyncio.to_thread(self._webhooks.delivered, delivery, answer.status)
                 return
-            wait = retry_delay_s(parcel.attempts, random.random())  # noqa: S311 - jitter, not a secret
+            wait = retry_delay_s(delivery.attempts, random.random())  # noqa: S311 - jitter, not a secret
             error = printable(answer.error).replace("\n", " ")
-            await asyncio.to_thread(self._webhooks.postpone, parcel, answer.status, error, wait)
+            await asyncio.to_thread(self._webhooks.postpone, delivery, answer.status, error, wait)
         except (DBAPIError, SpeciateError) as error:
-            _log.warning("cannot record delivery %s: %s", parcel.id, error)
+            _log.warning("cannot record delivery %s: %s", delivery.id, error)
         except Exception:  # noqa: BLE001 - one delivery must not stop the others
-            _log.exception("delivery %s failed unexpectedly", parcel.id)
+            _log.exception("delivery %s failed unexpectedly", delivery.id)
 
-    async def _attempt(self, parcel: DueDelivery) -> DeliveryResponse:
+    async def _attempt(self, delivery: DueDelivery) -> DeliveryResponse:
         try:
-            secret = self._webhooks.secret_of(parcel)
+            secret = self._webhooks.secret_of(delivery)
         except SpeciateError as error:
-            _log.warning("webhook %s: %s", parcel.webhook_id, error)
+            _log.warning("webhook %s: %s", delivery.webhook_id, error)
             return DeliveryResponse(False, error=str(error))
-        body, now = body_of(parcel, self._base_url), int(time.time())
+        body, now = body_of(delivery, self._base_url), int(time.time())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"speciate/{__version__}",
-            "Speciate-Event": parcel.event.value,
-            "Speciate-Delivery": str(parcel.id),
+            "Speciate-Event": delivery.event.value,
+            "Speciate-Delivery": str(delivery.id),
             SIGNATURE_HEADER: signature(secret, now, body),
         }
-        return await send(parcel.url, body, headers, self._network)
+        return await send(delivery.url, body, headers, self._network)
 
 
-def body_of(parcel: DueDelivery, base_url: str) -> bytes:
+def body_of(delivery: DueDelivery, base_url: str) -> bytes:
     """Return the request body; it is the same at every attempt."""
     value: dict[str, Any] = {
-        "id": str(parcel.id),
-        "event": parcel.event.value,
-        "created_at": parcel.created_at.isoformat(),
-        "data": parcel.data,
-        "links": _links(parcel.data, base_url),
+        "id": str(delivery.id),
+        "event": delivery.event.value,
+        "created_at": delivery.created_at.isoformat(),
+        "data": delivery.data,
+        "links": _links(delivery.data, base_url),
     }
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 

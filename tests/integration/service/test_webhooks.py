@@ -128,7 +128,7 @@ def test_another_dispatcher_takes_over(
     hook = _add(lab.api, receiver.url)
     sent = lab.api.post(f"/v1/webhooks/{hook['id']}:test")
     assert sent.status_code == 202
-    (parcel,) = stores.webhooks.claim(8)  # and is never heard of again
+    (delivery,) = stores.webhooks.claim(8)  # and is never heard of again
     assert stores.webhooks.claim(8) == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.update(webhook_deliveries).values(lease_until=sa.func.now()))
@@ -136,8 +136,8 @@ def test_another_dispatcher_takes_over(
     wait_for(lambda: _deliveries(lab.api, hook, state="delivered"))
     (delivery,) = _deliveries(lab.api, hook)
     assert (delivery["id"], delivery["attempts"]) == (sent.json()["id"], 2)
-    assert [value["id"] for value in _received(receiver, "test")] == [str(parcel.id)]
-    stores.webhooks.postpone(parcel, 500, "too late to say so", 1.0)
+    assert [value["id"] for value in _received(receiver, "test")] == [str(delivery.id)]
+    stores.webhooks.postpone(delivery, 500, "too late to say so", 1.0)
     assert _deliveries(lab.api, hook)[0]["state"] == "delivered"
 
 
@@ -148,10 +148,10 @@ def test_backlog_of_one_webhook_does_not_block_another(lab: Lab, stores: Stores)
         stores.webhooks.test(UUID(hook))
     # One slot is free at a time, and the webhook that used it is due again at once.
     for _ in range(200):
-        (parcel,) = stores.webhooks.claim(1)
-        if str(parcel.webhook_id) == healthy:
+        (delivery,) = stores.webhooks.claim(1)
+        if str(delivery.webhook_id) == healthy:
             break
-        stores.webhooks.postpone(parcel, None, "no answer", 0.0)
+        stores.webhooks.postpone(delivery, None, "no answer", 0.0)
     else:
         pytest.fail("the healthy receiver was never asked")
 
@@ -337,7 +337,7 @@ def test_webhook_secrets_are_re_encrypted(api: Api, settings: Settings, receiver
     assert both.webhooks.renew() == 1
     both.close()
     fresh = open_stores(settings.model_copy(update={"secret_key": SecretStr("n" * 32)}))
-    (parcel,) = fresh.webhooks.claim(1)
-    assert fresh.webhooks.secret_of(parcel) == hook["secret"]
-    assert hook["secret"] not in repr(parcel)
+    (delivery,) = fresh.webhooks.claim(1)
+    assert fresh.webhooks.secret_of(delivery) == hook["secret"]
+    assert hook["secret"] not in repr(delivery)
     fresh.close()
