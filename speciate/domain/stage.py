@@ -65,17 +65,18 @@ def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, sc
     """
     names = [objective.name for objective in objectives]
     measured: list[str] = []
-    for i, stage in enumerate(stages):
-        if stage.name in {other.name for other in (*stages[:i], *stages[i + 1 :])}:
+    stage_names = [stage.name for stage in stages]
+    for stage in stages:
+        if stage_names.count(stage.name) > 1:
             raise ValueError(f"stage {stage.name!r} is declared twice: names must differ")
-        if stage.function is not None and not scripted:
-            raise ValueError(f"stage {stage.name!r} names a function: kind 'cases' has none")
         _check_stage(stage, names, measured)
         measured += stage.objectives
     if stages and (left := [name for name in names if name not in measured]):
         raise ValueError(f"no stage measures {left[0]!r}: one stage must measure each objective")
     if scripted:
         _check_ranges(stages, objectives)
+    else:
+        _check_no_functions(stages)
 
 
 def _check_stage(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> None:
@@ -85,6 +86,11 @@ def _check_stage(stage: Stage, names: Sequence[str], measured: Sequence[str]) ->
         raise ValueError(f"stage {stage.name!r} measures {again[0]!r} again: one stage measures each objective")
     if stage.needs and (early := parse_rule(stage.needs, names).uses.difference(measured, stage.objectives)):
         raise ValueError(f"stage {stage.name!r} needs {min(early)!r}, which no earlier stage measures")
+
+
+def _check_no_functions(stages: Sequence[Stage]) -> None:
+    if named := [stage.name for stage in stages if stage.function is not None]:
+        raise ValueError(f"stage {named[0]!r} names a function: kind 'cases' has none")
 
 
 def _check_ranges(stages: Sequence[Stage], objectives: Sequence[Objective]) -> None:

@@ -15,6 +15,7 @@ likewise). The match must be unique; matches in editable regions come before pro
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,11 @@ def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
     """
     if "SEARCH" not in text:  # shortcut: most answers are whole programs
         return []
+    edits = _scanned(text, several=several)
+    return [list(group) for _, group in itertools.groupby(edits, key=lambda edit: edit.section)]
+
+
+def _scanned(text: str, *, several: bool) -> list[Edit]:
     edits: list[Edit] = []
     into: list[str] | None = None
     section, file = 0, None
@@ -100,10 +106,7 @@ def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
             into = None
         else:
             into.append(line)
-    groups: dict[int, list[Edit]] = {}
-    for edit in edits:
-        groups.setdefault(edit.section, []).append(edit)
-    return list(groups.values())
+    return edits
 
 
 def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) -> str | Failure:

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 SEPARATOR: Final = "---"
@@ -13,7 +14,9 @@ SEPARATOR: Final = "---"
 
 _FENCE: Final = re.compile(r"[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<info>[\w.+#-]*)[^`\n]*$")
 _TRAILING_OPENING: Final = re.compile(r"(?P<ticks>```)(?P<info>python3?|py)[ \t]*$")
-_PYTHON: Final = frozenset({"", "python", "python3", "py", "py3"})
+PYTHON_LABELS: Final = frozenset({"", "python", "python3", "py", "py3"})
+"""Labels of blocks that may hold Python."""
+
 _DEEPER: Final = 4
 """Extra indentation of a fence inside a docstring; CommonMark also treats such a fence as text."""
 
@@ -32,11 +35,6 @@ class Fenced:
     text: str
     section: int
 
-    @property
-    def may_be_python(self) -> bool:
-        """True unless the label names another language than Python."""
-        return self.info in _PYTHON
-
 
 def fenced_blocks(text: str) -> list[Fenced]:
     """Return the fenced blocks in order. A truncated completion may lack the last closing fence."""
@@ -54,10 +52,7 @@ def filled_blocks(text: str) -> list[Fenced]:
 
 def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
     """Return the texts of the blocks, grouped by section."""
-    groups: dict[int, list[str]] = {}
-    for block in blocks:
-        groups.setdefault(block.section, []).append(block.text)
-    return list(groups.values())
+    return [[block.text for block in group] for _, group in groupby(blocks, key=lambda block: block.section)]
 
 
 def sections(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
 from speciate.prompts.evolve_blocks import blocks_or_none
-from speciate.prompts.fences import by_section, fenced_blocks, filled_blocks, sections
+from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
@@ -98,14 +98,17 @@ def _texts(text: str, wanted: int, language: Language | None) -> list[str | Fail
     found = _tagged(text)
     if not found:
         blocks = filled_blocks(text)
-        if language is not None:
-            blocks = [block for block in blocks if block.info in language.labels] or blocks
-        found = [block.text for block in blocks]
+        found = [block.text for block in (_preferred(blocks, language.labels) if language else blocks)]
     if found:
         return [*(found if wanted > 1 else found[-1:])]
     if wanted > 1:
         return [*sections(text)]
     return [text] if text.strip() else []
+
+
+def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
+    """Return the blocks with one of the labels, or all blocks if none has."""
+    return [block for block in blocks if block.info in labels] or blocks
 
 
 def _tagged(text: str) -> list[str]:
@@ -130,10 +133,9 @@ def _unfenced(text: str) -> str:
 
 def _programs(text: str, wanted: int, problem: Problem) -> list[str | Failure]:
     entry = problem.entry_point if problem.kind is ProblemKind.CASES else None
-    blocks = filled_blocks(text)
+    blocks = _preferred(filled_blocks(text), PYTHON_LABELS)
     if not blocks:
         return [*_plain_programs(text, several=wanted > 1)]
-    blocks = [block for block in blocks if block.may_be_python] or blocks
     if wanted == 1:
         whole = _all_fenced(text)
         return [_best([block.text for block in blocks], entry) if whole is None else whole]

@@ -82,8 +82,7 @@ def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | N
     mask = problem.targets_met(rewards, stopped_at=stopped_at)
     ordered = sorted(enumerate(problem.targets), key=lambda pair: not pair[1].unlock)
     known = [(i, target) for i, target in ordered if target.unlock or not problem.rules[i].uses & secret]
-    met = [f"{_name(target)} ({target.rule})" for i, target in known if mask >> i & 1]
-    lines = [f"Meets the {', the '.join(met[:_MAX_TARGETS])}{_and_more(len(met))}."] if met else []
+    lines = _met_line([target for i, target in known if mask >> i & 1])
     unmet = [target for i, target in known if not mask >> i & 1]
     lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
     if len(unmet) > _MAX_TARGETS:
@@ -91,8 +90,12 @@ def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | N
     return "\n".join(lines)
 
 
-def _and_more(count: int) -> str:
-    return f" and {count - _MAX_TARGETS} more targets" if count > _MAX_TARGETS else ""
+def _met_line(met: Sequence[Target]) -> list[str]:
+    if not met:
+        return []
+    listed = ", the ".join(f"{_name(target)} ({target.rule})" for target in met[:_MAX_TARGETS])
+    more = f" and {len(met) - _MAX_TARGETS} more targets" if len(met) > _MAX_TARGETS else ""
+    return [f"Meets the {listed}{more}."]
 
 
 def _name(target: Target) -> str:

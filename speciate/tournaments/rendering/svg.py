@@ -79,9 +79,9 @@ class _Axes(NamedTuple):
 
 
 def _axes(lines: Sequence[Line], *, logarithmic: bool) -> _Axes:
-    xs = [x for line in lines for x, _ in (*line.points, *line.beyond)]
-    ys = [y for line in lines for _, y in (*line.points, *line.beyond)]
-    ys += [end for line in lines for _, *ends in line.bars for end in ends]
+    points = [point for line in lines for point in (*line.points, *line.beyond)]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    ys += [end for line in lines for bar in line.bars for end in bar[1:]]
     low, high = (0.0, 1.0) if min(ys) >= 0 and max(ys) <= 1 else (min(ys), max(ys))
     near, far = (min(xs) if logarithmic or min(xs) > 0 else 0.0), max(xs)
     middle = (near * far) ** 0.5 if logarithmic else (near + far) / 2
