@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
@@ -26,8 +26,7 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
     """
     names, found = _feature_cells(elites)
     islands = sorted(found)[:MAX_ISLANDS]
-    keys = [key for cells in found.values() for key in cells]
-    wide, high = (1 + max((key[part] for key in keys), default=0) for part in (0, 1))
+    wide, high = _extent(found)
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"showlegend": False, "coloraxis": _colour_axis(objective), "annotations": []}
     for position, island in enumerate(islands):
@@ -58,11 +57,9 @@ def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_
     cells = sorted({elite.cell for elite in others}, key=_natural)
     islands = sorted({elite.island for elite in others})
     holders = {(elite.island, elite.cell): elite for elite in others}
-    data: list[dict[str, Any]] = []
-    if others:
-        grid = [[holders.get((island, cell)) for cell in cells] for island in islands]
-        axes = {"x": cells, "y": [f"island {island}" for island in islands]}
-        data.append({**_heat_map(grid, objective, "%{y}, cell %{x}"), **axes})
+    grid = [[holders.get((island, cell)) for cell in cells] for island in islands]
+    axes = {"x": cells, "y": [f"island {island}" for island in islands]}
+    data = [{**_heat_map(grid, objective, "%{y}, cell %{x}"), **axes}] if others else []
     layout = {
         "coloraxis": _colour_axis(objective),
         "xaxis": {"type": "category", **axis("cell")},
@@ -92,6 +89,13 @@ def _feature_cells(
             names = (parts[0][0], parts[1][0])
             found.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
     return names, found
+
+
+def _extent(found: Mapping[int, Mapping[tuple[int, int], EliteRecord]]) -> tuple[int, int]:
+    """Return the number of columns and rows of a heat map that fits all islands."""
+    keys = [key for cells in found.values() for key in cells]
+    wide, high = (1 + max((key[part] for key in keys), default=0) for part in (0, 1))
+    return wide, high
 
 
 def _heat_map(grid: Sequence[Sequence[EliteRecord | None]], objective: Objective, *hovered: str) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from collections import Counter
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hatched, hover, step_line, thinned
 from service.dashboard.figures.population import MAX_AXES, Population
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.reward import FloatArray
 
 _MAX_STEPS: Final = 400
 _MAX_BINS: Final = 60
@@ -30,16 +32,9 @@ def best_so_far_chart(population: Population) -> Chart:
         curve = population.best_curve(objective)
         if curve is None:
             break
-        at, raw = curve
-        rows += [(objective.name, int(x), float(y)) for x, y in zip(at[:-1].tolist(), raw[:-1].tolist(), strict=True)]
-        low, high = objective.range
-        share = (raw - low) / (high - low)
-        share = share if objective.direction is Direction.MAXIMIZE else 1.0 - share
-        keep = thinned(len(at), _MAX_STEPS)
-        texts = [f"{value:.6g}" for value in raw[keep].tolist()]
-        template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
-        y = (raw if alone else share)[keep]
-        data.append(step_line(rank, at[keep], y, template, name=objective.name, text=texts))
+        at, best = curve
+        rows += [(objective.name, int(x), float(y)) for x, y in zip(at[:-1].tolist(), best[:-1].tolist(), strict=True)]
+        data.append(_best_line(rank, objective, at, best, scaled=not alone))
     title = objectives[0].name if alone else "share of the declared range"
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(title), "showlegend": not alone}
     note = (
@@ -50,6 +45,17 @@ def best_so_far_chart(population: Population) -> Chart:
     )
     table = Table(("objective", "at evaluations", "best"), rows)
     return Chart("best", "Best so far", note + feasible_only(population), data, layout, table)
+
+
+def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArray, *, scaled: bool) -> dict[str, Any]:
+    """Return the line of an objective, scaled to its declared range if ``scaled``."""
+    low, high = objective.range
+    share = (best - low) / (high - low)
+    share = share if objective.direction is Direction.MAXIMIZE else 1.0 - share
+    keep = thinned(len(at), _MAX_STEPS)
+    texts = [f"{value:.6g}" for value in best[keep].tolist()]
+    template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
+    return step_line(rank, at[keep], (share if scaled else best)[keep], template, name=objective.name, text=texts)
 
 
 def throughput_chart(population: Population) -> Chart:

@@ -20,12 +20,7 @@ def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> C
     ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
     shown = [s for s in ordered if s.pass_1.value is not None][::-1]
     names = [escaped(s.entrant) for s in shown]
-    data: list[dict[str, Any]] = []
-    if shown:
-        template = {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
-        data.append(_dots([s.pass_1 for s in shown], names, "pass@1", 0) | template)
-    if any(s.pass_k.value not in {None, s.pass_1.value} for s in shown):
-        data.append(_dots([s.pass_k for s in shown], names, "pass@k", 1))
+    data = _pass_dots(shown, names)
     rows = [
         (s.entrant, s.unlocked, s.pass_1.value, s.pass_1.low, s.pass_1.high, s.pass_k.value, s.best_1.value, s.ended)
         for s in ordered
@@ -39,6 +34,17 @@ def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> C
     note = "Points with intervals over problems. Overlap decides nothing; the comparison of pairs does."
     table, height = Table(columns, rows), _height(len(shown), narrow)
     return Chart("standings", "Probability of reaching the target", note, data, layout, table, height=height)
+
+
+def _pass_dots(shown: Sequence[Standing], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return pass@1, and pass@k if it differs."""
+    if not shown:
+        return []
+    template = {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
+    data = [_dots([s.pass_1 for s in shown], names, "pass@1", 0) | template]
+    if any(s.pass_k.value not in {None, s.pass_1.value} for s in shown):
+        data.append(_dots([s.pass_k for s in shown], names, "pass@k", 1))
+    return data
 
 
 def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.forms import SubmittedForm, form_errors
+from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.run_page import RunDep
@@ -38,19 +39,40 @@ _Word = Annotated[str, Query(max_length=80)]
 _Text = Annotated[str, Query(max_length=2000)]
 
 
+@dataclass(frozen=True)
+class CandidateQuery:
+    """Filters and sort key of the list, as in the URL; empty or unknown ones are ignored."""
+
+    status: _Word = ""
+    island: _Word = ""
+    role: _Word = ""
+    policy: _Text = ""
+    target: _Word = ""
+    rule: _Text = ""
+    elite: _Word = ""
+    sort: _Word = ""
+
+    def filter(self, dashboard: DashboardContext) -> CandidateFilter:
+        """Return the filter for the store."""
+        island = self.island
+        return CandidateFilter(
+            status=CandidateStatus(self.status) if self.status in {"evaluated", "failed"} else None,
+            island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
+            role=PolicyRole(self.role) if self.role in set(PolicyRole) else None,
+            policy_id=dashboard.stores.catalog.policy(self.policy).id if self.policy else None,
+            target=self.target or None,
+            rule=self.rule.strip() or None,
+            elite=bool(self.elite),
+            sort=self.sort or None,
+        )
+
+
 @router.get("/runs/{run_id}/candidates")
 def list_candidates(
     request: Request,
     run_id: RunDep,
     dashboard: DashboardDep,
-    status: _Word = "",
-    island: _Word = "",
-    role: _Word = "",
-    policy: _Text = "",
-    target: _Word = "",
-    rule: _Text = "",
-    elite: _Word = "",
-    sort: _Word = "",
+    query: Annotated[CandidateQuery, Depends()],
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
     cursor: _Text = "",
 ) -> Response:
@@ -58,17 +80,10 @@ def list_candidates(
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     names = problem.space.names
-    if sort == BY_NUMBER and sort not in names:
-        sort = ""
-    filters = {"status": status, "island": island, "role": role, "policy": policy, "target": target}
-    filters |= {"rule": rule.strip(), "elite": elite, "sort": sort}
-    errors, found = None, Page[CandidateRecord](items=())
-    try:
-        found = dashboard.stores.queries.candidates(
-            run_id, _filter(dashboard, filters), limit=_LIMIT, cursor=cursor or None
-        )
-    except InvalidInputError as error:
-        errors = form_errors(error)
+    if query.sort == BY_NUMBER and query.sort not in names:
+        query = replace(query, sort="")
+    found, errors = _find(dashboard, run_id, query, cursor)
+    filters = asdict(query)
     wanted = set(show or ())
     chosen = tuple(name for name in names if name in wanted)
     path = f"/runs/{run_id}/candidates"
@@ -76,16 +91,29 @@ def list_candidates(
         "run": run,
         "problem": problem,
         "candidates": found.items,
-        "objectives": shown_objectives(problem, chosen, sort),
+        "objectives": shown_objectives(problem, chosen, query.sort),
         "weighted": problem.weights is not None and BY_SCALAR not in names,
         "chosen": chosen,
         "filters": filters,
-        "policies": _policies(run, policy),
+        "policies": _policies(run, query.policy),
         "errors": errors,
-        "any": "" if ANY_TARGET in {each.name for each in problem.targets} else ANY_TARGET,
+        "any": "" if ANY_TARGET in {target.name for target in problem.targets} else ANY_TARGET,
         "next": found.next_cursor and address(path, **filters, show=chosen, cursor=found.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)
+
+
+def _find(
+    dashboard: DashboardContext, run_id: UUID, query: CandidateQuery, cursor: str
+) -> tuple[Page[CandidateRecord], FormErrors | None]:
+    """Return a page of candidates, or no candidates and the errors of an invalid filter."""
+    try:
+        found = dashboard.stores.queries.candidates(
+            run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
+        )
+    except InvalidInputError as error:
+        return Page(items=()), form_errors(error)
+    return found, None
 
 
 @router.get("/candidates/{candidate_id}")
@@ -166,21 +194,6 @@ def shown_objectives(problem: Problem, chosen: tuple[str, ...] = (), sort: str =
     deciding = {name for _, rule in rules for name in rule.uses}
     ranked = sorted(problem.objectives, key=lambda o: (o.name != sort, o.name not in unlocking, o.name not in deciding))
     return ranked[:_COLUMNS]
-
-
-def _filter(dashboard: DashboardContext, filters: dict[str, str]) -> CandidateFilter:
-    """Return the filter of a URL; a value that is no status, island or role is ignored."""
-    island = filters["island"]
-    return CandidateFilter(
-        status=CandidateStatus(filters["status"]) if filters["status"] in {"evaluated", "failed"} else None,
-        island=int(island) if island.isascii() and island.isdecimal() and len(island) < 9 else None,
-        role=PolicyRole(filters["role"]) if filters["role"] in set(PolicyRole) else None,
-        policy_id=dashboard.stores.catalog.policy(filters["policy"]).id if filters["policy"] else None,
-        target=filters["target"] or None,
-        rule=filters["rule"] or None,
-        elite=bool(filters["elite"]),
-        sort=filters["sort"] or None,
-    )
 
 
 def _policies(run: RunRecord, selected: str) -> list[str]:

@@ -110,11 +110,16 @@ def _chart(views: list[RunPage], shared: list[Objective], by: str, chosen: list[
     objective = next((o for o in shared if o.name == by), shared[0])
     if not chosen:
         return compare_runs_chart([(_label(view.run), view.population) for view in views], objective)
-    groups: dict[str, list[Population]] = {tag: [] for tag in chosen}
+    return compare_groups_chart(_groups(views, chosen), objective)
+
+
+def _groups(views: list[RunPage], tags: list[str]) -> list[tuple[str, list[Population]]]:
+    """Return a group of runs per tag, and one per run without any of the tags."""
+    groups: dict[str, list[Population]] = {tag: [] for tag in tags}
     for view in views:
-        for name in [tag for tag in chosen if tag in view.run.tags] or [_label(view.run)]:
+        for name in [tag for tag in tags if tag in view.run.tags] or [_label(view.run)]:
             groups.setdefault(name, []).append(view.population)
-    return compare_groups_chart(list(groups.items()), objective)
+    return list(groups.items())
 
 
 def _format_setting(value: object) -> str:

@@ -24,6 +24,8 @@ MAX_ROWS: Final = 300
 MAX_COLUMNS: Final = 16
 _KINDS: Final = ("only-a", "only-b", "both", "neither", "not-tried")
 _Text = Annotated[str, Query(max_length=500)]
+Cells = Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell]
+"""Cells of the matrix by problem and pair."""
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,22 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> Unloc
     columns = _columns(known, cells, [pair for pair in (first, second) if pair])
     wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
     found = {(cell.problem_id, cell.pair): cell for cell in cells}
-    rows = [
-        UnlockRow(
-            problem,
-            tuple(found.get((problem.id, pair.key)) for pair in columns),
-            _kind(found, problem.id, first, second),
-        )
-        for problem in wanted
-    ]
+    rows = [_row(problem, found, columns, first, second) for problem in wanted]
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     kinds = Counter(row.kind for row in rows)
     names = tuple(pair.name for pair in known.values())
     return UnlockMatrix(columns, tuple(rows), first, second, {kind: kinds[kind] for kind in _KINDS}, names)
+
+
+def _row(
+    problem: ProblemSummary,
+    found: Cells,
+    columns: Sequence[PolicyPair],
+    a: PolicyPair | None,
+    b: PolicyPair | None,
+) -> UnlockRow:
+    cells = tuple(found.get((problem.id, pair.key)) for pair in columns)
+    return UnlockRow(problem, cells, _kind(found, problem.id, a, b) if a and b else "")
 
 
 def _columns(
@@ -144,14 +150,7 @@ def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> l
     return [problem for problem in every(dashboard.stores.catalog.problems) if problem.id in tried]
 
 
-def _kind(
-    cells: Mapping[tuple[UUID, tuple[UUID, UUID | None]], MatrixCell],
-    problem: UUID,
-    a: PolicyPair | None,
-    b: PolicyPair | None,
-) -> str:
-    if a is None or b is None:
-        return ""
+def _kind(cells: Cells, problem: UUID, a: PolicyPair, b: PolicyPair) -> str:
     in_a, in_b = (cells.get((problem, pair.key)) for pair in (a, b))
     # A pair without a run on the problem did not fail to unlock it.
     if in_a is None or in_b is None:
