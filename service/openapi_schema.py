@@ -64,10 +64,16 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 def describe_properties(schema: dict[str, Any]) -> None:
     """Move the ``Attributes`` section of a docstring into the descriptions of the properties."""
-    match = _SECTION.search(schema.get("description", ""))
-    if match is None:
-        return
-    schema["description"] = schema["description"].replace(match[0], "\n").strip()
-    for name, text in _ITEM.findall(match["items"]):
-        if name in schema.get("properties", {}):
-            schema["properties"][name].setdefault("description", re.sub(r"\s+", " ", text).replace("``", "`"))
+    text = schema.get("description", "")
+    if match := _SECTION.search(text):
+        text = text.replace(match[0], "\n").strip()
+        for name, item in _ITEM.findall(match["items"]):
+            if name in schema.get("properties", {}):
+                schema["properties"][name].setdefault("description", _plain(item))
+    if text:
+        schema["description"] = "\n\n".join(_plain(paragraph) for paragraph in text.split("\n\n"))
+
+
+def _plain(text: str) -> str:
+    """Return docstring text on one line, with Markdown code and JSON's ``null``."""
+    return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", text).replace("``", "`"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from service.api.runs import IdempotencyKey
@@ -22,6 +22,8 @@ from speciate.runs.declarations import Versions, pin_campaign, pin_extension, pi
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Matrix, Report, Standings
+
+StateFilter = Annotated[DeclarationState | None, Query(description="Limit to a state.")]
 
 D = TypeVar("D", bound=Declaration)
 R = TypeVar("R", bound=DeclarationRecord[Any])
@@ -69,9 +71,7 @@ def lifecycle_router(
     def cancel(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> R:
         return move(stores, name, VERBS["cancel"], body.reason if body else None)
 
-    def list_(
-        stores: StoresDep, state: DeclarationState | None = None, limit: Limit = 100, cursor: Cursor = None
-    ) -> Page[R]:
+    def list_(stores: StoresDep, state: StateFilter = None, limit: Limit = 100, cursor: Cursor = None) -> Page[R]:
         return store_of(stores).list(state=state, limit=limit, cursor=cursor)
 
     def create(body: Any, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None) -> R:
@@ -124,7 +124,7 @@ def tournament_matrix(name: NameInPath, stores: StoresDep) -> Matrix:
 
 @tournaments_router.get("/{name}/report")
 def tournament_report(name: NameInPath, stores: StoresDep) -> Report:
-    """Return the whole report."""
+    """Return the full report."""
     return stores.tournaments.results.report(stores.tournaments.get(name))
 
 
@@ -132,7 +132,7 @@ def tournament_report(name: NameInPath, stores: StoresDep) -> Report:
     "/{name}/export",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "One planned run a line."}
+        200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "A planned run per line."}
     },
 )
 def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:

@@ -67,7 +67,9 @@ def list_run_candidates(
 
 @router.get("/candidates/{number}")
 def get_run_candidate(
-    run_id: RunId, number: Annotated[int, Path(ge=1, lt=2**63)], stores: StoresDep
+    run_id: RunId,
+    number: Annotated[int, Path(ge=1, lt=2**63, description="Number of the candidate in its run.")],
+    stores: StoresDep,
 ) -> CandidateDetail:
     """Return the candidate with this number, including its texts."""
     return stores.queries.candidate_of(run_id, number)

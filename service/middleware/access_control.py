@@ -90,20 +90,26 @@ class AccessControl:
     ) -> tuple[Principal, Revalidation | None]:
         """Return the principal and, for tokens and sessions, a function that checks them again."""
         token = credentials.token
-        if self._metrics_token and scope["path"] == METRICS_PATH and same_token(token or "", self._metrics_token):
+        if scope["path"] == METRICS_PATH and self._metrics_token and same_token(token or "", self._metrics_token):
             return replace(local(), name="metrics", scope=AccessScope.READ), None
         if self._token is None and (token is None or not token.startswith(TOKEN_PREFIX)):
             return await _local_principal(scope, headers, credentials), None
-        if token is None and credentials.session is None:
-            raise NotAllowedError(
-                "this service requires a token, and the request has none.",
-                remedy="Send 'Authorization: Bearer TOKEN'. The CLI and the client read it from SPECIATE_TOKEN.",
-            )
-        if token is None and scope["method"] not in SAFE_METHODS and not from_own_page(headers):
-            raise ForbiddenError("the request has a session cookie but does not come from a page of this service.")
+        if token is None:
+            _require_session(scope, headers, credentials)
         authenticator = _app_state(scope).authenticator
         principal = await to_thread.run_sync(authenticator.admit, credentials)
         return principal, partial(authenticator.revalidate, credentials)
+
+
+def _require_session(scope: Scope, headers: Headers, credentials: Credentials) -> None:
+    """Require a session cookie, and for changes a request from a page of this service."""
+    if credentials.session is None:
+        raise NotAllowedError(
+            "this service requires a token, and the request has none.",
+            remedy="Send 'Authorization: Bearer TOKEN'. The CLI and the client read it from SPECIATE_TOKEN.",
+        )
+    if scope["method"] not in SAFE_METHODS and not from_own_page(headers):
+        raise ForbiddenError("the request has a session cookie but does not come from a page of this service.")
 
 
 async def _local_principal(scope: Scope, headers: Headers, credentials: Credentials) -> Principal:

@@ -104,7 +104,7 @@ class Policy(Value):
 
     Attributes:
         slug: Name; all versions of a policy share it.
-                kind: Kind of client, a key of ``speciate.policies.KINDS``.
+        kind: Kind of client, a key of ``speciate.policies.KINDS``.
         description: One line for people.
         base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
         model: Model or adapter name at that endpoint.
