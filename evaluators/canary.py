@@ -90,18 +90,18 @@ class Verdict:
 
     Attributes:
         tier: Its name.
-        flaws: What it let happen, or why it does not work; empty when it holds.
+        field_errors: What it let happen, or why it does not work; empty when it holds.
         remedy: What would mend it, if that is known.
     """
 
     tier: str
-    flaws: tuple[str, ...]
+    field_errors: tuple[str, ...]
     remedy: str = ""
 
     @property
     def holds(self) -> bool:
         """Whether programs of strangers may run in it."""
-        return not self.flaws
+        return not self.field_errors
 
 
 @cache
@@ -109,9 +109,9 @@ def examine(tier: str) -> Verdict:
     """Attack a tier and return what happened; once for each process, its forked children included."""
     pool = ZygotePool(tier)
     try:
-        flaws = tuple(_attack(pool))
-        seen = any(path in flaw for path in own_files() for flaw in flaws)
-        return Verdict(tier, flaws, _MOVE if seen else "")
+        field_errors = tuple(_attack(pool))
+        seen = any(path in field_error for path in own_files() for field_error in field_errors)
+        return Verdict(tier, field_errors, _MOVE if seen else "")
     except EvaluatorUnavailableError as error:
         return Verdict(tier, (str(error).removesuffix(error.remedy or "").strip(),), error.remedy or "")
     except OSError as error:

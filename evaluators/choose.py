@@ -55,7 +55,7 @@ def open_broker(wanted: str = AUTO) -> Broker:
 
 
 def _why(refused: list[Verdict]) -> str:
-    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.flaws).rstrip('.')}" for verdict in refused)
+    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.field_errors).rstrip('.')}" for verdict in refused)
     return f"Candidates cannot be contained here ({reasons})."
 
 

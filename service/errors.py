@@ -68,16 +68,16 @@ def answer(error: SpeciateError) -> JSONResponse:
     headers = _HEADERS.get(status)
     if isinstance(error, errors.TooManyRequestsError):
         headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
-    flaws = _flaws(error)[:_MAX_FIELD_ERRORS]
-    return problem(status, error.slug, error.title, str(error), flaws=flaws, headers=headers)
+    field_errors = _field_errors(error)[:_MAX_FIELD_ERRORS]
+    return problem(status, error.slug, error.title, str(error), field_errors=field_errors, headers=headers)
 
 
-def _flaws(error: SpeciateError) -> tuple[FieldError, ...]:
+def _field_errors(error: SpeciateError) -> tuple[FieldError, ...]:
     match error:
-        case RuleError(flaws=()):
+        case RuleError(field_errors=()):
             return (FieldError(str(error), where="rule", column=error.column),)
         case InvalidInputError():
-            return error.flaws
+            return error.field_errors
         case _:
             return ()
 
@@ -89,13 +89,13 @@ async def _domain_error(_: Request, error: Exception) -> JSONResponse:
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
     # The message does not repeat the input, which may be large, secret or malicious.
     details = error.errors() if isinstance(error, RequestValidationError) else ()
-    flaws = tuple(_flaw(detail) for detail in details)
-    head = str(flaws[0]) if flaws else "unexpected form"
-    more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
-    return answer(InvalidInputError(f"The request is not valid: {head}{more}", flaws=flaws))
+    field_errors = tuple(_field_error(detail) for detail in details)
+    head = str(field_errors[0]) if field_errors else "unexpected form"
+    more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
+    return answer(InvalidInputError(f"The request is not valid: {head}{more}", field_errors=field_errors))
 
 
-def _flaw(detail: dict[str, Any]) -> FieldError:
+def _field_error(detail: dict[str, Any]) -> FieldError:
     # The first part is body, path or query. The field name implies it.
     place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":

@@ -81,8 +81,8 @@ async def _allow(policy: Policy, app_state: AppState, principal: Principal) -> N
 
 def _check_address(policy: Policy, network: AllowedNetworks) -> None:
     if policy.base_url is not None and (wrong := check_url(policy.base_url, network)) is not None:
-        flaw = FieldError(wrong, where="definition.base_url")
-        raise InvalidInputError(f"The policy is not valid: {flaw}", flaws=(flaw,))
+        field_error = FieldError(wrong, where="definition.base_url")
+        raise InvalidInputError(f"The policy is not valid: {field_error}", field_errors=(field_error,))
 
 
 def _checked(body: PolicySubmission, app_state: AppState) -> Policy:

@@ -41,7 +41,7 @@ def problem(
     title: str,
     detail: str,
     *,
-    flaws: Iterable[FieldError] = (),
+    field_errors: Iterable[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return an error response."""
@@ -58,7 +58,7 @@ def problem(
                 line=f.line,
                 column=f.column,
             )
-            for f in flaws
+            for f in field_errors
         ),
     )
     return JSONResponse(

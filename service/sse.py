@@ -92,8 +92,8 @@ class EventHub:
         if self._closing:  # checked after the last await, since close_streams() no longer sees new viewers
             raise UnavailableError("this API process is shutting down.", remedy="Reconnect in a moment.")
         if after > run.last_event:
-            flaw = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
-            raise InvalidInputError(f"The stream position is not valid: {flaw}", flaws=(flaw,))
+            field_error = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
+            raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
         goal = run.last_event if run.state.ended else None
         viewer = Viewer(reader, after=after, goal=goal, heartbeat_s=self.heartbeat_s)
         self._viewers.add(viewer)

@@ -88,15 +88,15 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
             raise TooLargeError(f"the body holds more than {most_values} values. Items of lists and objects count.")
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        flaw = FieldError(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
+        field_error = FieldError(f"{error.msg}", where="body", line=error.lineno, column=error.colno)
     except UnicodeDecodeError as error:
-        flaw = FieldError(f"byte {error.start} is not UTF-8", where="body")
+        field_error = FieldError(f"byte {error.start} is not UTF-8", where="body")
     except (RecursionError, ValueError):
-        flaw = FieldError("is nested too deeply or has a number with thousands of digits", where="body")
+        field_error = FieldError("is nested too deeply or has a number with thousands of digits", where="body")
     else:
         require_storable(value)
         return value
-    raise MalformedJsonError(f"The body is not JSON: {flaw}", flaws=(flaw,))
+    raise MalformedJsonError(f"The body is not JSON: {field_error}", field_errors=(field_error,))
 
 
 def require_storable(value: Any) -> None:
@@ -105,8 +105,10 @@ def require_storable(value: Any) -> None:
     Raises:
         InvalidInputError: The value is not storable. The error lists the places.
     """
-    if flaws := tuple(replace(flaw, where=flaw.where or "body", line=None) for flaw in storage_errors(value)):
-        raise InvalidInputError(f"The request is not valid: {flaws[0]}", flaws=flaws)
+    if field_errors := tuple(
+        replace(field_error, where=field_error.where or "body", line=None) for field_error in storage_errors(value)
+    ):
+        raise InvalidInputError(f"The request is not valid: {field_errors[0]}", field_errors=field_errors)
 
 
 def _require_json(content_type: str) -> None:

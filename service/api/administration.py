@@ -141,5 +141,5 @@ def list_audit(
 
 def _require_future(expires_at: datetime | None) -> None:
     if expires_at is not None and expires_at <= datetime.now(UTC):
-        flaw = FieldError("is in the past: expected a future time", where="expires_at")
-        raise InvalidInputError(f"The token is not valid: {flaw}", flaws=(flaw,))
+        field_error = FieldError("is in the past: expected a future time", where="expires_at")
+        raise InvalidInputError(f"The token is not valid: {field_error}", field_errors=(field_error,))

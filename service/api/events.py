@@ -59,6 +59,6 @@ def _position(last_event_id: str | None, after: int) -> int:
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal() and len(last_event_id) < 19):
-        flaw = FieldError("expected the id of an event, which is a number", where="Last-Event-ID")
-        raise InvalidInputError(f"The stream position is not valid: {flaw}", flaws=(flaw,))
+        field_error = FieldError("expected the id of an event, which is a number", where="Last-Event-ID")
+        raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
     return int(last_event_id)

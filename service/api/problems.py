@@ -84,8 +84,8 @@ def create_problem_set(body: ProblemSetSubmission, stores: StoresDep, response: 
     members = stores.catalog.problem_ids(body.problems)
     first = {member: i for i, member in reversed(list(enumerate(members)))}
     if repeated := [i for i, member in enumerate(members) if first[member] < i]:
-        flaws = tuple(FieldError("repeats a problem version of the list", f"problems.{i}") for i in repeated)
-        raise InvalidInputError(f"The problem set is not valid: {flaws[0]}.", flaws=flaws)
+        field_errors = tuple(FieldError("repeats a problem version of the list", f"problems.{i}") for i in repeated)
+        raise InvalidInputError(f"The problem set is not valid: {field_errors[0]}.", field_errors=field_errors)
     created = stores.catalog.add_problem_set(body.slug, body.title, members)
     response.headers["Location"] = f"/v1/problem-sets/{created.slug}"
     return created

@@ -35,8 +35,8 @@ async def add_webhook(body: Webhook, app_state: AppStateDep, stores: StoresDep, 
     # Name resolution may be slow, so it runs in the threads reserved for policy endpoints.
     reason = await to_thread.run_sync(check_url, body.url, app_state.settings.network, limiter=app_state.pings)
     if reason is not None:
-        flaw = FieldError(reason, where="url")
-        raise InvalidInputError(f"The webhook is not valid: {flaw}", flaws=(flaw,))
+        field_error = FieldError(reason, where="url")
+        raise InvalidInputError(f"The webhook is not valid: {field_error}", field_errors=(field_error,))
     created = await to_thread.run_sync(stores.webhooks.add, body)
     response.headers["Location"] = f"/v1/webhooks/{created.id}"
     return created

@@ -105,7 +105,7 @@ def _decode(content: bytes, file: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         detail = FieldError(f"byte {error.start} is not UTF-8: expected a text file", file=file)
-        raise InvalidInputError(f"The upload cannot be read: {detail}", flaws=(detail,)) from None
+        raise InvalidInputError(f"The upload cannot be read: {detail}", field_errors=(detail,)) from None
 
 
 def _text(value: str) -> str:
@@ -144,4 +144,4 @@ def form_errors(error: SpeciateError | ValidationError) -> FormErrors:
             for each in error.errors(include_url=False, include_input=False)
         )
         return FormErrors("Invalid values", "Correct these fields:", details)
-    return FormErrors(error.title, str(error), error.flaws if isinstance(error, InvalidInputError) else ())
+    return FormErrors(error.title, str(error), error.field_errors if isinstance(error, InvalidInputError) else ())

@@ -48,7 +48,7 @@ def parse_policies(text: str, where: str) -> str | dict[str, Any]:
         weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
     if len(weights) < len(entries):
         detail = FieldError("names a policy twice: expected each policy once", where=where)
-        raise InvalidInputError(f"The {where} is not valid: {detail}", flaws=(detail,))
+        raise InvalidInputError(f"The {where} is not valid: {detail}", field_errors=(detail,))
     return weights
 
 

@@ -168,5 +168,5 @@ def _reject_constant(_: str) -> Any:
 
 def invalid_argument(option: str, message: str) -> InvalidInputError:
     """Return the error for an invalid option or argument."""
-    flaw = FieldError(message, where=option)
-    return InvalidInputError(f"Invalid argument: {flaw}", flaws=(flaw,))
+    field_error = FieldError(message, where=option)
+    return InvalidInputError(f"Invalid argument: {field_error}", field_errors=(field_error,))

@@ -66,13 +66,13 @@ def exit_code(error: errors.SpeciateError) -> ExitCode:
 
 
 def print_error(error: errors.SpeciateError) -> None:
-    """Print an error once on standard error, with the place of every flaw."""
+    """Print an error once on standard error, with every field error."""
     if isinstance(error, errors.NotFoundError):
         error = add_remedy(error)
-    message, flaws = str(error), error.flaws if isinstance(error, errors.InvalidInputError) else ()
-    details = [str(flaw) for flaw in flaws]
+    message, field_errors = str(error), error.field_errors if isinstance(error, errors.InvalidInputError) else ()
+    details = [str(field_error) for field_error in field_errors]
     if len(details) > 1:
-        # The message quotes the first flaw and counts the others: list all of them instead.
+        # The message quotes the first error and counts the others: list all of them instead.
         message = message.partition(f": {details[0]}")[0] + ":"
     lines = [f"error: {message}", *(f"  {line}" for line in details if len(details) > 1 or line not in message)]
     for line in lines:

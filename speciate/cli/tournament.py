@@ -236,8 +236,8 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        flaw = FieldError(str(error), file=str(path))
-        raise InvalidInputError(f"The declaration cannot be read: {flaw}", flaws=(flaw,)) from None
+        field_error = FieldError(str(error), file=str(path))
+        raise InvalidInputError(f"The declaration cannot be read: {field_error}", field_errors=(field_error,)) from None
     if not isinstance(found, dict):
         raise invalid_argument("--file", f"{path} is not a table: expected slug, problems, entrants, …")
     return found

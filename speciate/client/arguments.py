@@ -77,10 +77,10 @@ def _valid(kind: type[V], values: dict[str, Any], what: str = "run") -> V:
         return kind.model_validate(values)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        flaws = tuple(
+        field_errors = tuple(
             FieldError(
                 f"{validation_message(d)}, not {d['input']!r:.60}", where=".".join(str(part) for part in d["loc"])
             )
             for d in details
         )
-        raise InvalidInputError(f"The {what} is not valid: {flaws[0]}", flaws=flaws) from None
+        raise InvalidInputError(f"The {what} is not valid: {field_errors[0]}", field_errors=field_errors) from None

@@ -65,8 +65,8 @@ class ApiCall(Generic[T]):
         headers = {} if self.body is None else {"Content-Type": "application/json"}
         key = self.idempotency_key or ""
         if not (key.isascii() and key.isprintable()):
-            flaw = FieldError(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
-            raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,))
+            field_error = FieldError(f"is {key!r}: expected printable ASCII characters", where="Idempotency-Key")
+            raise InvalidInputError(f"The request is not valid: {field_error}", field_errors=(field_error,))
         return headers if self.idempotency_key is None else {**headers, "Idempotency-Key": self.idempotency_key}
 
     def content(self) -> bytes | None:
@@ -80,8 +80,8 @@ class ApiCall(Generic[T]):
         try:
             return json.dumps(self.body, ensure_ascii=False, allow_nan=False).encode()
         except ValueError as error:
-            flaw = FieldError(f"{error}: expected finite numbers and Unicode text", where="body")
-            raise InvalidInputError(f"The request is not valid: {flaw}", flaws=(flaw,)) from None
+            field_error = FieldError(f"{error}: expected finite numbers and Unicode text", where="body")
+            raise InvalidInputError(f"The request is not valid: {field_error}", field_errors=(field_error,)) from None
 
     def at(self, cursor: str) -> Self:
         """Return the request for the page of a list that begins at ``cursor``."""
@@ -129,8 +129,8 @@ def path_segment(name: object, what: str) -> str:
     """
     text = str(name)
     if not text or text in {".", ".."}:
-        flaw = FieldError(f"is {text!r}: expected a name or an id", where=what)
-        raise InvalidInputError(f"The {what} is not valid: {flaw}", flaws=(flaw,))
+        field_error = FieldError(f"is {text!r}: expected a name or an id", where=what)
+        raise InvalidInputError(f"The {what} is not valid: {field_error}", field_errors=(field_error,))
     return quote(text.encode("utf-8", "replace"), safe="@")
 
 

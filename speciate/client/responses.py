@@ -78,7 +78,7 @@ def raise_for_error(response: httpx.Response) -> None:
         raise errors.TooManyRequestsError(message, retry_after_s=_seconds(response.headers.get("Retry-After")))
     kind = _BY_SLUG.get(slug) or _BY_STATUS.get(response.status_code) or _class_of_status(response.status_code)
     if issubclass(kind, InvalidInputError):
-        raise InvalidInputError(message, flaws=_flaws(problem.get("errors")))
+        raise InvalidInputError(message, field_errors=_field_errors(problem.get("errors")))
     raise kind(message)
 
 
@@ -138,7 +138,7 @@ def _problem_details(response: httpx.Response) -> Mapping[str, Any] | None:
     return value if named else None
 
 
-def _flaws(entries: object) -> tuple[FieldError, ...]:
+def _field_errors(entries: object) -> tuple[FieldError, ...]:
     if not isinstance(entries, list):
         return ()
     return tuple(

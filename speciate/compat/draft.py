@@ -204,8 +204,8 @@ def _objective(objective: Objective, value: float | None) -> str:
 
 
 def _wrong(message: str) -> InvalidInputError:
-    flaw = FieldError(message, where="--reward")
-    return InvalidInputError(f"The option is not valid: {flaw}.", flaws=(flaw,))
+    field_error = FieldError(message, where="--reward")
+    return InvalidInputError(f"The option is not valid: {field_error}.", field_errors=(field_error,))
 
 
 def _quoted(text: str) -> str:

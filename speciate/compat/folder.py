@@ -88,9 +88,9 @@ def read_plain(folder: Path, name: str) -> str:
         raise UnreadableError(str(error).removeprefix(f"{name!r} ")) from None
 
 
-def refused(folder: Path, flaw: FieldError) -> InvalidInputError:
+def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
     """Return the error for a directory that cannot be imported."""
-    return InvalidInputError(f"{folder} cannot be imported: {flaw}.", flaws=(flaw,))
+    return InvalidInputError(f"{folder} cannot be imported: {field_error}.", field_errors=(field_error,))
 
 
 def _read_further(folder: Path, name: str) -> str:

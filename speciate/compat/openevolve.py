@@ -110,9 +110,9 @@ def _config_in(folder: Path) -> tuple[_Config, list[str]]:
     except UnreadableError as error:
         raise refused(folder, FieldError(str(error), file=CONFIG)) from None
     except ValidationError as error:
-        flaws = error.errors()
-        where = ".".join(str(part) for part in flaws[0]["loc"])
-        raise refused(folder, FieldError(validation_message(flaws[0]), where, file=CONFIG)) from None
+        field_errors = error.errors()
+        where = ".".join(str(part) for part in field_errors[0]["loc"])
+        raise refused(folder, FieldError(validation_message(field_errors[0]), where, file=CONFIG)) from None
     if config.file_suffix != ".py" or config.language.lower() != "python":
         raise refused(folder, FieldError("candidates are not Python: expected file_suffix '.py'", file=CONFIG))
     return config, []

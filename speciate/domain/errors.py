@@ -42,14 +42,14 @@ class SpeciateError(Exception):
 
 
 class InvalidInputError(SpeciateError):
-    """The caller's input is invalid; ``flaws`` lists the invalid fields."""
+    """The caller's input is invalid; ``field_errors`` lists the invalid fields."""
 
     slug = "invalid-input"
     title = "The input is not valid"
 
-    def __init__(self, message: str, *, flaws: tuple[FieldError, ...] = (), remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, field_errors: tuple[FieldError, ...] = (), remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
-        self.flaws = flaws
+        self.field_errors = field_errors
 
 
 class RuleError(InvalidInputError):

@@ -78,8 +78,8 @@ class Relabelling(Value):
         held = labels.tags if self.tags is None else self.tags
         tags = tuple(tag for tag in dict.fromkeys((*held, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MAX_TAGS:
-            flaw = FieldError(f"would give {len(tags)} tags: expected at most {MAX_TAGS}", where="add_tags")
-            raise InvalidInputError(f"The labels are not valid: {flaw}", flaws=(flaw,))
+            field_error = FieldError(f"would give {len(tags)} tags: expected at most {MAX_TAGS}", where="add_tags")
+            raise InvalidInputError(f"The labels are not valid: {field_error}", field_errors=(field_error,))
         return Labels(
             name=labels.name if self.name is None else self.name,
             tags=tags,

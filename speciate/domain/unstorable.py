@@ -42,23 +42,23 @@ def values_within(text: str, most: int) -> bool:
 
 def storage_errors(value: Any) -> list[FieldError]:
     """Return the parts of a value that JSON or PostgreSQL cannot store, with paths and, in texts, lines; at most 20."""
-    flaws: list[FieldError] = []
+    field_errors: list[FieldError] = []
     # An explicit stack: nesting must not exhaust the call stack. It holds one iterator per level, because a body may
     # contain millions of values.
     waiting: list[tuple[tuple[object, ...], Iterator[tuple[object, Any]]]] = [((), iter([(None, value)]))]
-    while waiting and len(flaws) < _MAX_FLAWS:
+    while waiting and len(field_errors) < _MAX_FLAWS:
         path, items = waiting[-1]
         for key, item in items:
             if message := _storage_error(item, len(waiting) - 1):
                 where = ".".join(str(part) for part in (*path, key)[1:])[:500]
-                flaws.append(FieldError(message, where=where, line=_line_in(item)))
+                field_errors.append(FieldError(message, where=where, line=_line_in(item)))
                 break
             if isinstance(item, dict | list | tuple):
                 waiting.append(((*path, key), _inside(item)))
                 break
         else:
             waiting.pop()
-    return flaws
+    return field_errors
 
 
 def _inside(item: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[tuple[object, Any]]:

@@ -46,10 +46,12 @@ def read_options(owner: str, model: type[Options], options: Mapping[str, Any], *
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
-        flaws = tuple(_flaw(validation_message(detail), (where, *detail["loc"]), model) for detail in error.errors())
+        field_errors = tuple(
+            _field_error(validation_message(detail), (where, *detail["loc"]), model) for detail in error.errors()
+        )
     raise InvalidInputError(
-        f"{owner}: {'; '.join(map(str, flaws))}.",
-        flaws=flaws,
+        f"{owner}: {'; '.join(map(str, field_errors))}.",
+        field_errors=field_errors,
         remedy=f"Options: {'; '.join(describe_options(model).values()) or 'none'}.",
     )
 
@@ -78,7 +80,7 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return str(field.get("type", "value"))
 
 
-def _flaw(message: str, place: tuple[int | str, ...], model: type[Value]) -> FieldError:
+def _field_error(message: str, place: tuple[int | str, ...], model: type[Value]) -> FieldError:
     known = describe_options(model)
     name = str(place[1]) if len(place) > 1 else ""
     if name and name not in known:

@@ -282,7 +282,9 @@ def _address(policy: Policy) -> tuple[str, str]:
         if policy.base_url is None
         else FieldError("expected a name that GET /models lists", where="model")
     )
-    raise InvalidInputError(f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", flaws=(missing,))
+    raise InvalidInputError(
+        f"policy {policy.slug!r} of kind {policy.kind!r} has no {missing}.", field_errors=(missing,)
+    )
 
 
 def _spent_tokens(futures: Sequence[Future[SampleResult]]) -> int:

@@ -1,4 +1,4 @@
-"""Checking a definition that came as JSON values: all flaws at once, each with its place and what was expected."""
+"""Checking a definition that came as JSON values: all errors at once, each with its place and what was expected."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from speciate.domain.target import Target
 from speciate.domain.unstorable import storage_errors
 from speciate.domain.validation import shorten, validation_message
 from speciate.domain.values import MAX_PROGRAM_BYTES
-from speciate.problems.markers import marker_flaws
-from speciate.prompts.template import template_flaws
+from speciate.problems.markers import marker_field_errors
+from speciate.prompts.template import template_field_errors
 
 _PARTS: Final[dict[str, type[BaseModel]]] = {
     "objectives": Objective,
@@ -60,19 +60,19 @@ def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem"
         name: What the error calls it.
 
     Raises:
-        InvalidInputError: Something is wrong with it; every flaw's ``where`` is the path of the offending value.
+        InvalidInputError: Something is wrong with it; every error's ``where`` is the path of the offending value.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
-    problem, flaws = examine(definition)
+    problem, field_errors = examine(definition)
     if problem is None:
-        raise invalid(name, flaws)
+        raise invalid(name, field_errors)
     return problem
 
 
-def invalid(name: str, flaws: Sequence[FieldError]) -> InvalidInputError:
-    """Return the error for a definition with flaws; its message shows the first and counts the rest."""
-    more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
-    return InvalidInputError(f"{name} is not valid: {flaws[0]}{more}", flaws=tuple(flaws))
+def invalid(name: str, field_errors: Sequence[FieldError]) -> InvalidInputError:
+    """Return the error for a definition with errors; its message shows the first and counts the rest."""
+    more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
+    return InvalidInputError(f"{name} is not valid: {field_errors[0]}{more}", field_errors=tuple(field_errors))
 
 
 def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldError]]:
@@ -85,25 +85,31 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
     for what, text in (("seed program", definition.get("seed_program")), ("evaluator", definition.get("evaluator"))):
         if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
             raise TooLargeError(f"the {what} has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
-    flaws = [*_rule_flaws(definition), *_program_flaws(definition), *_template_flaws(definition)]
+    field_errors = [
+        *_rule_field_errors(definition),
+        *_program_field_errors(definition),
+        *_template_field_errors(definition),
+    ]
     problem = None
     try:
         problem = Problem.model_validate(dict(definition))
     except ValidationError as error:
-        flaws = [*_mistakes(error, definition), *flaws]
+        field_errors = [*_mistakes(error, definition), *field_errors]
     except RuleError as error:
-        # A rule stops the domain's own reading at the first one; ``_rule_flaws`` has read them all.
-        flaws = flaws or [FieldError(str(error), "targets")]
-    flaws += [
-        unfit for unfit in storage_errors(definition) if not any(flaw.where.startswith(unfit.where) for flaw in flaws)
+        # A rule stops the domain's own reading at the first one; ``_rule_field_errors`` has read them all.
+        field_errors = field_errors or [FieldError(str(error), "targets")]
+    field_errors += [
+        unfit
+        for unfit in storage_errors(definition)
+        if not any(field_error.where.startswith(unfit.where) for field_error in field_errors)
     ]
-    return (None if flaws else problem), flaws
+    return (None if field_errors else problem), field_errors
 
 
 def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
         return [FieldError(f"has {count} mistakes, too many to be told: try it with a few of its cases first")]
-    return [_flaw_of(detail, definition) for detail in _causes(error.errors())]
+    return [_field_error_of(detail, definition) for detail in _causes(error.errors())]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
@@ -112,7 +118,7 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
     return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
 
 
-def _flaw_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
+def _field_error_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
@@ -138,14 +144,14 @@ def _place_of(message: str, definition: Mapping[str, Any]) -> str:
     return next((place for words, place in _WHOLE_CHECKS.items() if message.startswith(words)), "")
 
 
-def _rule_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
+def _rule_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     objectives, targets = definition.get("objectives"), definition.get("targets")
     if not isinstance(objectives, list | tuple) or not isinstance(targets, list | tuple):
         return []
     names = [entry.get("name") for entry in objectives if isinstance(entry, Mapping)]
     if len(names) < len(objectives) or not all(isinstance(name, str) for name in names):
-        return []  # "unknown objective" would blame the rule for a flaw of the objectives
-    flaws: list[FieldError] = []
+        return []  # "unknown objective" would blame the rule for an error of the objectives
+    field_errors: list[FieldError] = []
     for i, target in enumerate(targets):
         rule = target.get("rule") if isinstance(target, Mapping) else None
         if not isinstance(rule, str) or not rule:
@@ -153,46 +159,52 @@ def _rule_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
         try:
             parse_rule(rule, [str(name) for name in names])
         except RuleError as error:
-            flaws.append(FieldError(f"in {shorten(rule)}: {error}", f"targets.{i}.rule"))
-    return flaws
+            field_errors.append(FieldError(f"in {shorten(rule)}: {error}", f"targets.{i}.rule"))
+    return field_errors
 
 
-def _program_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
+def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     kind = definition.get("kind")
-    flaws: list[FieldError] = []
+    field_errors: list[FieldError] = []
     seed = definition.get("seed_program")
     if isinstance(seed, str) and seed and kind != ProblemKind.DATA.value:
         if definition.get("language") is None:
-            flaws += _seed_flaws(seed, definition)
-        flaws += marker_flaws(seed, where="seed_program")
+            field_errors += _seed_field_errors(seed, definition)
+        field_errors += marker_field_errors(seed, where="seed_program")
     evaluator = definition.get("evaluator")
     if isinstance(evaluator, str) and evaluator.strip():
-        missing = [python_flaws(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
-        flaws += next(filter(None, missing), [])
-    return flaws
+        missing = [python_field_errors(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
+        field_errors += next(filter(None, missing), [])
+    return field_errors
 
 
-def _seed_flaws(seed: str, definition: Mapping[str, Any]) -> list[FieldError]:
+def _seed_field_errors(seed: str, definition: Mapping[str, Any]) -> list[FieldError]:
     called = definition.get("entry_point", "solve") if definition.get("kind") == ProblemKind.CASES.value else None
     if definition.get("many_files") is not True:
-        return python_flaws(seed, where="seed_program", defines=called)
+        return python_field_errors(seed, where="seed_program", defines=called)
     try:
         files = files_of(seed)
     except FilesError:
         return []  # the domain's own reading says so
     return [
-        flaw
+        field_error
         for name, text in files.items()
-        for flaw in python_flaws(text, where=f"seed_program.{name}", defines=called if name == PYTHON_MAIN else None)
+        for field_error in python_field_errors(
+            text, where=f"seed_program.{name}", defines=called if name == PYTHON_MAIN else None
+        )
     ]
 
 
-def _template_flaws(definition: Mapping[str, Any]) -> list[FieldError]:
+def _template_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     templates = definition.get("prompts")
     if not isinstance(templates, Mapping):
         return []
     known = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
-    return [flaw for name, text in known.items() for flaw in template_flaws(name, text, where=f"prompts.{name}")]
+    return [
+        field_error
+        for name, text in known.items()
+        for field_error in template_field_errors(name, text, where=f"prompts.{name}")
+    ]
 
 
 def _functions(definition: Mapping[str, Any]) -> list[str | None]:
@@ -204,12 +216,12 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
     return [stage.get("function") or f"{scorer}_{stage.get('name')}" for stage in stages if isinstance(stage, Mapping)]
 
 
-def python_flaws(program: str, *, where: str, defines: object = None) -> list[FieldError]:
+def python_field_errors(program: str, *, where: str, defines: object = None) -> list[FieldError]:
     """Return why a text is not the Python program it should be; nothing of it is executed.
 
     Args:
         program: Program text.
-        where: Path that the flaws carry.
+        where: Path that the errors carry.
         defines: Name of a function that it must define, if any.
     """
     try:

@@ -43,7 +43,7 @@ def load_problem(path: Path) -> Problem:
 
     Raises:
         NotFoundError: There is no such file, or it cannot be looked for.
-        InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
+        InvalidInputError: Something is wrong with the definition; its errors name files and lines.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
     try:
@@ -76,7 +76,7 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
         file: Name of the definition in messages.
 
     Raises:
-        InvalidInputError: Something is wrong with the definition; its flaws name files and lines.
+        InvalidInputError: Something is wrong with the definition; its errors name files and lines.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
 
@@ -96,7 +96,7 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
         raw = tomllib.loads(text)
         places = toml_places(text)
     except tomllib.TOMLDecodeError as error:
-        raise invalid(name, [_syntax_flaw(str(error), text, file)]) from error
+        raise invalid(name, [_syntax_field_error(str(error), text, file)]) from error
     except RecursionError as error:
         raise invalid(
             name, [FieldError("is nested too deep: expected tables of plain values", file=file, line=1)]
@@ -107,34 +107,42 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
         raise invalid(name, [FieldError(TOO_MANY_DIGITS, file=file, line=line)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
     problem, found = examine(siblings.definition)
-    if siblings.flaws:
+    if siblings.field_errors:
         # Checks across fields would report the parts that could not be read a second time.
-        found = [flaw for flaw in found if flaw.where.partition(".")[0] not in ("", "kind", "cases")]
+        found = [
+            field_error for field_error in found if field_error.where.partition(".")[0] not in ("", "kind", "cases")
+        ]
     unknown = [
         FieldError(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
     ]
-    flaws = [*unknown, *siblings.flaws, *(siblings.place(flaw) for flaw in found)]
-    if problem is None or flaws:
-        placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in flaws]
-        raise invalid(name, sorted(placed, key=lambda flaw: (flaw.file != file, flaw.file or "", flaw.line or 0)))
+    field_errors = [*unknown, *siblings.field_errors, *(siblings.place(field_error) for field_error in found)]
+    if problem is None or field_errors:
+        placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in field_errors]
+        raise invalid(
+            name,
+            sorted(
+                placed,
+                key=lambda field_error: (field_error.file != file, field_error.file or "", field_error.line or 0),
+            ),
+        )
     return problem
 
 
-def _syntax_flaw(message: str, text: str, file: str) -> FieldError:
+def _syntax_field_error(message: str, text: str, file: str) -> FieldError:
     place = _TOML_PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
     return FieldError(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
 
 
-def _placed(flaw: FieldError, key_line: int, text: str, file: str) -> FieldError:
-    """Return a flaw with its place in the TOML: the line of its key, or a line of the text that begins there."""
+def _placed(field_error: FieldError, key_line: int, text: str, file: str) -> FieldError:
+    """Return an error with its place in the TOML: the line of its key, or a line of the text that begins there."""
     opened = None
-    if flaw.line is not None:  # looked for only then: of other flaws there may be thousands
+    if field_error.line is not None:  # looked for only then: of other errors there may be thousands
         opened = _OPENED.search(text.split("\n")[key_line - 1])
-    if flaw.line is None or opened is None:
-        return replace(flaw, file=file, line=key_line, column=None)
+    if field_error.line is None or opened is None:
+        return replace(field_error, file=file, line=key_line, column=None)
     # A line break right after the quotes is not part of the text.
-    return replace(flaw, file=file, line=key_line + flaw.line - (0 if opened[2] == "" else 1))
+    return replace(field_error, file=file, line=key_line + field_error.line - (0 if opened[2] == "" else 1))
 
 
 def _path(where: str) -> tuple[str | int, ...]:

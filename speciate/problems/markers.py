@@ -1,4 +1,4 @@
-"""What is wrong with the marks around the part of a program that evolves, as a flaw of a problem."""
+"""What is wrong with the marks around the part of a program that evolves, as an error of a problem."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from speciate.domain.errors import FieldError
 from speciate.prompts.evolve_blocks import MarkerError, find_blocks
 
 
-def marker_flaws(program: str, *, where: str) -> list[FieldError]:
+def marker_field_errors(program: str, *, where: str) -> list[FieldError]:
     """Return what is wrong with the marks of a program; a program without marks evolves as a whole and is right.
 
     Args:
         program: Program text.
-        where: Path that the flaw carries.
+        where: Path that the error carries.
     """
     try:
         find_blocks(program)

@@ -39,47 +39,49 @@ class Siblings:
 
     Attributes:
         definition: Fields of ``Problem`` as JSON values.
-        flaws: Flaws of the names and files; ``where`` as in the TOML.
+        field_errors: Errors of the names and files; ``where`` as in the TOML.
     """
 
     def __init__(self, raw: dict[str, Any], read: Reader) -> None:
-        self.flaws: list[FieldError] = []
+        self.field_errors: list[FieldError] = []
         self._read = read
         self._raw = raw
         self._files: dict[str, str] = {}
         self._case_lines: list[int] = []
         self.definition = {key: value for key, value in raw.items() if key not in _FILE_KEYS}
         if "seed" in raw and "seed_program" in raw:
-            self.flaws.append(FieldError("is given beside seed: expected one of them", "seed_program"))
+            self.field_errors.append(FieldError("is given beside seed: expected one of them", "seed_program"))
         for key, (field, load) in _FILE_KEYS.items():
             if key in raw and (value := load(self, raw[key])) is not None:
                 self.definition[field] = value
 
-    def place(self, flaw: FieldError) -> FieldError:
-        """Return a flaw of the definition with the file it is about and that file's lines, where it is not the TOML."""
-        head, _, rest = flaw.where.partition(".")
-        if flaw.file is not None:
-            return flaw
+    def place(self, field_error: FieldError) -> FieldError:
+        """Return an error with the file and lines that it refers to."""
+        head, _, rest = field_error.where.partition(".")
+        if field_error.file is not None:
+            return field_error
         match head:
             case "seed_program" if f"seed.{rest}" in self._files:
-                return replace(flaw, where="seed", file=self._files[f"seed.{rest}"])
+                return replace(field_error, where="seed", file=self._files[f"seed.{rest}"])
             case "seed_program" if "seed" in self._raw:
                 # Only what is on a line is about the program itself.
                 where = f"seed.{rest}" if rest else "seed"
-                return replace(flaw, where=where, file=None if flaw.line is None else self._files.get("seed"))
-            case "evaluator" if flaw.line is not None and head in self._files:
-                return replace(flaw, file=self._files[head])
-            case "prompts" if flaw.where in self._files:
-                return replace(flaw, file=self._files[flaw.where])
+                return replace(
+                    field_error, where=where, file=None if field_error.line is None else self._files.get("seed")
+                )
+            case "evaluator" if field_error.line is not None and head in self._files:
+                return replace(field_error, file=self._files[head])
+            case "prompts" if field_error.where in self._files:
+                return replace(field_error, file=self._files[field_error.where])
             case "cases" if rest and head in self._files:
-                return replace(flaw, file=self._files[head], line=self._case_lines[int(rest.partition(".")[0])])
+                return replace(field_error, file=self._files[head], line=self._case_lines[int(rest.partition(".")[0])])
             case _:
-                return flaw
+                return field_error
 
     def text(self, key: str, name: object, folder: str | None = None) -> str | None:
-        """Return the content of a named file, beside the definition or in a folder, or None after noting the flaw."""
+        """Return the content of a named file, beside the definition or in a folder, or None after noting the error."""
         if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
-            self.flaws.append(
+            self.field_errors.append(
                 FieldError(f"is {shorten(name)}: expected the name of a file in the same directory{_or(key)}", key)
             )
             return None
@@ -87,7 +89,7 @@ class Siblings:
             path = name if folder is None else f"{folder}/{name}"
             text = self._read(path)
         except UnreadableError as error:
-            self.flaws.append(FieldError(str(error), key))
+            self.field_errors.append(FieldError(str(error), key))
             return None
         self._files[key] = path
         return text
@@ -98,17 +100,17 @@ class Siblings:
             return self.text("seed", names)
         if self._raw.get("many_files") is not True:
             one = "expected the name of a file in the same directory, or many_files = true beside it"
-            self.flaws.append(FieldError(f"has several files: {one}", "seed"))
+            self.field_errors.append(FieldError(f"has several files: {one}", "seed"))
             return None
         texts = names if isinstance(names, dict) else {str(n): self.text(f"seed.{n}", n) for n in names}
         if not all(isinstance(text, str) for text in texts.values()):
             if isinstance(names, dict):
-                self.flaws.append(FieldError("expected texts by name of the file", "seed"))
+                self.field_errors.append(FieldError("expected texts by name of the file", "seed"))
             return None
         try:
             return text_of({str(name): str(text) for name, text in texts.items()})
         except FilesError as error:
-            self.flaws.append(FieldError(error.message, "seed"))
+            self.field_errors.append(FieldError(error.message, "seed"))
             return None
 
     def script(self, script: object) -> str | None:
@@ -123,7 +125,7 @@ class Siblings:
             return names
         if not isinstance(names, list):
             expected = "a list of names of files in the same directory, or a table of texts by name"
-            self.flaws.append(FieldError(f"is {shorten(names)}: expected {expected}", key))
+            self.field_errors.append(FieldError(f"is {shorten(names)}: expected {expected}", key))
             return None
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
@@ -145,7 +147,9 @@ class Siblings:
         if text is None:
             return None
         if not values_within(text, MAX_VALUES):
-            self.flaws.append(FieldError(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1))
+            self.field_errors.append(
+                FieldError(f"holds more than {MAX_VALUES} values", "cases", file=str(name), line=1)
+            )
             return None
         try:
             cases = json.loads(text)
@@ -159,7 +163,7 @@ class Siblings:
             problem = FieldError(f"is not valid JSON: {error}", "cases", str(name), 1)
         except ValueError:
             problem = FieldError(TOO_MANY_DIGITS, "cases", str(name), 1)
-        self.flaws.append(problem)
+        self.field_errors.append(problem)
         return None
 
 

@@ -104,7 +104,7 @@ def requests(template: str, values: Mapping[str, str]) -> list[str]:
     ]
 
 
-def template_flaws(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
+def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
     """Return the mistakes in a user's template.
 
     Args:
@@ -115,16 +115,18 @@ def template_flaws(name: TemplateName, text: str, *, where: str) -> list[FieldEr
     known = PLACEHOLDERS[name]
     placeholders = list(_placeholders(text))
     mistakes = ((line, _placeholder_mistake(name, text, found, line)) for found, line in placeholders)
-    flaws = [FieldError(mistake, where, line=line) for line, mistake in mistakes if mistake]
+    field_errors = [FieldError(mistake, where, line=line) for line, mistake in mistakes if mistake]
     present = {found for found, _ in placeholders}
-    flaws += [
+    field_errors += [
         FieldError(f"${missing} is missing: it stands for {known[missing]}", where, line=1)
         for missing in REQUIRED.get(name, ())
         if missing not in present
     ]
     if name not in REQUIRED and not requests(text, {"candidate": "program"}):
-        flaws.append(FieldError("has no request without $others: expected at least one, one per line", where, line=1))
-    return flaws
+        field_errors.append(
+            FieldError("has no request without $others: expected at least one, one per line", where, line=1)
+        )
+    return field_errors
 
 
 def _placeholder_mistake(name: TemplateName, text: str, placeholder: str | None, line: int) -> str | None:

@@ -192,7 +192,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
                 spec = declared.spec(entrant, 0)
                 check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles)
             except InvalidInputError as error:
-                where = ".".join(["entrants", str(i), *(flaw.where for flaw in error.flaws[:1])])
+                where = ".".join(["entrants", str(i), *(field_error.where for field_error in error.field_errors[:1])])
                 message = f"entrant {entrant.name!r}: {error}"
                 raise _invalid(DeclarationKind.TOURNAMENT, where.rstrip("."), message) from None
 
@@ -219,5 +219,5 @@ def _revised(kind: DeclarationKind, given: M, **changes: object) -> M:
 
 
 def _invalid(kind: DeclarationKind, where: str, message: str) -> InvalidInputError:
-    flaw = FieldError(message, where=where)
-    return InvalidInputError(f"The {kind} is not valid: {flaw}", flaws=(flaw,))
+    field_error = FieldError(message, where=where)
+    return InvalidInputError(f"The {kind} is not valid: {field_error}", field_errors=(field_error,))

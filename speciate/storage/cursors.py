@@ -96,5 +96,7 @@ def _part(part: Any, kind: type) -> Any:
 
 def refusal() -> InvalidInputError:
     """Return the error for a cursor of another list."""
-    flaw = FieldError("is not a cursor of this list: pass `next_cursor` of the previous page unchanged", where="cursor")
-    return InvalidInputError("The cursor is invalid.", flaws=(flaw,))
+    field_error = FieldError(
+        "is not a cursor of this list: pass `next_cursor` of the previous page unchanged", where="cursor"
+    )
+    return InvalidInputError("The cursor is invalid.", field_errors=(field_error,))

@@ -68,7 +68,9 @@ def read_stored(kind: type[V], values: Any) -> V:
         return kind.model_validate(values)
     except ValidationError as error:
         # The message names fields, not their values, which are users' texts.
-        places = ", ".join(".".join(map(str, flaw["loc"])) or "the whole value" for flaw in error.errors()[:3])
+        places = ", ".join(
+            ".".join(map(str, field_error["loc"])) or "the whole value" for field_error in error.errors()[:3]
+        )
         raise NewerRecordError(
             f"a {kind.__name__} in the database cannot be read by this process of version {__version__}: {places}.",
             remedy="A newer version wrote it: restart this process with that version.",

@@ -43,7 +43,7 @@ def main() -> int:
     if asked.write:
         PAGE.write_text(text)
     sys.stdout.write(text)
-    return 1 if outcome.flaws else 0
+    return 1 if outcome.violations else 0
 
 
 if __name__ == "__main__":

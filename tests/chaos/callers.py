@@ -42,7 +42,7 @@ class Seen:
         refusals: What was answered with another status than 200, in words: route, status, message.
         passed_over: Times that a request went on to the other replica.
         followed: Runs whose stream a viewer saw to its end.
-        flaws: Gaps and repetitions in streams.
+        violations: Gaps and repetitions in streams.
         reconnects: Times that a stream broke off and was taken up again.
     """
 
@@ -53,7 +53,7 @@ class Seen:
     passed_over: int = 0
     followed: int = 0
     events: int = 0
-    flaws: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     reconnects: int = 0
 
 
@@ -134,7 +134,7 @@ class Callers:
                     self.seen.followed += 1
                     return
                 if seq != after + 1:
-                    self.seen.flaws.append(f"run {run}: event {seq} came after {after}")
+                    self.seen.violations.append(f"run {run}: event {seq} came after {after}")
                 after = seq
                 self.seen.events += 1
             self.seen.reconnects += 1

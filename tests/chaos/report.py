@@ -60,9 +60,9 @@ def report(outcome: Outcome, load: float) -> str:
 
 def _conclusion(outcome: Outcome) -> str:
     plan, seen = outcome.plan, outcome.seen
-    if outcome.flaws:
-        flaws = "\n".join(f"- {flaw}" for flaw in outcome.flaws[:50])
-        verdict, listed = f"**{len(outcome.flaws)} flaws**, listed below", f"\n{flaws}\n"
+    if outcome.violations:
+        violations = "\n".join(f"- {violation}" for violation in outcome.violations[:50])
+        verdict, listed = f"**{len(outcome.violations)} violations**, listed below", f"\n{violations}\n"
     else:
         verdict, listed = "**Lost: 0. Doubled: 0. Budgets exceeded or unspent: 0**", ""
     return (
@@ -148,7 +148,7 @@ def _holdings(outcome: Outcome) -> str:
         f"Medians of the first and the last third of the time. Connections to PostgreSQL: at most"
         f" {max(connections, default=0)}, {outcome.left_connections} when all runs had ended. Temporary files and"
         f" folders: at most {max(files, default=0)}, {outcome.left_files} when all runs had ended; what is left when"
-        " everything has stopped would be a flaw.\n"
+        " everything has stopped would be a violation.\n"
     )
     return _table(("part", "memory, MB", "file descriptors", "threads"), rows) + "\n" + note
 

@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What was found; ``flaws`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
+    """What was found; ``violations`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
 
     plan: Plan
     seconds: float
@@ -94,7 +94,7 @@ class Outcome:
     watch: Watch
     left_files: int
     left_connections: int
-    flaws: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
 
 
@@ -285,7 +285,7 @@ class Storm:
             watch=watch,
             left_files=watch.files[-1],
             left_connections=watch.connections[-1] if watch.connections else 0,
-            flaws=[*self._errors, *seen["flaws"], *map(str, leaks(watch.samples))],
+            violations=[*self._errors, *seen["violations"], *map(str, leaks(watch.samples))],
         )
         stored = self.stores.runs.list(limit=500)
         ids = [run.id for run in stored.items]
@@ -293,36 +293,38 @@ class Storm:
             stored = self.stores.runs.list(limit=500, cursor=stored.next_cursor)
             ids += [run.id for run in stored.items]
         if set(ids) != set(self._runs) or len(ids) != len(self._runs):
-            outcome.flaws.append(f"{len(self._runs)} runs were asked for, {len(ids)} were made")
+            outcome.violations.append(f"{len(self._runs)} runs were asked for, {len(ids)} were made")
         for run_id in ids:
-            outcome.flaws += self._flaws_of(run_id)
+            outcome.violations += self._violations_of(run_id)
             outcome.evaluations += self.stores.runs.get(run_id).spent.evaluations
         for fault in breaker.faults:
             # Nothing can be mended while PostgreSQL is away: there it counts from when that is back.
             away_s = (fault.back_s or 0.0) if fault.part == "postgres" else 0.0
             limit = self.plan.lease_s + 3 + away_s + self.plan.slack_s
             if fault.freed_s is None or fault.freed_s > limit:
-                outcome.flaws.append(f"{fault.kind} of {fault.part}: leases were free after {fault.freed_s} s")
+                outcome.violations.append(f"{fault.kind} of {fault.part}: leases were free after {fault.freed_s} s")
             if fault.back_s is None:
-                outcome.flaws.append(f"{fault.kind} of {fault.part}: it did not come back")
+                outcome.violations.append(f"{fault.kind} of {fault.part}: it did not come back")
         return outcome
 
-    def _flaws_of(self, run_id: UUID) -> list[str]:
-        run, flaws = self.stores.runs.get(run_id), []
+    def _violations_of(self, run_id: UUID) -> list[str]:
+        run, violations = self.stores.runs.get(run_id), []
         if run.state is not RunState.COMPLETED:
-            flaws.append(f"run {run_id} is {run.state.value}: {run.reason}")
+            violations.append(f"run {run_id} is {run.state.value}: {run.reason}")
         if (run.spent.evaluations, run.spent.reserved_evaluations) != (self.plan.budget, 0):
-            flaws.append(f"run {run_id} spent {run.spent.evaluations} of {self.plan.budget}")
+            violations.append(f"run {run_id} spent {run.spent.evaluations} of {self.plan.budget}")
         with self._engine.connect() as connection:
             for what, query in _WHOLE.items():
                 count, distinct, last = connection.execute(sa.text(query), {"id": run_id}).one()
                 expected = run.last_event if what == "events" else run.spent.evaluations
                 if not count == distinct == last == expected:
-                    flaws.append(f"run {run_id}: {count} {what}, {distinct} different, the last {last} of {expected}")
+                    violations.append(
+                        f"run {run_id}: {count} {what}, {distinct} different, the last {last} of {expected}"
+                    )
             open_work = "SELECT count(*) FROM work WHERE run_id = :id AND state <> 'done'"
             if left := connection.execute(sa.text(open_work), {"id": run_id}).scalar_one():
-                flaws.append(f"run {run_id} leaves {left} units of work")
-        return flaws
+                violations.append(f"run {run_id} leaves {left} units of work")
+        return violations
 
 
 _WHOLE = {
@@ -376,7 +378,7 @@ def storm(plan: Plan) -> Outcome:
                 outcome = Storm(fleet, stores, home, plan).run()
             finally:
                 stores.close()
-        outcome.flaws += _left_behind(home / "tmp", outcome)
+        outcome.violations += _left_behind(home / "tmp", outcome)
         outcome.failures = _failures(home / "data" / "logs")
         return outcome
     finally:

@@ -27,7 +27,7 @@ cases = [{"input": [path], "expected": 0} for path in sys.argv[3:]]
 problem = make_problem(cases=cases, data_files={"shown.txt": "0"})
 with closing(Broker(tier)) as broker:
     (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
-print(json.dumps([str(ROOT), verdict.flaws, verdict.remedy, evaluation.artifacts.get("cases"), str(evaluation)]))
+print(json.dumps([str(ROOT), verdict.errors, verdict.remedy, evaluation.artifacts.get("cases"), str(evaluation)]))
 """
 _READ = """
 import beside
@@ -82,15 +82,15 @@ BUNDLED = "speciate/problems/bundled/planck-radiation/points.json"
 
 
 def test_bundled_problems_beside_other_packages_cannot_be_read(read):
-    flaws, _, failed, evaluation = read("", BUNDLED, "speciate/__init__.py")
-    assert flaws == []
+    field_errors, _, failed, evaluation = read("", BUNDLED, "speciate/__init__.py")
+    assert field_errors == []
     assert failed is None, failed
     assert "rewards=(1.0,)" in evaluation
 
 
 def test_a_checkout_among_what_can_be_read_cannot(read):
-    flaws, _, failed, evaluation = read("source", BUNDLED, "pyproject.toml", "evaluators/broker.py")
-    assert flaws == []
+    field_errors, _, failed, evaluation = read("source", BUNDLED, "pyproject.toml", "evaluators/broker.py")
+    assert field_errors == []
     assert failed is None, failed
     assert "rewards=(1.0,)" in evaluation
 
@@ -112,7 +112,7 @@ def solve(_):
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
     if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).flaws}")
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
     with tempfile.TemporaryDirectory(prefix="speciate-packages-", dir="/tmp") as folder:
         site = Path(folder, "site-packages")
         site.mkdir()
@@ -130,22 +130,22 @@ def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_a_tier_that_shows_them_is_refused_with_what_to_do(tier, monkeypatch):
     if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).flaws}")
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
     monkeypatch.setattr("evaluators.canary.own_files", lambda: (json.__file__,))
     verdict = examine.__wrapped__(tier)
     assert not verdict.holds
-    assert json.__file__ in verdict.flaws[0]
+    assert json.__file__ in verdict.field_errors[0]
     assert "move its checkout" in verdict.remedy
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_a_tier_holds_where_nothing_but_tmp_can_be_written_as_in_a_container(tier):
     if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).flaws}")
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
     if not examine("A").holds:
-        pytest.skip(f"{NOT_TRIED}a read-only root, which bubblewrap has to make: {examine('A').flaws}")
+        pytest.skip(f"{NOT_TRIED}a read-only root, which bubblewrap has to make: {examine('A').field_errors}")
     whole = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--bind", "/tmp", "/tmp"]
-    look = f"from evaluators.canary import examine; print(examine({tier!r}).flaws)"
+    look = f"from evaluators.canary import examine; print(examine({tier!r}).errors)"
     ran = subprocess.run(
         ["bwrap", *whole, sys.executable, "-c", look],
         cwd=ROOT,

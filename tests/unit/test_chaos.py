@@ -32,7 +32,7 @@ def test_every_fault_comes_before_any_comes_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "flaws", "reconnects"),
+    ("streams", "violations", "reconnects"),
     [
         ([[1, 2, 3, None]], 0, 0),
         ([[1, 2], [3, None]], 0, 1),  # taken up again where it broke off
@@ -41,7 +41,7 @@ def test_every_fault_comes_before_any_comes_again() -> None:
     ],
 )
 def test_a_viewer_notices_what_is_lost_or_doubled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, streams: list[list[int | None]], flaws: int, reconnects: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, streams: list[list[int | None]], violations: int, reconnects: int
 ) -> None:
     waiting = iter(streams)
 
@@ -52,7 +52,7 @@ def test_a_viewer_notices_what_is_lost_or_doubled(
     monkeypatch.setattr(callers, "events", events)
     everybody = callers.Callers([1, 2], tmp_path / "runs", rate=1, viewers=1, seed=0)
     asyncio.run(everybody._follow("a-run", 0))
-    assert (len(everybody.seen.flaws), everybody.seen.reconnects) == (flaws, reconnects)
+    assert (len(everybody.seen.violations), everybody.seen.reconnects) == (violations, reconnects)
     assert everybody.seen.followed == 1
 
 

@@ -119,7 +119,7 @@ def _expiry(days: str) -> datetime | None:
         return None
     if not (days.isascii() and days.isdecimal() and 0 < int(days[:9]) <= _MAX_DAYS):
         detail = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
-        raise InvalidInputError(f"The token is not valid: {detail}", flaws=(detail,))
+        raise InvalidInputError(f"The token is not valid: {detail}", field_errors=(detail,))
     return datetime.now(UTC) + timedelta(days=int(days))
 
 

@@ -142,9 +142,9 @@ def _options(text: str) -> dict[str, Any]:
         except MalformedJsonError:
             found[name] = value
         except InvalidInputError as error:
-            errors += [FieldError(f"{name[:60]}: {detail.message}", "options") for detail in error.flaws]
+            errors += [FieldError(f"{name[:60]}: {detail.message}", "options") for detail in error.field_errors]
     if errors:
-        raise InvalidInputError("The options are malformed.", flaws=tuple(errors))
+        raise InvalidInputError("The options are malformed.", field_errors=tuple(errors))
     return found
 
 

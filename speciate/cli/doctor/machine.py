@@ -153,7 +153,7 @@ def _check_tier(tier: str, settings: Settings) -> Finding:
         return Finding(name, Status.GOOD, "contained every canary attack")
     # One working tier is enough, unless the settings request this one.
     status = Status.BAD if settings.sandbox == tier else Status.WARNING
-    return Finding(name, status, ", ".join(verdict.flaws), verdict.remedy)
+    return Finding(name, status, ", ".join(verdict.field_errors), verdict.remedy)
 
 
 def _selected_tier(settings: Settings) -> Finding:

@@ -38,8 +38,10 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
             valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
-        flaw = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
-        raise InvalidInputError(f"{flaw}.", flaws=(flaw,))
+        field_error = FieldError(
+            f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy"
+        )
+        raise InvalidInputError(f"{field_error}.", field_errors=(field_error,))
     return _build(STRATEGIES[name], name, options)
 
 

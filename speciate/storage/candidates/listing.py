@@ -158,13 +158,13 @@ def _rule(text: str, names: tuple[str, ...]) -> str:
     try:
         rule = parse_rule(text, names)
     except RuleError as error:
-        flaw = FieldError(str(error), where="rule", column=error.column)
-        raise InvalidInputError(f"The rule cannot be read: {error}", flaws=(flaw,)) from None
+        field_error = FieldError(str(error), where="rule", column=error.column)
+        raise InvalidInputError(f"The rule cannot be read: {error}", field_errors=(field_error,)) from None
     places = {name: f"rewards[{place}]" for place, name in enumerate(names, 1)}
     return " ".join(places.get(token) or _SQL.get(token) or f"float8 '{float(token)!r}'" for token in rule.tokens)
 
 
 def _unknown(where: str, given: str, known: Sequence[str]) -> InvalidInputError:
     more = ", …" if len(known) > _MOST_NAMES else ""
-    flaw = FieldError(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
-    return InvalidInputError(f"The list cannot be made: {flaw}", flaws=(flaw,))
+    field_error = FieldError(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
+    return InvalidInputError(f"The list cannot be made: {field_error}", field_errors=(field_error,))

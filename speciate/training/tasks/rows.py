@@ -86,8 +86,8 @@ class DatasetRow:
 
     def refusal(self, path: str, message: str) -> InvalidInputError:
         """Return the error about a value."""
-        flaw = FieldError(message, where=path, file=self.file, line=self.number)
-        return InvalidInputError(f"{flaw}.", flaws=(flaw,))
+        field_error = FieldError(message, where=path, file=self.file, line=self.number)
+        return InvalidInputError(f"{field_error}.", field_errors=(field_error,))
 
 
 def strict_json(text: str | bytes) -> Any:
@@ -118,8 +118,8 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
                 raise row.refusal("", f"expected an object, got {_kind(values)}")
             yield row
     except (ValueError, OSError) as error:
-        flaw = FieldError(f"after row {number}: {error}" if number else str(error), file=path.name)
-        raise InvalidInputError(f"{flaw}.", flaws=(flaw,)) from None
+        field_error = FieldError(f"after row {number}: {error}" if number else str(error), file=path.name)
+        raise InvalidInputError(f"{field_error}.", field_errors=(field_error,)) from None
 
 
 def files_of(task: str, folder: Path, wanted: str, pattern: str) -> list[Path]:

@@ -283,7 +283,9 @@ def test_the_python_client(ready: Cli, url: str) -> None:
             run.candidate(BUDGET + 1)
         with pytest.raises(InvalidInputError) as raised:
             client.problems.add_files('slug = "x"\ntitel = "y"\n', {})
-        assert ("problem.toml", 2) in [(flaw.file, flaw.line) for flaw in raised.value.flaws]
+        assert ("problem.toml", 2) in [
+            (field_error.file, field_error.line) for field_error in raised.value.field_errors
+        ]
 
 
 def test_the_asynchronous_client(ready: Cli, url: str) -> None:

@@ -67,7 +67,7 @@ def test_templates_are_part_of_the_problem(api: Api) -> None:
     assert (again.status_code, again.json()) == (200, own)
     wrong = own["definition"] | {"prompts": {"change": "$problem\n\n$request\n"}}
     details = refused(api.post("/v1/problems", {"definition": wrong}), 422, "invalid-input")
-    assert [flaw["where"] for flaw in details["errors"]] == ["prompts.change"]
+    assert [field_error["where"] for field_error in details["errors"]] == ["prompts.change"]
 
 
 def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
@@ -80,17 +80,17 @@ def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
 def test_errors_name_file_line_and_expected_value(api: Api) -> None:
     toml = TOML.replace("x >= 0.5", "speed >= 0.5")
     answer = api.post("/v1/problems", {"toml": toml, "files": {"score.py": SCORE}, "file": "my.toml"})
-    (flaw,) = refused(answer, 422, "invalid-input")["errors"]
-    assert (flaw["file"], flaw["line"], flaw["where"]) == ("my.toml", 11, "targets.0.rule")
-    assert "unknown objective 'speed'" in flaw["message"]
-    assert "expected one of x" in flaw["message"]
+    (field_error,) = refused(answer, 422, "invalid-input")["errors"]
+    assert (field_error["file"], field_error["line"], field_error["where"]) == ("my.toml", 11, "targets.0.rule")
+    assert "unknown objective 'speed'" in field_error["message"]
+    assert "expected one of x" in field_error["message"]
     assert api.get("/v1/problems").json()["items"] == []
 
 
 def test_broken_toml_names_the_line(api: Api) -> None:
     answer = api.post("/v1/problems", {"toml": "slug = 'toy'\ntitle = \n"})
-    (flaw,) = refused(answer, 422, "invalid-input")["errors"]
-    assert (flaw["file"], flaw["line"]) == ("problem.toml", 2)
+    (field_error,) = refused(answer, 422, "invalid-input")["errors"]
+    assert (field_error["file"], field_error["line"]) == ("problem.toml", 2)
 
 
 def test_too_large_program_is_rejected(api: Api) -> None:

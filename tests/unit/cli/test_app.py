@@ -116,14 +116,16 @@ def test_invalid_command_line(cli: Cli, args: list[str]) -> None:
     assert cli(*args).code == ExitCode.USAGE
 
 
-def test_an_error_is_printed_once_with_every_flaw(cli: Cli, service: FakeService) -> None:
-    flaws = [
+def test_an_error_is_printed_once_with_every_field_error(cli: Cli, service: FakeService) -> None:
+    field_errors = [
         {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 9},
         {"message": "is missing", "where": "title", "file": "problem.toml", "line": 1},
     ]
     first = "problem.toml:12:9 targets.0.rule: unknown name"
     service.on(
-        "POST", "/v1/problems", problem(422, "invalid-input", f"It is not valid: {first} (and 1 more)", errors=flaws)
+        "POST",
+        "/v1/problems",
+        problem(422, "invalid-input", f"It is not valid: {first} (and 1 more)", errors=field_errors),
     )
     outcome = cli("problems", "add", "circle-packing-26")
     assert outcome.code == ExitCode.INVALID

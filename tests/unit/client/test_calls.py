@@ -105,7 +105,7 @@ def test_invalid_run_is_rejected_before_sending(
 ) -> None:
     with pytest.raises(InvalidInputError) as raised:
         ask(lambda client: client.runs.create("packing", "m", **values))
-    assert where in [flaw.where for flaw in raised.value.flaws]
+    assert where in [field_error.where for field_error in raised.value.field_errors]
     assert service.requests == []
 
 
@@ -143,7 +143,7 @@ def test_errors_have_the_class_and_message_of_the_service(
 
 
 def test_field_errors_keep_their_places(ask: Ask, service: FakeService) -> None:
-    flaw: dict[str, Any] = {
+    field_error: dict[str, Any] = {
         "message": "unknown name",
         "where": "targets.0.rule",
         "file": "problem.toml",
@@ -151,10 +151,10 @@ def test_field_errors_keep_their_places(ask: Ask, service: FakeService) -> None:
         "column": 3,
     }
     garbage = [{"message": "m", "line": "x"}, "nonsense"]
-    service.on("POST", "/v1/problems", problem(422, "invalid-rule", "It is not valid.", errors=[flaw, *garbage]))
+    service.on("POST", "/v1/problems", problem(422, "invalid-rule", "It is not valid.", errors=[field_error, *garbage]))
     with pytest.raises(InvalidInputError) as raised:
         ask(lambda client: client.problems.add_files("…", {"seed.py": ""}))
-    assert raised.value.flaws == (FieldError(**flaw), FieldError("m"))
+    assert raised.value.field_errors == (FieldError(**field_error), FieldError("m"))
     assert service.requests[0].body == {"toml": "…", "files": {"seed.py": ""}, "file": "problem.toml"}
 
 

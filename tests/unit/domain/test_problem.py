@@ -76,7 +76,7 @@ _TARGET = {"name": "t", "rule": "x > 1", "unlock": True}
         ({"limits": {"wall_s": float("nan")}}, "wall_s"),
     ],
 )
-def test_flaws_are_refused(changes: dict[str, Any], expected: str) -> None:
+def test_field_errors_are_refused(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValidationError, match=expected):
         _changed(**changes)
 

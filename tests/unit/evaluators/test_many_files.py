@@ -41,7 +41,7 @@ def test_files_are_modules_of_each_other(broker: Broker, make_problem: MakeProbl
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_no_tier_needs_a_folder_for_modules(tier: str, make_problem: MakeProblem) -> None:
     if not examine(tier).holds:
-        pytest.skip(f"tier {tier} does not hold here: {examine(tier).flaws}")
+        pytest.skip(f"tier {tier} does not hold here: {examine(tier).field_errors}")
     with closing(Broker(tier)) as broker:
         assert evaluate(broker, make_problem, FILES).rewards == (1.0,)
 

@@ -30,7 +30,7 @@ def test_an_unknown_kind_lists_the_known_ones() -> None:
 def test_an_unknown_option_lists_the_valid_ones_with_defaults(kind: str) -> None:
     with pytest.raises(InvalidInputError, match=r"options\.wrong.*Options: \w+: .*default ") as caught:
         build_client(policy(kind, wrong=1))
-    assert "options.wrong" in [flaw.where for flaw in caught.value.flaws]
+    assert "options.wrong" in [field_error.where for field_error in caught.value.field_errors]
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ DEFINITION: dict[str, Any] = {
 }
 
 
-def flaws_of(**changes: Any) -> list[FieldError]:
+def field_errors_of(**changes: Any) -> list[FieldError]:
     with pytest.raises(InvalidInputError) as caught:
         parse_definition(copy.deepcopy(DEFINITION) | changes)
-    return list(caught.value.flaws)
+    return list(caught.value.field_errors)
 
 
 def test_a_definition_and_what_it_says_of_itself_are_the_same_problem() -> None:
@@ -28,14 +28,14 @@ def test_a_definition_and_what_it_says_of_itself_are_the_same_problem() -> None:
     assert parse_definition(problem.definition()) == problem
 
 
-def test_flaws_carry_the_path() -> None:
-    flaws = flaws_of(
+def test_field_errors_carry_the_path() -> None:
+    field_errors = field_errors_of(
         title=3,
         objectives=[{"name": "right", "range": [0, float("nan")]}],
         targets=[{"name": "all", "rule": "wrong >= 1", "unlock": True}, {"name": "b", "rule": "right >= ", "x": 1}],
         cases=[{"input": 1, "expected": 2}],
     )
-    assert [flaw.where for flaw in flaws] == [
+    assert [field_error.where for field_error in field_errors] == [
         "title",
         "objectives.0.range.1",
         "targets.1.x",
@@ -43,8 +43,8 @@ def test_flaws_carry_the_path() -> None:
         "targets.0.rule",
         "targets.1.rule",
     ]
-    assert all(flaw.file is None for flaw in flaws)
-    assert "expected one of name, rule, unlock, description" in flaws[2].message
+    assert all(field_error.file is None for field_error in field_errors)
+    assert "expected one of name, rule, unlock, description" in field_errors[2].message
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,16 @@ def test_flaws_carry_the_path() -> None:
         ),
     ],
 )
-def test_a_flaw_has_its_place(changes: dict[str, Any], where: str, words: str) -> None:
-    flaws = flaws_of(**changes)
-    assert any(flaw.where == where and words in flaw.message for flaw in flaws), flaws
+def test_a_field_error_has_its_place(changes: dict[str, Any], where: str, words: str) -> None:
+    field_errors = field_errors_of(**changes)
+    assert any(field_error.where == where and words in field_error.message for field_error in field_errors), (
+        field_errors
+    )
 
 
-def test_a_program_flaw_has_the_line_of_the_program() -> None:
-    (flaw,) = flaws_of(seed_program="def solve(x):\n    return (\n")
-    assert (flaw.where, flaw.line) == ("seed_program", 2)
+def test_a_program_field_error_has_the_line_of_the_program() -> None:
+    (field_error,) = field_errors_of(seed_program="def solve(x):\n    return (\n")
+    assert (field_error.where, field_error.line) == ("seed_program", 2)
 
 
 def test_a_data_problem_starts_from_any_text() -> None:
@@ -101,8 +103,8 @@ def test_a_seed_over_the_limit_is_too_large() -> None:
 
 
 def test_mistakes_without_end_are_counted_and_not_told() -> None:
-    flaws = flaws_of(cases=[{}] * 10_001)
-    assert [flaw.message for flaw in flaws if "mistakes" in flaw.message] == [
+    field_errors = field_errors_of(cases=[{}] * 10_001)
+    assert [field_error.message for field_error in field_errors if "mistakes" in field_error.message] == [
         "has 20002 mistakes, too many to be told: try it with a few of its cases first"
     ]
-    assert len(flaws) < 10
+    assert len(field_errors) < 10

@@ -37,16 +37,16 @@ unlock = true
 FILES = {"seed.py": "def solve():\n    return 1\n", "evaluate.py": "def evaluate(candidate, context):\n    return {}\n"}
 
 
-def flaws_of(text: str = TOML, files: dict[str, str] = FILES) -> list[FieldError]:
+def field_errors_of(text: str = TOML, files: dict[str, str] = FILES) -> list[FieldError]:
     with pytest.raises(InvalidInputError) as caught:
         parse_problem(text, files)
-    assert str(caught.value.flaws[0]) in str(caught.value)
-    return list(caught.value.flaws)
+    assert str(caught.value.field_errors[0]) in str(caught.value)
+    return list(caught.value.field_errors)
 
 
-def the_flaw(text: str = TOML, files: dict[str, str] = FILES) -> FieldError:
-    (flaw,) = flaws_of(text, files)
-    return flaw
+def the_field_error(text: str = TOML, files: dict[str, str] = FILES) -> FieldError:
+    (field_error,) = field_errors_of(text, files)
+    return field_error
 
 
 def test_a_definition_is_read_with_its_files() -> None:
@@ -59,23 +59,23 @@ def test_a_definition_is_read_with_its_files() -> None:
 
 
 def test_an_unknown_objective_in_a_rule_names_file_line_and_what_was_expected() -> None:
-    flaw = the_flaw(TOML.replace("value >= 2", "speed >= 2"))
-    assert (flaw.file, flaw.line, flaw.where) == ("problem.toml", 20, "targets.1.rule")
-    assert "unknown objective 'speed' at column 1: expected one of value, cost" in flaw.message
-    assert str(flaw).startswith("problem.toml:20 targets.1.rule: ")
+    field_error = the_field_error(TOML.replace("value >= 2", "speed >= 2"))
+    assert (field_error.file, field_error.line, field_error.where) == ("problem.toml", 20, "targets.1.rule")
+    assert "unknown objective 'speed' at column 1: expected one of value, cost" in field_error.message
+    assert str(field_error).startswith("problem.toml:20 targets.1.rule: ")
 
 
-def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_field_errors_are_told_at_once_in_the_order_of_the_file() -> None:
     text = TOML.replace('title = "Small"', 'title = ""\ncolour = "red"').replace('"minimize"', '"down"')
-    flaws = flaws_of(text.replace("value >= 1", "value => 1"))
-    assert [(f.line, f.where) for f in flaws] == [
+    field_errors = field_errors_of(text.replace("value >= 1", "value => 1"))
+    assert [(f.line, f.where) for f in field_errors] == [
         (2, "title"),
         (3, "colour"),
         (13, "objectives.1.direction"),
         (17, "targets.0.rule"),
     ]
-    assert "expected one of slug, title" in flaws[1].message
-    assert "'maximize' or 'minimize'" in flaws[2].message
+    assert "expected one of slug, title" in field_errors[1].message
+    assert "'maximize' or 'minimize'" in field_errors[2].message
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_all_flaws_are_told_at_once_in_the_order_of_the_file() -> None:
         ('seed = "seed.py"', 'seed = "seed.py"\n"²" = 1', 5, "²", "unknown key"),
     ],
 )
-def test_a_flaw_is_placed_on_its_line(old: str, new: str, line: int, where: str, words: str) -> None:
-    flaws = flaws_of(TOML.replace(old, new))
-    assert any((f.line, f.where) == (line, where) and words in f.message for f in flaws), flaws
+def test_a_field_error_is_placed_on_its_line(old: str, new: str, line: int, where: str, words: str) -> None:
+    field_errors = field_errors_of(TOML.replace(old, new))
+    assert any((f.line, f.where) == (line, where) and words in f.message for f in field_errors), field_errors
 
 
 @pytest.mark.parametrize(
@@ -108,57 +108,57 @@ def test_a_flaw_is_placed_on_its_line(old: str, new: str, line: int, where: str,
     [('slug = "a\n', 1, 10), ("slug = 1\nslug = 2\n", 2, None), ("a = 1\nb = = 2\n", 2, 5), ("[x", 1, None)],
 )
 def test_a_syntax_error_has_line_and_column(text: str, line: int, column: int | None) -> None:
-    flaw = the_flaw(text)
-    assert flaw.line == line
-    assert column is None or flaw.column == column
-    assert "not valid TOML" in flaw.message
+    field_error = the_field_error(text)
+    assert field_error.line == line
+    assert column is None or field_error.column == column
+    assert "not valid TOML" in field_error.message
 
 
-def test_nesting_without_end_is_a_flaw_and_no_crash() -> None:
-    assert "nested too deep" in the_flaw("a = " + "[" * 10_000).message
+def test_nesting_without_end_is_a_field_error_and_no_crash() -> None:
+    assert "nested too deep" in the_field_error("a = " + "[" * 10_000).message
 
 
 @pytest.mark.parametrize("digits", ["7" * 5000, "0x" + "7" * 5000])
-def test_a_number_that_python_cannot_write_down_is_a_flaw_and_no_crash(digits: str) -> None:
-    flaw = the_flaw(TOML + f"\n[limits]\nwall_s = {digits}\n")
-    assert (flaw.file, flaw.line) == ("problem.toml", 24)
-    assert "thousands of digits" in flaw.message
-    assert "thousands of digits" in flaws_of(f"seed = {digits}\n" + TOML.replace("seed =", "files ="))[0].message
+def test_a_number_that_python_cannot_write_down_is_a_field_error_and_no_crash(digits: str) -> None:
+    field_error = the_field_error(TOML + f"\n[limits]\nwall_s = {digits}\n")
+    assert (field_error.file, field_error.line) == ("problem.toml", 24)
+    assert "thousands of digits" in field_error.message
+    assert "thousands of digits" in field_errors_of(f"seed = {digits}\n" + TOML.replace("seed =", "files ="))[0].message
 
 
 def test_a_missing_file_is_named() -> None:
-    flaw = the_flaw(files={"evaluate.py": FILES["evaluate.py"]})
-    assert (flaw.line, flaw.where) == (4, "seed")
-    assert "'seed.py'" in flaw.message
+    field_error = the_field_error(files={"evaluate.py": FILES["evaluate.py"]})
+    assert (field_error.line, field_error.where) == (4, "seed")
+    assert "'seed.py'" in field_error.message
 
 
 @pytest.mark.parametrize(
     "name", ['"../seed.py"', '"/etc/passwd"', '"a/../../b"', '".."', '"a\\\\b"', '""', "3", '["seed.py"]']
 )
 def test_a_name_that_is_not_of_a_file_beside_is_refused(name: str) -> None:
-    flaw = the_flaw(TOML.replace('"seed.py"', name))
-    assert (flaw.line, flaw.where) == (4, "seed")
-    assert "in the same directory" in flaw.message
+    field_error = the_field_error(TOML.replace('"seed.py"', name))
+    assert (field_error.line, field_error.where) == (4, "seed")
+    assert "in the same directory" in field_error.message
 
 
 def test_a_seed_that_is_not_python_is_placed_in_its_own_file() -> None:
-    flaw = the_flaw(files=FILES | {"seed.py": "x = 1\ndef solve(:\n"})
-    assert (flaw.file, flaw.line, flaw.where) == ("seed.py", 2, "seed")
-    assert flaw.column is not None
+    field_error = the_field_error(files=FILES | {"seed.py": "x = 1\ndef solve(:\n"})
+    assert (field_error.file, field_error.line, field_error.where) == ("seed.py", 2, "seed")
+    assert field_error.column is not None
 
 
 @pytest.mark.parametrize(
     ("program", "words"),
     [("\0", "null"), ("return 1\n", "outside function"), ("x = " + "(" * 5000 + ")" * 5000, "compile")],
 )
-def test_whatever_does_not_compile_is_a_flaw(program: str, words: str) -> None:
-    assert words in the_flaw(files=FILES | {"seed.py": program}).message
+def test_whatever_does_not_compile_is_a_field_error(program: str, words: str) -> None:
+    assert words in the_field_error(files=FILES | {"seed.py": program}).message
 
 
 def test_an_evaluator_without_the_function_is_told_so() -> None:
-    flaw = the_flaw(files=FILES | {"evaluate.py": "def score(text, context):\n    return {}\n"})
-    assert (flaw.file, flaw.where) == ("evaluate.py", "evaluator")
-    assert "def evaluate(...)" in flaw.message
+    field_error = the_field_error(files=FILES | {"evaluate.py": "def score(text, context):\n    return {}\n"})
+    assert (field_error.file, field_error.where) == ("evaluate.py", "evaluator")
+    assert "def evaluate(...)" in field_error.message
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_an_evaluator_without_the_function_is_told_so() -> None:
     ],
 )
 def test_marks_that_do_not_pair_are_placed(lines: str, flawed: int) -> None:
-    flaw = the_flaw(files=FILES | {"seed.py": lines})
-    assert (flaw.file, flaw.line, flaw.where) == ("seed.py", flawed, "seed")
+    field_error = the_field_error(files=FILES | {"seed.py": lines})
+    assert (field_error.file, field_error.line, field_error.where) == ("seed.py", flawed, "seed")
 
 
 def test_several_blocks_are_right() -> None:
@@ -200,20 +200,20 @@ def test_cases_come_from_a_json_file() -> None:
         ('[{"input": [], "expected": %s}]' % ("7" * 5000), 1, "thousands of digits"),
     ],
 )
-def test_flaws_of_cases_are_placed_in_their_file(text: str, line: int, words: str) -> None:
-    flaws = flaws_of(CASES, FILES | {"cases.json": text})
-    assert any((f.file, f.line) == ("cases.json", line) and words in f.message for f in flaws), flaws
+def test_field_errors_of_cases_are_placed_in_their_file(text: str, line: int, words: str) -> None:
+    field_errors = field_errors_of(CASES, FILES | {"cases.json": text})
+    assert any((f.file, f.line) == ("cases.json", line) and words in f.message for f in field_errors), field_errors
 
 
 def test_of_thousands_of_cases_the_flawed_one_is_placed() -> None:
-    # Reading these took half a minute when every element, or every flaw, was looked for from the beginning of the text.
+    # Searching for every element from the beginning of the text would take half a minute.
     many = ['{"input": [1], "expected": 1}'] * 30_000
-    assert flaws_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join([*many, "3"]) + "]"})[-1].where == "cases"
+    assert field_errors_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join([*many, "3"]) + "]"})[-1].where == "cases"
     many = [*many[:9000], '{"input": [],\n"expects": 1}', *many[:900]]
-    flaws = flaws_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join(many) + "]"})
-    assert {(flaw.file, flaw.line) for flaw in flaws} == {("cases.json", 9002)}
+    field_errors = field_errors_of(CASES, FILES | {"cases.json": "[\n" + ",\n".join(many) + "]"})
+    assert {(field_error.file, field_error.line) for field_error in field_errors} == {("cases.json", 9002)}
     unknown = "".join(f"key_{i} = 1\n" for i in range(10_000))
-    assert [flaw.line for flaw in flaws_of(unknown + TOML)] == [*range(1, 10_001)]
+    assert [field_error.line for field_error in field_errors_of(unknown + TOML)] == [*range(1, 10_001)]
 
 
 INLINE = """\
@@ -264,18 +264,20 @@ def score(text, context):
         ('"cases"\n', '"data"\n' + SCRIPT.replace("'''\nimport", "'''import x y"), 4, "evaluator", "compile"),
     ],
 )
-def test_flaws_of_texts_in_the_definition_are_placed_in_it(
+def test_field_errors_of_texts_in_the_definition_are_placed_in_it(
     old: str, new: str, line: int, where: str, words: str
 ) -> None:
-    flaws = flaws_of(INLINE.replace(old, new), {})
-    assert any((f.file, f.line, f.where) == ("problem.toml", line, where) and words in f.message for f in flaws), flaws
+    field_errors = field_errors_of(INLINE.replace(old, new), {})
+    assert any(
+        (f.file, f.line, f.where) == ("problem.toml", line, where) and words in f.message for f in field_errors
+    ), field_errors
 
 
 def test_a_cases_seed_must_define_the_entry_point() -> None:
     cases = '[{"input": [], "expected": 1}, {"input": [], "expected": 1, "reward": "cost"}]'
-    flaw = the_flaw('entry_point = "run"\n' + CASES, FILES | {"cases.json": cases})
-    assert (flaw.file, flaw.where) == ("seed.py", "seed")
-    assert "def run(...)" in flaw.message
+    field_error = the_field_error('entry_point = "run"\n' + CASES, FILES | {"cases.json": cases})
+    assert (field_error.file, field_error.where) == ("seed.py", "seed")
+    assert "def run(...)" in field_error.message
 
 
 @pytest.mark.parametrize(("file", "what"), [("seed.py", "seed program"), ("evaluate.py", "evaluator")])
@@ -311,13 +313,16 @@ def test_what_cannot_be_looked_for_is_not_found(tmp_path: Path) -> None:
         load_problem(tmp_path / ("a" * 300))
 
 
-def test_a_file_that_cannot_be_looked_for_is_a_flaw(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_looked_for_is_a_field_error(tmp_path: Path) -> None:
     _write(tmp_path, TOML.replace("seed.py", "a" * 300))
     (tmp_path / "evaluate.py").unlink()
     (tmp_path / "evaluate.py").symlink_to("evaluate.py")
     with pytest.raises(InvalidInputError) as caught:
         load_problem(tmp_path)
-    assert [(flaw.line, flaw.where) for flaw in caught.value.flaws] == [(4, "seed"), (5, "evaluator")]
+    assert [(field_error.line, field_error.where) for field_error in caught.value.field_errors] == [
+        (4, "seed"),
+        (5, "evaluator"),
+    ]
 
 
 def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
@@ -351,20 +356,23 @@ def test_templates_lie_in_their_own_folder_or_in_the_definition() -> None:
     assert named.evaluator_digest == parse_problem(TOML, FILES).evaluator_digest
 
 
-def test_a_flaw_of_a_template_names_its_file_and_line() -> None:
+def test_a_field_error_of_a_template_names_its_file_and_line() -> None:
     files = FILES | {"prompts/change.txt": "$problem\n\n$parant\n$parent\n$request\n"}
-    flaw = the_flaw('prompts = ["change.txt"]\n' + TOML, files)
-    assert (flaw.file, flaw.line, flaw.where) == ("prompts/change.txt", 3, "prompts.change")
-    assert "unknown placeholder $parant: expected one of $problem, $others, $parent" in flaw.message
+    field_error = the_field_error('prompts = ["change.txt"]\n' + TOML, files)
+    assert (field_error.file, field_error.line, field_error.where) == ("prompts/change.txt", 3, "prompts.change")
+    assert "unknown placeholder $parant: expected one of $problem, $others, $parent" in field_error.message
     assert (
         "'system', 'propose', 'change'"
-        in the_flaw('prompts = ["chance.txt"]\n' + TOML, FILES | {"prompts/chance.txt": "x"}).message
+        in the_field_error('prompts = ["chance.txt"]\n' + TOML, FILES | {"prompts/chance.txt": "x"}).message
     )
     for name in ("../evaluate.py", "change.txt", "prompts/change.txt"):
-        flaw = the_flaw(f'prompts = ["{name}"]\n' + TOML)
-        assert flaw.file == "problem.toml"
-        assert "expected the name of a file" in flaw.message or "no file 'prompts/change.txt'" in flaw.message
-    assert "texts by name" in the_flaw('prompts = "change.txt"\n' + TOML).message
+        field_error = the_field_error(f'prompts = ["{name}"]\n' + TOML)
+        assert field_error.file == "problem.toml"
+        assert (
+            "expected the name of a file" in field_error.message
+            or "no file 'prompts/change.txt'" in field_error.message
+        )
+    assert "texts by name" in the_field_error('prompts = "change.txt"\n' + TOML).message
 
 
 def test_a_folder_of_templates_is_read(tmp_path: Path) -> None:
@@ -405,18 +413,20 @@ def test_a_seed_of_many_files_is_one_text() -> None:
         ('kind = "evaluator"', 'kind = "in_process"', {}, ("problem.toml", 4), "is one text"),
     ],
 )
-def test_a_flaw_of_many_files_names_its_place(
+def test_a_field_error_of_many_files_names_its_place(
     old: str, new: str, files: dict[str, str], place: tuple[str, int], words: str
 ) -> None:
-    flaws = flaws_of(MANY.replace(old, new), SEEDS | files)
-    assert any(words in flaw.message and (flaw.file, flaw.line) == place for flaw in flaws), flaws
+    field_errors = field_errors_of(MANY.replace(old, new), SEEDS | files)
+    assert any(
+        words in field_error.message and (field_error.file, field_error.line) == place for field_error in field_errors
+    ), field_errors
 
 
 def test_values_without_end_are_refused_before_they_are_read() -> None:
-    (toml,) = flaws_of("\n".join(f"k{i} = 1" for i in range(100_001)))
+    (toml,) = field_errors_of("\n".join(f"k{i} = 1" for i in range(100_001)))
     assert "more than 100000 values" in toml.message
     text = TOML.replace('"evaluator"', '"cases"').replace("[[", 'cases = "cases.json"\n[[', 1)
-    found = flaws_of(text, FILES | {"cases.json": f"[{'1,' * MAX_VALUES}1]"})
+    found = field_errors_of(text, FILES | {"cases.json": f"[{'1,' * MAX_VALUES}1]"})
     assert [(f.message, f.file) for f in found if f.file != "problem.toml"] == [
         ("holds more than 1000000 values", "cases.json")
     ]

@@ -11,7 +11,7 @@ from speciate.prompts.template import (
     default_template,
     fill,
     requests,
-    template_flaws,
+    template_field_errors,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("name", TemplateName)
 def test_the_default_templates_are_valid_and_use_every_placeholder(name: TemplateName) -> None:
     text = default_template(name)
-    assert template_flaws(name, text, where="") == []
+    assert template_field_errors(name, text, where="") == []
     assert all(f"${placeholder}" in text for placeholder in PLACEHOLDERS[name])
 
 
@@ -78,12 +78,12 @@ def test_a_request_whose_placeholder_is_empty_is_never_drawn() -> None:
     ],
 )
 def test_mistakes_name_the_line_and_the_expectation(name: TemplateName, text: str, line: int, words: str) -> None:
-    (flaw,) = template_flaws(name, text, where=f"prompts.{name}")
-    assert (flaw.where, flaw.line) == (f"prompts.{name}", line)
-    assert words in flaw.message
+    (field_error,) = template_field_errors(name, text, where=f"prompts.{name}")
+    assert (field_error.where, field_error.line) == (f"prompts.{name}", line)
+    assert words in field_error.message
 
 
 def test_optional_placeholders_may_be_omitted() -> None:
     for name, needed in REQUIRED.items():
         text = "\n".join(f"${placeholder}" for placeholder in needed) + "\nNo $$ here: ``` and ~~~.\n"
-        assert template_flaws(name, text, where="") == []
+        assert template_field_errors(name, text, where="") == []

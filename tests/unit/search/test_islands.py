@@ -152,5 +152,5 @@ def test_an_unknown_name_or_option_lists_the_valid_ones(
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
         build_strategy(name, options)
-    assert caught.value.flaws[0].where == where
-    assert says in str(caught.value) + str(caught.value.flaws[0])
+    assert caught.value.field_errors[0].where == where
+    assert says in str(caught.value) + str(caught.value.field_errors[0])

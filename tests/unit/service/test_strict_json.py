@@ -57,7 +57,7 @@ def test_any_bytes_are_parsed_or_rejected(body: bytes) -> None:
 def test_unstorable_values_are_named(body: str, where: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(body.encode())
-    assert [flaw.where for flaw in caught.value.flaws] == [where]
+    assert [field_error.where for field_error in caught.value.field_errors] == [where]
 
 
 def test_nesting_depth_is_limited() -> None:
@@ -71,7 +71,7 @@ def test_nesting_depth_is_limited() -> None:
 def test_number_of_listed_errors_is_limited() -> None:
     with pytest.raises(InvalidInputError) as caught:
         require_storable(["\x00"] * 100_000)
-    assert len(caught.value.flaws) <= 20
+    assert len(caught.value.field_errors) <= 20
 
 
 def size(value: Any) -> int:
@@ -126,7 +126,7 @@ def test_other_encodings_are_rejected() -> None:
 def test_errors_are_in_body_order() -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(b'{"a": [1, NaN, {"b": "\\u0000"}], "c": 1e999}')
-    assert [flaw.where for flaw in caught.value.flaws] == ["a.1", "a.2.b", "c"]
+    assert [field_error.where for field_error in caught.value.field_errors] == ["a.1", "a.2.b", "c"]
 
 
 def test_scanning_a_large_body_needs_no_memory() -> None:
