@@ -1,4 +1,4 @@
-"""The schema. Ids are UUIDv7 made by the application; vectors are ``float8[]`` in the problem's declared order."""
+"""Declare the database tables. Ids are UUIDv7; vectors are ``float8[]`` in the problem's declared order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Ints = pg.ARRAY(sa.BigInteger)
 _NOW = sa.text("now()")
 
 DEFAULT_PROJECT_ID: Final = UUID(int=0)
-"""The project of whatever is stored by somebody who knows of no projects."""
+"""Project of rows stored without one."""
 
 
 def _created() -> sa.Column[object]:
@@ -39,7 +39,7 @@ def _project() -> sa.Column[object]:
     return sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, server_default=default)
 
 
-# Whatever belongs together and is seen by the same people. A quota that is NULL is none.
+# A quota that is NULL is unlimited.
 projects = sa.Table(
     "projects",
     metadata,
@@ -52,7 +52,7 @@ projects = sa.Table(
     _created(),
 )
 
-# Of a token only its hash is kept, and its first characters for people.
+# Only the hash of a token is stored, and its first characters for display.
 tokens = sa.Table(
     "tokens",
     metadata,
@@ -69,7 +69,7 @@ tokens = sa.Table(
     sa.Column("revoked_at", _Time),
 )
 
-# Who is logged in at the dashboard. A row without a token is the operator's, whose proof binds it to SPECIATE_TOKEN.
+# Dashboard sessions. Those of the operator have no token; their proof binds them to SPECIATE_TOKEN.
 sessions = sa.Table(
     "sessions",
     metadata,
@@ -80,7 +80,7 @@ sessions = sa.Table(
     sa.Column("expires_at", _Time, nullable=False),
 )
 
-# What was asked for, by whom, and what came of it. Rows are never changed or deleted: a trigger refuses it.
+# Requests with principal and result. A trigger refuses to change or delete rows.
 audit = sa.Table(
     "audit",
     metadata,
@@ -144,7 +144,7 @@ policies = sa.Table(
     sa.UniqueConstraint("project_id", "slug", "digest"),
 )
 
-# Keys of policies' endpoints, sealed by SPECIATE_SECRET_KEY, under the id that a definition names.
+# API keys of policy endpoints, sealed with SPECIATE_SECRET_KEY; policy definitions refer to the id.
 policy_keys = sa.Table(
     "policy_keys",
     metadata,
@@ -163,20 +163,20 @@ runs = sa.Table(
     sa.Column("mutator_id", _Id, sa.ForeignKey("policies.id")),
     sa.Column("strategy", sa.Text, nullable=False),
     sa.Column("spec", pg.JSONB, nullable=False),
-    # False where a tournament or campaign started it, which then counts towards quotas in its place.
+    # False if a tournament or campaign started the run and counts towards the quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
-    # Labels, which people change at any time; nothing else of a row does.
+    # Labels, the only columns that change.
     sa.Column("name", sa.Text, nullable=False, server_default=""),
     sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("note", sa.Text, nullable=False, server_default=""),
     _created(),
     sa.Index("ix_runs_project", "project_id", "id"),
-    # What has no labels, as most runs of tournaments and campaigns, is in neither.
+    # Partial: most runs of tournaments and campaigns have no labels.
     sa.Index("ix_runs_tags", "tags", postgresql_using="gin", postgresql_where=sa.text("tags <> '{}'")),
     sa.Index("ix_runs_named", "project_id", "id", postgresql_where=sa.text("name <> ''")),
 )
 
-# Policies of runs that have several for a role; a run with one for each role has no row here.
+# Members of ensembles; runs with one policy per role have no rows.
 run_policies = sa.Table(
     "run_policies",
     metadata,
@@ -187,7 +187,7 @@ run_policies = sa.Table(
     sa.Column("weight", pg.DOUBLE_PRECISION, nullable=False),
 )
 
-# The only row of a run that changes. Small and without indexes on what changes, so that updates stay in the page.
+# The mutable row of a run: small and without indexes on mutable columns, so that updates stay in the page.
 progress = sa.Table(
     "run_progress",
     metadata,
@@ -229,7 +229,7 @@ progress = sa.Table(
     sa.CheckConstraint("evaluations + reserved_evaluations <= granted", name="evaluations_granted"),
     sa.CheckConstraint("tokens + reserved_tokens <= budget_tokens", name="tokens_in_budget"),
     sa.CheckConstraint("reserved_evaluations >= 0 AND reserved_tokens >= 0 AND live >= 0", name="reservations"),
-    # What is looked at every second must not grow with what has ended.
+    # For queries that run every second, whose cost must not grow with ended runs.
     sa.Index(
         "ix_run_progress_unended",
         "run_id",
@@ -257,7 +257,7 @@ work = sa.Table(
     sa.Column("payload", pg.JSONB, nullable=False),
     sa.Column("reason", sa.Text),
     _created(),
-    # Whatever is alive is found here; finished work is in no index but the primary key.
+    # Partial: finished work is only in the primary key.
     sa.Index("ix_work_live", "run_id", "state", postgresql_where=sa.text("state IN ('ready', 'leased')")),
     postgresql_with={"fillfactor": "70"},
 )
@@ -296,7 +296,7 @@ rollouts = sa.Table(
     sa.Index("ix_rollouts_run", "run_id", "batch", "ord"),
 )
 
-# What a run wrote for its own prompts. What came of a piece is in the run's progress while it lives, and then here.
+# Advice that a run wrote for its own prompts. The run's progress counts the gains of advice in use.
 advice = sa.Table(
     "advice",
     metadata,
@@ -355,7 +355,7 @@ candidates = sa.Table(
     sa.Index("ix_candidates_target", "run_id", "spent_evaluations", postgresql_where=sa.text("targets <> 0")),
 )
 
-# Which candidate holds the result of a program, for other runs: keys only, and gone with the run that they name.
+# Candidates whose results other runs may reuse: keys only, deleted with the run.
 results = sa.Table(
     "results",
     metadata,
@@ -402,7 +402,7 @@ events = sa.Table(
     sa.Column("at", _Time, nullable=False, server_default=_NOW),
 )
 
-# Where events of a project are sent. The secret signs them and is sealed by SPECIATE_SECRET_KEY.
+# Receivers of a project's events. The secret that signs deliveries is sealed with SPECIATE_SECRET_KEY.
 webhooks = sa.Table(
     "webhooks",
     metadata,
@@ -415,7 +415,7 @@ webhooks = sa.Table(
     _created(),
 )
 
-# One row for each event and webhook, written in the transaction of the event; ``data`` never changes.
+# One row per event and webhook, written in the transaction of the event; ``data`` never changes.
 webhook_deliveries = sa.Table(
     "webhook_deliveries",
     metadata,
@@ -435,7 +435,7 @@ webhook_deliveries = sa.Table(
     sa.Index("ix_webhook_deliveries_due", "webhook_id", "due_at", postgresql_where=sa.text("state = 'pending'")),
 )
 
-# One row: when the reconciler last looked. What is running while nobody looks is not running.
+# One row: the time of the reconciler's last pass, which tells downtime from running time.
 reconciler = sa.Table(
     "reconciler",
     metadata,
@@ -478,7 +478,7 @@ tournament_amendments = sa.Table(
     _created(),
 )
 
-# The plan: one row for every run there will be, in the order in which they are started.
+# The plan of a tournament: one row per run, in starting order.
 tournament_runs = sa.Table(
     "tournament_runs",
     metadata,
@@ -489,15 +489,15 @@ tournament_runs = sa.Table(
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
     sa.Column("ended", sa.Boolean, nullable=False, server_default="false"),
-    # What the run says, written once when it has ended; the revision of the tournament with which it was written.
+    # Summary of the ended run, and the tournament's revision at that time.
     sa.Column("revision", sa.BigInteger),
     sa.Column("state", sa.Text),
     sa.Column("reason", sa.Text),
     sa.Column("numbers", _Floats),
     sa.UniqueConstraint("tournament_id", "entrant", "problem", "seed"),
-    # Readers of a report look for what is newer than what they have seen.
+    # For reports, which read the summaries since a revision.
     sa.Index("ix_tournament_runs_revision", "tournament_id", "revision"),
-    # What control looks at every second is small, however large the plan is.
+    # For the controller, which looks at open runs every second.
     sa.Index("ix_tournament_runs_open", "tournament_id", "ord", postgresql_where=sa.text("NOT ended")),
 )
 
@@ -508,7 +508,7 @@ campaigns = sa.Table(
     _project(),
     sa.Column("slug", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("declaration", pg.JSON, nullable=False),  # as text: the order of an ensemble is kept
+    sa.Column("declaration", pg.JSON, nullable=False),  # JSON keeps the order of an ensemble
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("reason", sa.Text),
     _created(),
@@ -516,7 +516,7 @@ campaigns = sa.Table(
     sa.UniqueConstraint("project_id", "slug"),
 )
 
-# One row for every problem of a campaign, with the run that its first slice started.
+# Problems of a campaign, each with the run that its first slice started.
 campaign_runs = sa.Table(
     "campaign_runs",
     metadata,
@@ -526,7 +526,7 @@ campaign_runs = sa.Table(
     sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
 )
 
-# Who was given evaluations, in the order of the decisions: what was known then, and what came of it.
+# Slices of a campaign in the order of the decisions, with the state before and the result.
 campaign_slices = sa.Table(
     "campaign_slices",
     metadata,

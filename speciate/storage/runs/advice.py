@@ -1,4 +1,4 @@
-"""The advice of runs that write some; other runs have no rows here."""
+"""Store the advice that runs with guidance write for their own prompts."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _PAGE = sa.text(
 
 
 def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> None:
-    """Store a new piece; the rollout that wrote it is stored already."""
+    """Store new advice; its rollout must be stored already."""
     values = {"number": advice.number, "parent": advice.parent, "text": advice.text}
     connection.execute(_INSERT, values | {"run_id": lease.run_id, "work_id": lease.work_id})
 
 
 def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:
-    """Keep what came of pieces that prompts no longer carry."""
+    """Store the final gains of advice that leaves the prompts."""
     keys = [{"number": number, "judged": gain.judged, "won": gain.won} for number, gain in retired.items()]
     connection.execute(_RETIRE, [key | {"run_id": run_id} for key in keys])
 
 
 def read_living(connection: sa.Connection, run_id: UUID) -> tuple[Advice, ...]:
-    """Return the pieces that prompts may carry, no advice first."""
+    """Return the advice in use, ``NO_ADVICE`` first."""
     stored = _gains(connection, run_id)
     rows = connection.execute(_TEXTS, {"run_id": run_id, "numbers": [int(number) for number in stored]})
     return with_gains({row.number: Advice(row.number, row.text, row.parent) for row in rows}, stored)
 
 
 def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) -> list[AdviceRecord]:
-    """Return at most ``limit`` pieces with a number below ``before``, newest first; no advice is the last of all."""
+    """Return at most ``limit`` pieces of advice numbered below ``before``, newest first; ``NO_ADVICE`` is the last."""
     living = read_gains(_gains(connection, run_id))
     rows = connection.execute(_PAGE, {"run_id": run_id, "before": before, "limit": limit})
     found: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
     if len(found) < limit:
         found.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
-    # What came of a piece is counted in the run's progress while it lives, and in its own row from then on.
+    # The run's progress counts the gains of advice in use; its own row holds them afterwards.
     for values in found:
         gain = living.get(values["number"], Gain()) if values["lives"] else Gain()
         values["judged"] += gain.judged

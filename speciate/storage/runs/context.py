@@ -37,12 +37,12 @@ _MEASURES = sa.text(
 
 @dataclass(frozen=True)
 class ScoringSchema:
-    """What a run's candidates are measured by: the little of its problem that their records need. It never changes.
+    """The part of a run's problem that candidate records need; immutable.
 
     Attributes:
         space: The objectives.
         targets: Names of the targets, in declared order.
-        weighted: Whether weights are declared, so that there is a scalar.
+        weighted: True if the problem declares weights, so that candidates have a scalar.
     """
 
     space: RewardSpace
@@ -51,7 +51,7 @@ class ScoringSchema:
 
 
 def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchema:
-    """Return what a run's candidates are measured by; raises as ``load_context`` does."""
+    """Return the objectives and targets of a run; raises as ``load_context`` does."""
     row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
@@ -64,7 +64,7 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
     """Return a run's problem, policies and spec.
 
     Raises:
-        NotFoundError: There is no such run.
+        NotFoundError: No such run exists.
     """
     row = connection.execute(_CONTEXT, {"id": run_id}).one_or_none()
     if row is None:
@@ -87,19 +87,19 @@ SHARES: Final = (
     " q.version, 'weight', e.weight) ORDER BY e.role DESC, e.ord) FROM run_policies e"
     " JOIN policies q ON q.id = e.policy_id WHERE e.run_id = r.id)"
 )
-"""SQL: the rows of the run ``r`` as JSON, what ``members`` reads; proposers come first."""
+"""SQL: the ensemble of run ``r`` as JSON for ``members``, proposers first."""
 
 NAMES: Final = (
     "ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
     " WHERE e.run_id = r.id ORDER BY 1)"
 )
-"""SQL: the names of the policies of the run ``r``; empty where no role has several."""
+"""SQL: the policy names of run ``r`` if it has an ensemble, else empty."""
 
 ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
-"""SQL: whether no role of the run ``r`` has several policies."""
+"""SQL: true if run ``r`` has no ensemble."""
 
 MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
-"""SQL: who changes parents in the run ``r``; NULL where its policy does, whether that was said or not."""
+"""SQL: the mutator of run ``r``; NULL if it is the policy itself."""
 
 _READ = sa.text(
     "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
@@ -108,7 +108,7 @@ _READ = sa.text(
 
 
 def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:
-    """Store the policies of a new run."""
+    """Store the ensembles of a new run."""
     rows = [
         {"run_id": run_id, "role": role.value, "ord": ord_, "policy_id": share.version.id, "weight": share.weight}
         for role, shares in ensembles.items()
@@ -119,7 +119,7 @@ def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles)
 
 
 def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:
-    """Return the policies of a run by role."""
+    """Return the ensembles of a run by role."""
     found: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
     for row in connection.execute(_READ, {"id": run_id}):
         share = WeightedPolicy(read_stored(Policy, row.definition), row.policy_id, row.weight)
@@ -129,7 +129,7 @@ def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tup
 
 
 def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
-    """Return what the policies of a run did, from ``shares`` and ``arms``; without mutators the proposers do both."""
+    """Return the statistics of ensemble members from ``shares`` and ``arms``; without mutators, proposers mutate."""
     shares = row.shares or []
     of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
     arms = read_arms(row.arms)

@@ -1,4 +1,4 @@
-"""Loading, locking and writing back the one mutable row of a run."""
+"""Lock, load and save the progress of a run, its only mutable row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _FIELDS: Final = tuple(name for name in RunProgress.model_fields if name not in 
 RUNNING_SECONDS: Final = (
     "seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END"
 )
-"""SQL: the running seconds spent up to now, by the database's clock, which all workers share."""
+"""SQL: running seconds until now, by the database's clock, which all workers share."""
 
 _LOCKED: Final = (
     f"SELECT run_id, state, {', '.join(_FIELDS)}, {RUNNING_SECONDS} AS seconds_now, clock_timestamp() AS now"
     " FROM run_progress WHERE run_id = :run_id FOR UPDATE"
 )
-# Columns are named, so that SQLAlchemy reads what a result looks like once and not in every transaction.
+# Named columns, so that SQLAlchemy does not analyze the result in every transaction.
 _COLUMNS: Final[list[sa.ColumnClause[Any]]] = [
     sa.column(name) for name in ("run_id", "state", *_FIELDS, "seconds_now", "now")
 ]
 _LOCK = sa.text(_LOCKED).columns(*_COLUMNS)
-# Both locks in one round trip and still in order: the work is found through the row that is locked first. Its payload
-# is dropped: the programs live in the candidates table now.
+# Both locks in one round trip and in order: the work row is found through the progress row, which is locked first. The
+# payload is dropped, because the candidates table holds the programs.
 _FINISH = sa.text(
     f"WITH run AS MATERIALIZED ({_LOCKED}), finished AS (UPDATE work SET state = 'done', lease_token = NULL,"
     " lease_until = NULL, payload = '{}'::jsonb FROM run WHERE work.id = :id AND work.run_id = run.run_id"
@@ -48,7 +48,7 @@ SAVE: Final = (
     + ", ".join(f"{name} = :{name}" for name in _FIELDS)
     + " WHERE run_id = :run_id"
 )
-"""SQL: writes everything back, from what ``LockedProgress.values`` returns."""
+"""SQL: saves the values of ``LockedProgress.values``."""
 
 SAVED_DOCUMENTS: Final = tuple(sa.bindparam(name, type_=JSONB) for name in _DOCUMENTS)
 _SAVE = sa.text(SAVE).bindparams(*SAVED_DOCUMENTS)
@@ -69,18 +69,18 @@ class LockedProgress:
     now: datetime
 
     def save(self, connection: sa.Connection) -> None:
-        """Write the counters back."""
+        """Save the counters."""
         connection.execute(_SAVE, self.values())
 
     def values(self) -> dict[str, Any]:
-        """Return what ``SAVE`` binds."""
+        """Return the parameters of ``SAVE``."""
         p = self.progress
         running = self.now if p.state is RunState.RUNNING else None
         return {name: getattr(p, name) for name in _FIELDS} | {
             "run_id": self.run_id,
             "state": p.state.value,
             "seconds": p.seconds,
-            # The clock restarts from what has been booked, so that a pause costs nothing.
+            # The clock restarts at every commit, so that pauses do not count.
             "running_since": running,
             "started_at": running,
             "finished_at": self.now if p.state.ended else None,
@@ -88,10 +88,10 @@ class LockedProgress:
 
 
 def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
-    """Lock a run's progress. Every transaction takes this lock before it touches work, so none can deadlock.
+    """Lock a run's progress. Every transaction takes this lock before it locks work, which prevents deadlocks.
 
     Raises:
-        NotFoundError: There is no such run.
+        NotFoundError: No such run exists.
     """
     row = connection.execute(_LOCK, {"run_id": run_id}).mappings().one_or_none()
     if row is None:
@@ -100,13 +100,13 @@ def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
 
 
 def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress, tuple[int, int]] | None:
-    """Lock a run's progress and finish a unit of its work.
+    """Lock a run's progress and finish one of its work units.
 
     Returns:
-        The progress, and the evaluations and tokens that the unit had set aside; None when the lease was lost.
+        The progress, and the evaluations and tokens that the unit reserved; None if the lease is lost.
 
     Raises:
-        NotFoundError: There is no such run.
+        NotFoundError: No such run exists.
     """
     keys = {"run_id": lease.run_id, "id": lease.work_id, "token": lease.token}
     row = connection.execute(_FINISH, keys).mappings().one_or_none()

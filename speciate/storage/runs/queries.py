@@ -1,4 +1,4 @@
-"""What people ask about a run: candidates, front, archive, rollouts, events."""
+"""Read the records of a run: candidates, front, archive, rollouts, advice and events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from speciate.ports.records.candidates import (
 from speciate.ports.records.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import ScoringSchema, load_context, load_scoring_schema
 
@@ -40,8 +40,8 @@ _ROLLOUT = (
     " finish_reason, mean_logprob, answers, reason, advice, created_at"
 )
 
-# The newest ancestor whose parents have yet to be read is the nearest one, for a parent's number is below its child's.
-# So no more is read than is told, however long the line is.
+# Parents have lower numbers than their children, so the ancestor with the highest number is visited next, and the query
+# reads no more candidates than it returns.
 _ANCESTORS = sa.text(
     "WITH RECURSIVE line (step, number, waiting) AS ("
     " SELECT 0, CAST(NULL AS bigint), parents FROM candidates WHERE id = :id"
@@ -54,31 +54,24 @@ _ANCESTORS = sa.text(
 
 
 @dataclass
-class RunQueries:
-    """Read-only views of runs.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
+class RunQueries(Store):
+    """Reads the records of runs."""
 
     def __post_init__(self) -> None:
         self._measures = lru_cache(maxsize=2048)(self._load_measures)
 
     @with_retries
     def candidates(
-        self, run_id: UUID, wanted: CandidateFilter = NO_FILTER, *, limit: int = 100, cursor: str | None = None
+        self, run_id: UUID, chosen: CandidateFilter = NO_FILTER, *, limit: int = 100, cursor: str | None = None
     ) -> Page[CandidateRecord]:
-        """Return candidates of a run in the order that is wanted.
+        """Return candidates of a run by filter and order.
 
         Raises:
-            InvalidInputError: See ``candidate_list.listing``.
-            NotFoundError: There is no such run.
+            InvalidInputError: See ``listing.listing``.
+            NotFoundError: No such run exists.
         """
         measures = self._measures(run_id)
-        listed = listing(wanted, measures, cursor)
+        listed = listing(chosen, measures, cursor)
         query = (
             f"SELECT {_LIGHT}, {_ADVICE}, {listed.best} AS best FROM candidates WHERE run_id = :run_id{listed.where}"
             f" ORDER BY {listed.order} LIMIT :limit"
@@ -92,19 +85,19 @@ class RunQueries:
         """Return a candidate with its texts.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such candidate exists.
         """
         return self._detail("id = :id", {"id": candidate_id}, f"candidate {candidate_id}")
 
     @with_retries
     def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
-        """Return the candidate of a run that has a number; raises as ``candidate`` does."""
+        """Return a candidate by run and number; raises as ``candidate`` does."""
         keys = {"run_id": run_id, "number": number}
         return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
 
     @with_retries
     def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
-        """Return at most ``limit`` ancestors of a candidate, newest first; each once, however often it was a parent."""
+        """Return at most ``limit`` distinct ancestors of a candidate, newest first."""
         measures = self._measures(candidate.run_id)
         binds = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
         with reading(self._engine) as connection:
@@ -113,7 +106,7 @@ class RunQueries:
 
     @with_retries
     def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
-        """Return the elites that no other elite dominates, best first by the problem's first objective."""
+        """Return the nondominated elites, best first by the problem's first objective."""
         elites = self.archive(run_id)
         unique = {elite.number: elite for elite in elites}
         rows = sorted(unique.values(), key=lambda elite: elite.number)
@@ -125,7 +118,7 @@ class RunQueries:
 
     @with_retries
     def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
-        """Return the holder of every cell, by island and cell."""
+        """Return the elite of every cell, by island and cell."""
         query = sa.text(
             "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
             " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
@@ -146,7 +139,7 @@ class RunQueries:
 
     @with_retries
     def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
-        """Return the completions of a run, newest first."""
+        """Return the rollouts of a run, newest first."""
         after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
         query = sa.text(
             f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
@@ -162,7 +155,7 @@ class RunQueries:
 
     @with_retries
     def advice(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[AdviceRecord]:
-        """Return the advice that a run wrote for its own prompts, newest first; no advice is the last of all."""
+        """Return the advice of a run, newest first; ``NO_ADVICE`` is the last."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
         with reading(self._engine) as connection:
             if load_context(connection, run_id).spec.guidance is None:
@@ -172,7 +165,7 @@ class RunQueries:
 
     @with_retries
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
-        """Return every completion of a run with its texts, in the order in which they were asked for."""
+        """Return every rollout of a run with its texts, in the order of the requests."""
         query = sa.text(
             'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
             " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
@@ -187,7 +180,7 @@ class RunQueries:
         """Return a rollout with prompt and completion.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No such rollout exists.
         """
         query = sa.text(
             "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
@@ -208,15 +201,15 @@ class RunQueries:
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
-            # What the columns hold has these types; to look for them inside each document costs more than the rest.
+            # The columns have these types; validating each document costs more than the query.
             return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
     def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
-        """Yield every candidate of a run with its texts, in order of number, without holding them all."""
+        """Stream every candidate of a run with its texts, by number."""
         last = 0
         labels = sa.text("SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :id")
         with reading(self._engine) as connection:
-            called = connection.execute(labels, {"id": run_id}).mappings().one()
+            run_labels = connection.execute(labels, {"id": run_id}).mappings().one()
         query = sa.text(
             f"SELECT *, {_ADVICE} FROM candidates WHERE run_id = :id AND number > :last ORDER BY number LIMIT 200"
         )
@@ -225,7 +218,7 @@ class RunQueries:
             with reading(self._engine) as connection:
                 rows = connection.execute(query, {"id": run_id, "last": last}).all()
             for row in rows:
-                yield ExportedCandidate(**_whole(measures, row), **called)
+                yield ExportedCandidate(**_whole(measures, row), **run_labels)
             if not rows:
                 return
             last = rows[-1].number

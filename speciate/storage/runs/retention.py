@@ -1,14 +1,14 @@
-"""Retention: the texts of ended runs go, the record stays.
+"""Delete the texts of ended runs, and keep their record.
 
-Kept are the run, its counters and events, every candidate with rewards and descent, and of those that claimed a target
-or hold a place of the archive the program, the completion and the prompt as well. Every step is a small transaction,
-so that nobody waits; a pass that is cut off is done again from its beginning without harm.
+The record is the run, its counters and events, and every candidate with rewards and parents. Candidates that claimed a
+target or hold a cell of the archive also keep program, completion and prompt. Every step is a small transaction, and an
+interrupted pass can be repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -16,18 +16,20 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.rows import floor7
 
 UNSUCCESSFUL: Final = (RunState.CANCELLED, RunState.FAILED)
-"""States in which a run ends without a result that anyone waits for."""
+"""Final states without a result."""
 
 _WINDOW: Final = 1000
 _PROMPTS: Final = 500
-# Whoever inserts a rollout drew its id a moment before; the clocks of two machines may differ by less than this.
+# Bound on the age of a rollout's id at its insertion, including clock differences between machines.
 _SKEW_S: Final = 600.0
 _KEPT = "SELECT number FROM claims WHERE run_id = :id UNION SELECT number FROM elites WHERE run_id = :id"
-_ASKED = f"SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL AND number IN ({_KEPT})"
+_KEPT_ROLLOUTS = (
+    f"SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL AND number IN ({_KEPT})"
+)
 _DUE = sa.text(
     "SELECT r.id, p.slug AS problem, g.state, g.finished_at, g.numbers, g.batches FROM run_progress g"
     " JOIN runs r ON r.id = g.run_id JOIN problems p ON p.id = r.problem_id"
@@ -38,30 +40,30 @@ _WEIGH = sa.text(
     " + coalesce(pg_column_size(failure_detail), 0)), 0) FROM candidates"
     f" WHERE run_id = :id AND number NOT IN ({_KEPT}))"
     " + (SELECT coalesce(sum(pg_column_size(completion)), 0) FROM rollouts"
-    f" WHERE run_id = :id AND id NOT IN ({_ASKED}))"
+    f" WHERE run_id = :id AND id NOT IN ({_KEPT_ROLLOUTS}))"
 )
 _CANDIDATES = sa.text(
     "UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{\"pruned\": \"the texts are gone\"}'"
     f" WHERE run_id = :id AND number > :after AND number <= :upto AND program <> '' AND number NOT IN ({_KEPT})"
 )
-# Another run that made the same program would be given what is gone, instead of an evaluation.
+# Otherwise another run with the same program would reuse a deleted result instead of evaluating it.
 _RESULTS = sa.text(
     "DELETE FROM results x USING candidates c WHERE x.run_id = :id AND x.number > :after AND x.number <= :upto"
     " AND c.run_id = x.run_id AND c.number = x.number AND c.program = ''"
 )
 _ROLLOUTS = sa.text(
     "UPDATE rollouts SET completion = '' WHERE run_id = :id AND batch > :after AND batch <= :upto"
-    f" AND completion <> '' AND id NOT IN ({_ASKED})"
+    f" AND completion <> '' AND id NOT IN ({_KEPT_ROLLOUTS})"
 )
 _PRUNED = sa.text("UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = :id")
-_DOOMED = sa.text(
+_UNUSED_PROMPTS = sa.text(
     "SELECT prompt_digest FROM rollouts WHERE run_id = ANY(:ids)"
     " EXCEPT SELECT prompt_digest FROM rollouts o JOIN run_progress g ON g.run_id = o.run_id"
     " WHERE g.pruned_at IS NULL OR o.completion <> ''"
 )
-# Against those who at this moment insert a rollout with such a prompt, which they found to be there.
-_STAND_STILL = sa.text("LOCK TABLE prompts IN SHARE ROW EXCLUSIVE MODE")
-_PATIENCE = sa.text("SET LOCAL lock_timeout = '2s'")
+# Blocks concurrent inserts of rollouts that refer to such a prompt.
+_LOCK_PROMPTS = sa.text("LOCK TABLE prompts IN SHARE ROW EXCLUSIVE MODE")
+_LOCK_TIMEOUT = sa.text("SET LOCAL lock_timeout = '2s'")
 _DROP = sa.text(
     "DELETE FROM prompts WHERE digest = ANY(:digests)"
     " AND digest NOT IN (SELECT prompt_digest FROM rollouts WHERE id > :since)"
@@ -70,10 +72,10 @@ _DROP = sa.text(
 
 @dataclass(frozen=True, slots=True)
 class PrunableRun:
-    """A run whose texts may go.
+    """A run whose texts can be deleted.
 
     Attributes:
-        bytes: What its texts take, as they are stored; prompts, which runs share, are not in it.
+        bytes: Stored size of its texts, without prompts, which runs share.
     """
 
     run_id: UUID
@@ -86,20 +88,15 @@ class PrunableRun:
 
 
 @dataclass
-class RetentionStore:
-    """Prunes runs.
+class RetentionStore(Store):
+    """Finds and prunes runs."""
 
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
-
-    _engine: sa.Engine
-    retry_for_s: float = 60.0
+    retry_for_s: float = field(default=60.0, kw_only=True)
 
     @with_retries
     def prunable(self, before: datetime, states: Sequence[RunState] = UNSUCCESSFUL) -> tuple[PrunableRun, ...]:
-        """Return the runs that ended in one of some states before a moment, the earliest first."""
-        asked = {"before": before, "states": [state.value for state in states]}
+        """Return the unpruned runs that ended before a time in one of the states, earliest first."""
+        binds = {"before": before, "states": [state.value for state in states]}
         with reading(self._engine) as connection:
             return tuple(
                 PrunableRun(
@@ -111,17 +108,17 @@ class RetentionStore:
                     batches=row.batches,
                     bytes=int(connection.execute(_WEIGH, {"id": row.id}).scalar_one()),
                 )
-                for row in connection.execute(_DUE, asked).all()
+                for row in connection.execute(_DUE, binds).all()
             )
 
     def prune(self, runs: Sequence[PrunableRun], now: datetime) -> Iterator[int]:
-        """Prune runs, yielding after each step how many texts went; at last the prompts that nobody has left."""
+        """Prune runs and then unused prompts, yielding the number of deleted texts after each step."""
         for run in runs:
             for start in range(0, run.candidates, _WINDOW):
                 window = {"id": run.run_id, "after": start, "upto": start + _WINDOW}
-                gone = self._step(_CANDIDATES, window)
+                deleted = self._step(_CANDIDATES, window)
                 self._step(_RESULTS, window)
-                yield gone
+                yield deleted
             for start in range(-1, run.batches, _WINDOW // 10):
                 yield self._step(_ROLLOUTS, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10})
             self._step(_PRUNED, {"id": run.run_id})
@@ -138,11 +135,11 @@ class RetentionStore:
     @with_retries
     def _unused(self, run_ids: Sequence[UUID]) -> list[str]:
         with reading(self._engine) as connection:
-            return sorted(connection.execute(_DOOMED, {"ids": list(run_ids)}).scalars())
+            return sorted(connection.execute(_UNUSED_PROMPTS, {"ids": list(run_ids)}).scalars())
 
     @with_retries
     def _drop(self, digests: Sequence[str], since: UUID) -> int:
         with self._engine.begin() as connection:
-            connection.execute(_PATIENCE)
-            connection.execute(_STAND_STILL)
+            connection.execute(_LOCK_TIMEOUT)
+            connection.execute(_LOCK_PROMPTS)
             return connection.execute(_DROP, {"digests": list(digests), "since": since}).rowcount

@@ -1,4 +1,4 @@
-"""Runs on PostgreSQL: making them, steering them, listing them."""
+"""Create, steer, label and list runs on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from speciate.runs import ledger
 from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
-from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7
+from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7, where
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
-from speciate.storage.tables import DEFAULT_PROJECT_ID, progress, runs
+from speciate.storage.tables import progress, runs
 from speciate.storage.work.effects import write_effects
 
 _SELECT = f"""
@@ -40,11 +40,11 @@ SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.
 FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
 """
-_ASKS = (
+_USES_POLICY = (
     "(r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id"
     " AND e.role = 'propose'))"
 )
-# The indexes are of labelled runs alone, which the queries have to say.
+# The indexes are partial, so the queries repeat their conditions.
 _TAGGED = "r.tags <> '{}' AND r.tags @> cast(:tags AS text[])"
 _NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
 _TOUCH = sa.text(
@@ -58,20 +58,14 @@ _DISPATCH_READY = sa.text(
 
 
 @dataclass
-class PostgresRunStore:
+class PostgresRunStore(ScopedStore):
     """``RunStore`` on PostgreSQL.
 
     Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-        project: The project that is seen; None sees all, and makes runs in the default one.
-        own: Whether runs count towards the day's quotas: what tournaments and campaigns start is counted with them.
-        require: Given the revision and state of a run that is about to be changed, raises where it must not be. It is
-            asked under the run's lock, so nothing comes between the answer and the change.
+        own: True if runs count towards the day's quotas; those of tournaments and campaigns count with these.
+        require: Precondition of a change, called with revision and state under the run's lock; raises if it fails.
     """
 
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
-    project: UUID | None = None
     own: bool = True
     require: Callable[[int, RunState], None] | None = None
 
@@ -87,8 +81,8 @@ class PostgresRunStore:
         granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
-        """Store a run that does nothing yet; see the port."""
-        # Drawn outside what is repeated after a lost connection, so that a repetition finds what it did before.
+        """Create a run without starting it; see the port."""
+        # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
         return self._create(uuid7(), problem, policy, mutator, spec, ensembles, labels, granted, idempotency_key)
 
     @with_retries
@@ -104,14 +98,14 @@ class PostgresRunStore:
         granted: int | None,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
-        project = self.project or DEFAULT_PROJECT_ID
+        project = self._home
         with self._engine.begin() as connection:
             if idempotency_key is not None:
                 request: list[object] = [
                     str(problem.id),
                     str(policy.id),
                     str(mutator and mutator.id),
-                    spec.stored_json(),  # what was asked before there was some option is still the same request
+                    spec.stored_json(),
                 ]
                 request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 if labels != NO_LABELS:
@@ -157,24 +151,24 @@ class PostgresRunStore:
         return run_id, True
 
     def start(self, run_id: UUID) -> Commit:
-        """Begin a created run."""
+        """Start a created run."""
         return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
 
     def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
-        """Stop handing out work."""
-        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _told(reason), fault=fault))
+        """Pause a run."""
+        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _stored_reason(reason), fault=fault))
 
     def resume(self, run_id: UUID) -> Commit:
-        """Hand out work again."""
+        """Resume a paused run."""
         return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
-        """End it; what is in flight is thrown away."""
-        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _told(reason)))
+        """Cancel a run and discard its work in flight."""
+        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _stored_reason(reason)))
 
     @with_retries
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Let a run spend up to so many evaluations; see the port."""
+        """Set the number of evaluations that a run may spend; see the port."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             before = locked.progress.state
@@ -189,9 +183,9 @@ class PostgresRunStore:
 
     @with_retries
     def label(self, run_id: UUID, change: Relabelling) -> Commit:
-        """Change what people call a run; see the port."""
+        """Change the labels of a run; see the port."""
         with self._engine.begin() as connection:
-            # As everywhere, the progress is locked first; its revision is what pages and caches go by.
+            # The progress is locked first; its revision invalidates pages and caches.
             touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
             if touched is None:
                 raise NotFoundError(f"there is no run {run_id}.")
@@ -227,34 +221,33 @@ class PostgresRunStore:
         """Return runs, newest first.
 
         Args:
-            problem_id: Those on this problem version.
-            policy_id: Those that ask this policy version.
-            state: Those in this state.
-            tags: Those that have all of these.
-            name: Those with this text in their name, in capitals or not.
-            limit: How many at most.
-            cursor: Where to begin.
+            problem_id: Problem version.
+            policy_id: Policy version, alone or as a proposer of an ensemble.
+            state: State.
+            tags: Required tags.
+            name: Part of the name, ignoring case.
+            limit: Maximum number of items.
+            cursor: Cursor of the page.
         """
-        wanted = {
-            "problem_id": ("r.problem_id = :problem_id", problem_id),
-            "policy_id": (_ASKS, policy_id),
-            "state": ("g.state = :state", state.value if state else None),
-            "tags": (_TAGGED, [*tags] or None),
-            "name": (_NAMED, name),
-            "after": ("r.id < :after", cursors.decode_id(cursor) if cursor else None),
-            "project": ("r.project_id = :project", self.project),
-        }
-        clauses = [clause for clause, value in wanted.values() if value is not None]
-        where = " WHERE " + " AND ".join(clauses) if clauses else ""
-        binds = {name: value for name, (_, value) in wanted.items() if value is not None}
-        query = sa.text(_SELECT + where + " ORDER BY r.id DESC LIMIT :limit")
+        clause, binds = where(
+            {
+                "r.problem_id = :problem_id": problem_id,
+                _USES_POLICY: policy_id,
+                "g.state = :state": state and state.value,
+                _TAGGED: [*tags] or None,
+                _NAMED: name,
+                "r.id < :after": cursors.decode_id(cursor) if cursor else None,
+                "r.project_id = :project": self.project,
+            }
+        )
+        query = sa.text(_SELECT + clause + " ORDER BY r.id DESC LIMIT :limit")
         with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-        return cursors.page(rows, limit, _record, lambda row: [str(row.id)])
+        return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
-        """Return leased and waiting work, oldest first."""
+        """Return leased and ready work, oldest first."""
         query = sa.text(
             "SELECT id, run_id, kind, state, attempt, lane, extract(epoch FROM lease_until - clock_timestamp()) AS left"
             " FROM work w WHERE state IN ('ready', 'leased') AND (cast(:project AS uuid) IS NULL OR EXISTS (SELECT"
@@ -277,13 +270,13 @@ class PostgresRunStore:
 
     @with_retries
     def free_slots(self) -> int | None:
-        """Return how many more runs may be under way in the project; None is any number."""
+        """Return how many more runs may be under way in the project; None is unlimited."""
         with self._engine.begin() as connection:
-            return free_run_slots(connection, self.project or DEFAULT_PROJECT_ID)
+            return free_run_slots(connection, self._home)
 
     @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
-        """Return the runs whose archive a cache should hold."""
+        """Return the running and paused runs."""
         with reading(self._engine) as connection:
             query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
             return tuple(connection.execute(query).scalars())
@@ -311,7 +304,7 @@ class PostgresRunStore:
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
 
 
-def _told(reason: str | None) -> str | None:
+def _stored_reason(reason: str | None) -> str | None:
     return None if reason is None else storable(reason)[:_MAX_REASON]
 
 
