@@ -134,7 +134,7 @@ def test_every_nth_batch_requests_advice_at_no_evaluation() -> None:
     assert "### No advice" in first
     assert "(the one to improve on)" not in first
     assert "### Advice 12" in last
-    assert "## Latest programs that are among the best\n\n### Program" in last
+    assert "## Latest programs among the best\n\n### Program" in last
 
 
 def test_rollouts_and_candidates_record_their_advice() -> None:
