@@ -160,18 +160,18 @@ def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(
     assert stores.runs.get(commit.run_id).reached == ("half",)
 
 
-def test_a_lost_doorbell_is_rung_again_less_and_less_often(stores: Stores) -> None:
+def test_a_lost_message_is_sent_again_with_backoff(stores: Stores) -> None:
     commit = _begin(stores)
     assert stores.work.reconcile().resent == 0
     for expected in (2, 4, 8):
-        _age_doorbells(stores, expected - 0.5)
+        _age_messages(stores, expected - 0.5)
         assert stores.work.reconcile().resent == 0
-        _age_doorbells(stores, expected + 0.5)
+        _age_messages(stores, expected + 0.5)
         report = stores.work.reconcile()
         assert [ref.id for c in report.commits for ref in c.dispatch] == [commit.dispatch[0].id]
 
 
-def _age_doorbells(stores: Stores, seconds: float) -> None:
+def _age_messages(stores: Stores, seconds: float) -> None:
     with stores.engine.begin() as connection:
         statement = sa.text("UPDATE work SET dispatched_at = clock_timestamp() - make_interval(secs => :s)")
         connection.execute(statement, {"s": seconds})
@@ -180,7 +180,7 @@ def _age_doorbells(stores: Stores, seconds: float) -> None:
 def test_work_of_a_paused_run_is_not_rung(stores: Stores) -> None:
     commit = _begin(stores)
     stores.runs.pause(commit.run_id)
-    _age_doorbells(stores, 100)
+    _age_messages(stores, 100)
     assert stores.work.reconcile().resent == 0
 
 
