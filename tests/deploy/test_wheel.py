@@ -79,7 +79,7 @@ def test_only_one_top_level_package_is_installed(wheel: Path) -> None:
 
 def test_a_seed_program_is_evaluated_without_a_service(home: Path) -> None:
     _speciate(home, "problems", "init", "my-problem")
-    assert "reward" in _speciate(home, "problems", "check", "my-problem").lower()
+    assert "Scored in" in _speciate(home, "problems", "check", "my-problem")
 
 
 def test_a_run_is_completed(home: Path, url: str) -> None:
