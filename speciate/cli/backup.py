@@ -47,10 +47,11 @@ def backup_command(
         write_archive(url, file, lambda table: status.update(f"Backing up {table} …"))
         revision = revision_of(url)
     size = file.stat().st_size
-    if as_json:
-        output.print_json({"file": str(file), "bytes": size, "revision": revision})
-    else:
-        output.print_line(f"{file}: {size:,} bytes, schema {revision}.")
+    output.print_result(
+        {"file": str(file), "bytes": size, "revision": revision},
+        f"{file}: {size:,} bytes, schema {revision}.",
+        as_json=as_json,
+    )
 
 
 def restore_command(

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command_group, examples, parse_key_values
+from speciate.cli.common import AsJson, client, command_group, drop_none, examples, parse_key_values
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
-from speciate.cli.runs.start import parse_policies
+from speciate.cli.runs.start import (
+    Batch,
+    Choice,
+    IdempotencyKey,
+    Mutators,
+    Policies,
+    SamplesPerPrompt,
+    Seed,
+    Strategy,
+    StrategyOptions,
+    Watch,
+    parse_policies,
+)
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -23,10 +35,8 @@ app = command_group("Campaigns: many problems, one budget, spent where a new tar
 
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
-# The defaults are those of ``Campaign``, which takes too long to import for a help text; a test compares them.
-_WEIGHTS: Final = "NAME[=WEIGHT]"
-_STRATEGY, _CHOICE, _MODE = "islands_map_elites", "weights", "adaptive"
-_BATCH, _SAMPLES, _SLICE, _PARALLEL, _SEED = "16", "4", "32", "8", "0"
+# Copies of the defaults in ``Campaign``, which is slow to import for a help text; a test compares them.
+_MODE, _SLICE, _PARALLEL = "adaptive", "32", "8"
 
 _MAX_WATCHED: Final = 12
 
@@ -42,24 +52,14 @@ _MAX_WATCHED: Final = 12
 def create(
     ctx: typer.Context,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it cannot be used again.")],
-    policy: Annotated[
-        list[str],
-        typer.Option(
-            "--policy", "-p", metavar=_WEIGHTS, help="Proposing policy: name, name@version or id; repeatable."
-        ),
-    ],
+    policy: Policies,
     budget: Annotated[
         int, typer.Option("--budget", "--evaluations", "-b", help="Evaluations of all problems together.")
     ],
     problem: Problems = None,
     problem_set: ProblemSets = None,
-    mutator: Annotated[
-        list[str] | None,
-        typer.Option(metavar=_WEIGHTS, help="Policy that changes parents instead; repeatable."),
-    ] = None,
-    choice: Annotated[
-        str | None, typer.Option(help="Choice among several policies: weights or ucb.", show_default=_CHOICE)
-    ] = None,
+    mutator: Mutators = None,
+    choice: Choice = None,
     mode: Annotated[
         str | None,
         typer.Option(help="adaptive, or fixed: an equal share for every problem.", show_default=_MODE),
@@ -71,23 +71,14 @@ def create(
     parallel: Annotated[
         int | None, typer.Option(help="Problems with an open slice at the same time.", show_default=_PARALLEL)
     ] = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", "-s", help="See `speciate strategies`.", show_default=_STRATEGY)
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="KEY=VALUE", help="Option of the strategy; repeatable."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", show_default=_SEED)] = None,
-    batch: Annotated[int | None, typer.Option(help="Answers requested in one work unit.", show_default=_BATCH)] = None,
-    samples_per_prompt: Annotated[
-        int | None, typer.Option(help="Answers sampled for one prompt.", show_default=_SAMPLES)
-    ] = None,
+    strategy: Strategy = None,
+    option: StrategyOptions = None,
+    seed: Seed = None,
+    batch: Batch = None,
+    samples_per_prompt: SamplesPerPrompt = None,
     title: Annotated[str | None, typer.Option(help="One-line description.")] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Key that makes a repeated request return the same campaign.")
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the campaign ends or is paused.")] = False,
+    idempotency_key: IdempotencyKey = None,
+    watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Declare a campaign. It starts at once and is immutable.
@@ -98,35 +89,37 @@ def create(
     problems = problem_names(problem, problem_set)
     if not problems:
         raise InvalidInputError("the campaign has no problems.", remedy="Add --problem NAME or --set NAME.")
-    given = {
-        "mutator": parse_policies(mutator, "--mutator") if mutator else None,
-        "policy_choice": choice,
-        "mode": mode,
-        "slice": slice_,
-        "parallel": parallel,
-        "strategy": strategy,
-        "strategy_options": parse_key_values(option, "--option") or None,
-        "seed": seed,
-        "batch": batch,
-        "samples_per_prompt": samples_per_prompt,
-        "title": title,
-    }
+    given = drop_none(
+        mutator=parse_policies(mutator, "--mutator") if mutator else None,
+        policy_choice=choice,
+        mode=mode,
+        slice=slice_,
+        parallel=parallel,
+        strategy=strategy,
+        strategy_options=parse_key_values(option, "--option") or None,
+        seed=seed,
+        batch=batch,
+        samples_per_prompt=samples_per_prompt,
+        title=title,
+    )
     declaration = {
         "slug": slug,
         "problems": problems,
         "policy": parse_policies(policy, "--policy"),
         "evaluations": budget,
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
     }
     with client(ctx) as service:
-        made = service.campaigns.create(declaration, idempotency_key=idempotency_key)
+        created = service.campaigns.create(declaration, idempotency_key=idempotency_key)
         if as_json:
-            output.print_json(made)
+            output.print_json(created)
         elif not watch:
-            output.print_line(f"{made.slug}: {made.declaration.evaluations:,} evaluations for {_problems(made)}")
-            output.print_note(f"Watch it with: speciate campaign watch {made.slug}")
+            output.print_line(
+                f"{created.slug}: {created.declaration.evaluations:,} evaluations for {_problems(created)}"
+            )
+            output.print_note(f"Watch it with: speciate campaign watch {created.slug}")
         if watch:
-            raise typer.Exit(_LIFECYCLE.follow(service, made.slug, as_json=as_json))
+            raise typer.Exit(_LIFECYCLE.follow(service, created.slug, as_json=as_json))
 
 
 @app.command("show", epilog=examples("speciate campaign show sweep", "speciate campaign show sweep --json"))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 app = command_group("List, show and compare the candidates of a run.")
 
-Name = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candidate id, or RUN/NUMBER.")]
+CandidateName = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candidate id, or RUN/NUMBER.")]
 
 
 @app.command(
@@ -92,7 +92,7 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
 
 
 @app.command("show", epilog=examples("speciate candidates show RUN/17", "speciate candidates show ID --json"))
-def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show a candidate, its program and its evaluator artifacts."""
     with client(ctx) as service:
         found = resolve_candidate(service, name)
@@ -103,7 +103,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command("diff", epilog=examples("speciate candidates diff RUN/17"))
-def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the diff from the first parent to a candidate."""
     with client(ctx) as service:
         found = service.candidates.diff(resolve_candidate(service, name).id)
@@ -114,7 +114,7 @@ def diff(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
-def lineage(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def lineage(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """List the ancestors of a candidate."""
     with client(ctx) as service:
         found = service.candidates.lineage(resolve_candidate(service, name).id)

@@ -111,10 +111,7 @@ class LifecycleCommands(Generic[R]):
 
     def print_state(self, record: R, *, as_json: bool) -> None:
         """Print a record after a change of its state."""
-        if as_json:
-            output.print_json(record)
-        else:
-            output.print_line(f"{record.slug} is {state_of(record)} ({self.progress(record)})")
+        output.print_result(record, f"{record.slug} is {state_of(record)} ({self.progress(record)})", as_json=as_json)
 
     def follow(self, service: Client, name: str, *, as_json: bool) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code."""

@@ -236,7 +236,6 @@ def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     with connected_stores(data_dir) as stores:
         count = stores.policy_keys.renew() + stores.webhooks.renew()
-    if as_json:
-        output.print_json({"renewed": count})
-    else:
-        output.print_line(f"Re-encrypted with the first key: {output.pluralize(count, 'secret')}.")
+    output.print_result(
+        {"renewed": count}, f"Re-encrypted with the first key: {output.pluralize(count, 'secret')}.", as_json=as_json
+    )

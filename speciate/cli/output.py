@@ -128,14 +128,15 @@ def _add_column(table: Table, name: str, **options: Any) -> None:
 
 def progress_bars(out: Console) -> Progress:
     """Return progress bars that end with the field ``status``; nothing is drawn unless ``out`` is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich import progress
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[status]}", markup=False),
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=20),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[status]}", markup=False),
         console=out,
         disable=not out.is_terminal,
     )
@@ -166,6 +167,14 @@ def print_json(value: BaseModel | Any) -> None:
     values = value if dump is None else dump(mode="json")
     sys.stdout.write(json.dumps(values, allow_nan=False) + "\n")
     sys.stdout.flush()  # a pipe's reader receives each event at once
+
+
+def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None:
+    """Print a value as JSON, or a line about it."""
+    if as_json:
+        print_json(value)
+    else:
+        print_line(line)
 
 
 def format_number(value: float | None) -> str:

@@ -35,7 +35,7 @@ _DIGEST_SOURCES: Final = {
     "declared": "as declared, not verified",
 }
 
-Name = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
+PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
 
 
 @app.command(
@@ -145,10 +145,9 @@ def add(
     with client(ctx) as service:
         for wanted in definitions:
             version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
-            if as_json:
-                output.print_json(version)
-            else:
-                output.print_line(f"{version.name}  {version.definition.kind}{_weights(version.definition)}")
+            output.print_result(
+                version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}", as_json=as_json
+            )
 
 
 def _bundled() -> list[dict[str, Any]]:
@@ -240,7 +239,7 @@ def list_(
 
 
 @app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))
-def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     """Show a policy version."""
     with client(ctx) as service:
         version = service.policies.get(name)
@@ -255,7 +254,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
-def ping(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     """Check the endpoint of a policy: health, model or adapter, and served weights."""
     with client(ctx) as service:
         answer = service.policies.ping(name)

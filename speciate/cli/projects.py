@@ -12,7 +12,7 @@ from speciate.domain.errors import InvalidInputError
 
 app = command_group("Create and list projects, and set their quotas.")
 
-Name = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
+ProjectName = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
 _FIELDS: Final = {"runs": "concurrent_runs", "evaluations": "evaluations_per_day", "tokens": "tokens_per_day"}
 
 
@@ -33,13 +33,12 @@ def create(
 
     limits = arguments.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
     with client(ctx) as service:
-        made = service.projects.create(slug, title=title, quota=limits)
-    if as_json:
-        output.print_json(made)
-    else:
-        output.print_line(
-            f"Created {made.slug}. Next: speciate --project {made.slug} tokens create NAME --scope submit"
-        )
+        created = service.projects.create(slug, title=title, quota=limits)
+    output.print_result(
+        created,
+        f"Created {created.slug}. Next: speciate --project {created.slug} tokens create NAME --scope submit",
+        as_json=as_json,
+    )
 
 
 @app.command("list", epilog=examples("speciate projects list"))
@@ -57,7 +56,7 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
 
 
 @app.command("show", epilog=examples("speciate projects show lab"))
-def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None:
     """Show a project and how much of its quotas is used."""
     with client(ctx) as service:
         found = service.projects.get(name)
@@ -82,7 +81,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 )
 def quota(
     ctx: typer.Context,
-    name: Name,
+    name: ProjectName,
     runs: Annotated[int | None, typer.Option(min=0, help="Maximum concurrent runs.")] = None,
     evaluations: Annotated[int | None, typer.Option(min=0, help="Maximum evaluations per day (UTC).")] = None,
     tokens: Annotated[int | None, typer.Option(min=0, help="Maximum policy tokens per day (UTC).")] = None,

@@ -96,25 +96,25 @@ class Stack:
             _check_redis(self.settings.redis_url.get_secret_value())
         _create_data_dir(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
-        begun = time.monotonic()
+        started = time.monotonic()
         yield StartStep("checks", 0.0)
         # Lock the data directory first: a second service must report the directory in use, not the port.
         self._start_servers()
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
         self._policy_port = find_free_port()
-        yield StartStep("servers", time.monotonic() - begun)
+        yield StartStep("servers", time.monotonic() - started)
         self._start_processes()
         self._migrate()
-        yield StartStep("schema", time.monotonic() - begun)
+        yield StartStep("schema", time.monotonic() - started)
         self._wait_for_api()
-        yield StartStep("api", time.monotonic() - begun)
+        yield StartStep("api", time.monotonic() - started)
         self._wait_for_workers()
         if self.settings.policy_url is None:
             self._wait_for_policies()
         announce_servers(self.settings)
         self._announced = True
-        yield StartStep("workers", time.monotonic() - begun)
+        yield StartStep("workers", time.monotonic() - started)
 
     def stop(self) -> None:
         """Stop workers and API, then the servers."""
@@ -139,12 +139,12 @@ class Stack:
     def restart_ended(self) -> list[str]:
         """Restart processes that ended, servers first; return their names."""
         restarted = []
-        for name, status in (self.servers.poll() if self.servers is not None else {}).items():
-            if not status.running and self.servers is not None:
+        if self.servers is not None:
+            for name in _ended(self.servers.poll()):
                 self.servers.restart(name)
                 restarted.append(name)
-        for name, status in self.poll().items():
-            if not status.running and self.processes is not None:
+        if self.processes is not None:
+            for name in _ended(self.poll()):
                 self.processes.start(self._commands[name])
                 restarted.append(name)
         return restarted
@@ -286,6 +286,10 @@ class Stack:
                     f"{name} exited during startup with code {status.returncode}: {_last_log_line(self.log_of(name))}\n"
                     f"See {self.log_of(name)}."
                 )
+
+
+def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:
+    return [name for name, status in statuses.items() if not status.running]
 
 
 def _responds(client: httpx.Client, path: str) -> bool:

@@ -46,13 +46,13 @@ def create(
 
     end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
     with client(ctx) as service:
-        made = service.tokens.create(name, Scope(scope), expires_at=end)
+        created = service.tokens.create(name, Scope(scope), expires_at=end)
     if as_json:
-        output.print_json(made)
+        output.print_json(created)
         return
-    output.print_line(made.token)
-    until = "" if made.expires_at is None else f", until {output.format_time(made.expires_at)}"
-    token = f"Token for {made.name}, scope {made.scope.value}, project {made.project}{until}"
+    output.print_line(created.token)
+    until = "" if created.expires_at is None else f", until {output.format_time(created.expires_at)}"
+    token = f"Token for {created.name}, scope {created.scope.value}, project {created.project}{until}"
     output.print_note(f"{token}. It cannot be shown again.")
 
 
@@ -80,10 +80,7 @@ def revoke(
     """Revoke a token, from its next request on."""
     with client(ctx) as service:
         revoked = service.tokens.revoke(token)
-    if as_json:
-        output.print_json(revoked)
-    else:
-        output.print_line(f"Revoked {revoked.prefix}… of {revoked.name}.")
+    output.print_result(revoked, f"Revoked {revoked.prefix}… of {revoked.name}.", as_json=as_json)
 
 
 def _parse_lifetime(text: str) -> timedelta:

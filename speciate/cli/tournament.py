@@ -96,14 +96,14 @@ def create(
             "target": target,
         }
     with client(ctx) as service:
-        made = service.tournaments.create(declaration)
+        created = service.tournaments.create(declaration)
     if as_json:
-        output.print_json(made)
+        output.print_json(created)
         return
-    output.print_line(f"{made.slug}: {output.pluralize(made.planned, 'run')}")
-    if why := made.declaration.too_few(len(made.declaration.problems)):
+    output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
+    if why := created.declaration.too_few(len(created.declaration.problems)):
         output.print_note(f"warning: {why}.")
-    output.print_note(f"Watch it with: speciate tournament watch {made.slug}")
+    output.print_note(f"Watch it with: speciate tournament watch {created.slug}")
 
 
 @app.command("show", epilog=examples("speciate tournament show mazes", "speciate tournament show mazes --json"))

@@ -216,28 +216,10 @@ class _TrainingProgress:
     """Training progress: a bar on a terminal, periodic lines elsewhere."""
 
     def __init__(self, what: str) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
         self._console = output.console(stderr=True)
         self._what, self._started = what, time.monotonic()
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[now]}", markup=False),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._bar = self._progress.add_task(what, total=None, now="")
+        self._progress = output.progress_bars(self._console)
+        self._bar = self._progress.add_task(what, total=None, status="")
 
     def __enter__(self) -> _TrainingProgress:
         self._progress.start()
@@ -247,9 +229,9 @@ class _TrainingProgress:
         self._progress.stop()
 
     def step(self, step: int, steps: int, seen: dict[str, float]) -> None:
-        """Show an update."""
-        now = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
-        self._progress.update(self._bar, completed=step, total=steps, now=now)
+        """Show the metrics of a training step."""
+        status = "  ".join(f"{name} {seen[name]:.3f}" for name in _METRICS if name in seen)
+        self._progress.update(self._bar, completed=step, total=steps, status=status)
         if not self._console.is_terminal and (step % _LINE_EVERY == 0 or step == steps):
             seconds = time.monotonic() - self._started
-            self._console.print(f"{self._what}: {step}/{steps}, {seconds:.0f} s  {now}", soft_wrap=True)
+            self._console.print(f"{self._what}: {step}/{steps}, {seconds:.0f} s  {status}", soft_wrap=True)

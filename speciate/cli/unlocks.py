@@ -158,10 +158,7 @@ def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
     if kind not in WRITERS:
         raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
     write_records(out, kind, Row, found)
-    if as_json:
-        output.print_json({"file": str(out)})
-    else:
-        output.print_line(f"{out}")
+    output.print_result({"file": str(out)}, f"{out}", as_json=as_json)
 
 
 def _only_problem(table: str, problem: str | None, others: dict[str, object]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = command_group("Send unlocks, ends of runs and alarms to HTTP endpoints.")
 
-Id = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
+WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
 _EVENTS: Final = ("unlock", "run.finished", "alarm")
 _DELIVERED: Final = "delivered"
 _TEST_TIMEOUT_S: Final = 20.0
@@ -46,12 +46,12 @@ def add(
     Its secret, which signs the deliveries, is printed once, alone on standard output.
     """
     with client(ctx) as service:
-        made = service.webhooks.add(url, event or _EVENTS, description=description)
+        created = service.webhooks.add(url, event or _EVENTS, description=description)
     if as_json:
-        output.print_json(made)
+        output.print_json(created)
         return
-    output.print_line(made.secret)
-    output.print_note(f"Webhook {made.id} receives {', '.join(made.events)}. Its secret cannot be shown again.")
+    output.print_line(created.secret)
+    output.print_note(f"Webhook {created.id} receives {', '.join(created.events)}. Its secret cannot be shown again.")
 
 
 @app.command("list", epilog=examples("speciate webhooks list", "speciate webhooks list --json | jq .url"))
@@ -69,18 +69,15 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
 
 
 @app.command("remove", epilog=examples("speciate webhooks remove 019a…"))
-def remove(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
+def remove(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
     """Delete a webhook and its pending deliveries."""
     with client(ctx) as service:
         service.webhooks.remove(webhook)
-    if as_json:
-        output.print_json({"removed": webhook})
-    else:
-        output.print_line(f"Deleted webhook {webhook}.")
+    output.print_result({"removed": webhook}, f"Deleted webhook {webhook}.", as_json=as_json)
 
 
 @app.command("test", epilog=examples("speciate webhooks test 019a…"))
-def send_test(ctx: typer.Context, webhook: Id, as_json: AsJson = False) -> None:
+def send_test(ctx: typer.Context, webhook: WebhookId, as_json: AsJson = False) -> None:
     """Send a test event and report the result.
 
     Exits with 1 if the endpoint did not accept it.
@@ -116,7 +113,7 @@ def _first_attempt(service: Client, sent: DeliveryRecord) -> DeliveryRecord:
 )
 def deliveries(
     ctx: typer.Context,
-    webhook: Id,
+    webhook: WebhookId,
     state: Annotated[
         str | None, typer.Option(help="Only deliveries in this state: pending, delivered or failed.")
     ] = None,

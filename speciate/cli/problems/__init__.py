@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,16 +31,7 @@ def init(
     """Create a small working problem to start from."""
     from speciate.problems.template import write_template
 
-    try:
-        written = [str(path) for path in write_template(directory)]
-    except OSError as error:
-        raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
-    if as_json:
-        output.print_json({"files": written})
-        return
-    for path in written:
-        output.print_line(path)
-    output.print_line(f"Next: speciate problems check {directory}")
+    _write_files(write_template, directory, f"Next: speciate problems check {directory}", as_json=as_json)
 
 
 @app.command(
@@ -96,10 +88,7 @@ def add(
     with client(ctx) as service:
         for definition in definitions:
             version, new = service.problems.submit(definition)
-            if as_json:
-                output.print_json(version)
-            else:
-                output.print_line(f"{definition.slug}@{version.version}  {definition.title}")
+            output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}", as_json=as_json)
             if not new:
                 _note_unchanged(service, version)
 
@@ -173,31 +162,35 @@ def prompt(
             problem = service.problems.get(name).definition
     shown = example_prompts(problem, diff=diff, answers=answers, seed=seed)
     if as_json:
-        output.print_json({role: {"system": made.system, "user": made.user} for role, made in shown.items()})
+        output.print_json(
+            {role: {"system": rendered.system, "user": rendered.user} for role, rendered in shown.items()}
+        )
         return
-    for role, made in shown.items():
+    for role, rendered in shown.items():
         output.print_line(f"──── {role}: system")
-        output.print_text(made.system)
+        output.print_text(rendered.system)
         output.print_line(f"──── {role}: user")
-        output.print_text(made.user)
+        output.print_text(rendered.user)
 
 
 @app.command("templates", epilog=examples("speciate problems templates my-problem"))
 def templates(directory: Directory, as_json: AsJson = False) -> None:
     """Write the default prompt templates into a problem directory, for editing."""
-    from speciate.cli.problems.prompts import write_templates
+    from speciate.cli.problems.prompts import TEMPLATE_FILES, write_templates
 
+    names = ", ".join(f'"{name}"' for name in TEMPLATE_FILES)
+    hint = f"Keep the ones you edit and list them at the top of problem.toml: prompts = [{names}]"
+    _write_files(write_templates, directory, hint, as_json=as_json)
+
+
+def _write_files(write: Callable[[Path], Sequence[Path]], directory: Path, hint: str, *, as_json: bool) -> None:
     try:
-        written = write_templates(directory)
+        written = write(directory)
     except OSError as error:
         raise ConflictError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None
-    if as_json:
-        output.print_json({"files": [str(path) for path in written]})
-        return
-    for path in written:
-        output.print_line(path)
-    names = ", ".join(f'"{path.name}"' for path in written)
-    output.print_line(f"Keep the ones you edit and list them at the top of problem.toml: prompts = [{names}]")
+    output.print_result(
+        {"files": [str(path) for path in written]}, "\n".join(map(str, [*written, hint])), as_json=as_json
+    )
 
 
 def _note_unchanged(service: Client, version: ProblemVersion) -> None:

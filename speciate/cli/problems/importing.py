@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from speciate.domain.objective import Objective
     from speciate.ports.records.problems import ProblemSet
 
-
 IMPORT_EXAMPLES: Final = examples(
     "speciate problems import task:maze --split test --count 200",
     "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
@@ -75,12 +74,12 @@ def import_command(
     if reward:
         raise InvalidInputError("a task defines its own rewards.", remedy="Omit --reward.")
     with client(ctx) as service:
-        made = import_task(service, name, split, count, start=start, data=data, into=into)
+        created = import_task(service, name, split, count, start=start, data=data, into=into)
     if as_json:
-        output.print_json(made)
+        output.print_json(created)
     else:
-        many = output.pluralize(len(made.problems), "problem")
-        output.print_line(f"{made.slug}: {many}, {made.problems[0].slug} to {made.problems[-1].slug}")
+        many = output.pluralize(len(created.problems), "problem")
+        output.print_line(f"{created.slug}: {many}, {created.problems[0].slug} to {created.problems[-1].slug}")
 
 
 def import_task(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from speciate.problems.siblings import TEMPLATE_FOLDER, TEMPLATE_SUFFIX
 from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.template import default_template
+
+TEMPLATE_FILES: Final = {f"{name.value}{TEMPLATE_SUFFIX}": name for name in TemplateName}
+"""Template by file name."""
 
 
 def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
@@ -55,7 +59,7 @@ def write_templates(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise NotFoundError(f"there is no directory {directory}.")
     folder = directory / TEMPLATE_FOLDER
-    paths = {folder / f"{name.value}{TEMPLATE_SUFFIX}": name for name in TemplateName}
+    paths = {folder / file: name for file, name in TEMPLATE_FILES.items()}
     if present := [path for path in paths if path.exists()]:
         raise ConflictError(f"{present[0]} already exists.", remedy="Move it away first.")
     folder.mkdir(exist_ok=True)

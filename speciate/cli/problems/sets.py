@@ -22,11 +22,10 @@ def create(
 ) -> None:
     """Create a frozen list of problem versions."""
     with client(ctx) as service:
-        made = service.problem_sets.create(slug, problems, title=title)
-    if as_json:
-        output.print_json(made)
-    else:
-        output.print_line(f"{made.slug}: {', '.join(f'{p.slug}@{p.version}' for p in made.problems)}")
+        created = service.problem_sets.create(slug, problems, title=title)
+    output.print_result(
+        created, f"{created.slug}: {', '.join(f'{p.slug}@{p.version}' for p in created.problems)}", as_json=as_json
+    )
 
 
 @app.command("list", epilog=examples("speciate sets list"))

@@ -240,7 +240,7 @@ def _print_run(run: RunRecord) -> None:
             *_counters(run),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", output.format_rewards(run.best)),
-            ("best sum", output.format_number(run.best_scalar)),
+            ("best weighted sum", output.format_number(run.best_scalar)),
             ("plateau", f"archive unchanged for {plateau} evaluations"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
@@ -278,7 +278,4 @@ def _members(run: RunRecord, role: str) -> str:
 
 
 def _print_state(run: RunRecord, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(run)
-    else:
-        output.print_line(f"{run.id} is {output.format_state(run.state.value, run.reason)}")
+    output.print_result(run, f"{run.id} is {output.format_state(run.state.value, run.reason)}", as_json=as_json)

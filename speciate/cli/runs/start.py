@@ -18,58 +18,56 @@ RUN_EXAMPLES: Final = examples(
 )
 
 # Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
-_STRATEGY: Final = "islands_map_elites"
-_POLICIES: Final = "NAME[=WEIGHT]"
-_CHOICE: Final = "weights"
-_SEED, _LANES, _BATCH, _SAMPLES = "0", "4", "16", "4"
+STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "islands_map_elites", "weights", "0", "16", "4"
+_LANES: Final = "4"
+_WEIGHTS: Final = "NAME[=WEIGHT]"
+
+# Options that runs and campaigns share.
+Policies = Annotated[
+    list[str],
+    typer.Option("--policy", "-p", metavar=_WEIGHTS, help="Proposing policy: name, name@version or id; repeatable."),
+]
+Mutators = Annotated[
+    list[str] | None, typer.Option("--mutator", metavar=_WEIGHTS, help="Policy that mutates parents; repeatable.")
+]
+Choice = Annotated[str | None, typer.Option(help="Choice among several policies: weights or ucb.", show_default=CHOICE)]
+Strategy = Annotated[
+    str | None,
+    typer.Option("--strategy", "-s", help="Search strategy; see `speciate strategies`.", show_default=STRATEGY),
+]
+StrategyOptions = Annotated[
+    list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="Strategy option; repeatable.")
+]
+Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default=SEED)]
+Batch = Annotated[int | None, typer.Option(help="Answers per batch.", show_default=BATCH)]
+SamplesPerPrompt = Annotated[int | None, typer.Option(help="Answers sampled per prompt.", show_default=SAMPLES)]
+IdempotencyKey = Annotated[str | None, typer.Option(help="Key that makes a repeated request return the same object.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end or a pause.")]
 
 
 def run_command(
     ctx: typer.Context,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
-    policy: Annotated[
-        list[str],
-        typer.Option(
-            "--policy",
-            "-p",
-            metavar=_POLICIES,
-            help="Policy: name, name@version or id, with an optional weight; repeatable.",
-        ),
-    ],
-    mutator: Annotated[
-        list[str] | None, typer.Option(metavar=_POLICIES, help="Policy that mutates parents; repeatable.")
-    ] = None,
-    choice: Annotated[
-        str | None,
-        typer.Option(help="How to choose among several policies: weights or ucb.", show_default=_CHOICE),
-    ] = None,
+    policy: Policies,
+    mutator: Mutators = None,
+    choice: Choice = None,
     discount: Annotated[
         float | None,
         typer.Option(help="Discount of older answers per batch for --choice ucb, in (0, 1].", show_default="1"),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy", "-s", help="Search strategy; list them with `speciate strategies`.", show_default=_STRATEGY
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="KEY=VALUE", help="Strategy option; repeatable."),
-    ] = None,
+    strategy: Strategy = None,
+    option: StrategyOptions = None,
     budget: Annotated[
         int | None, typer.Option("--budget", "--evaluations", "-b", help="Evaluations the run may spend.")
     ] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Running time the run may spend, in seconds.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default=_SEED)] = None,
+    seed: Seed = None,
     lanes: Annotated[
         int | None, typer.Option(help="Batches in flight; with 1 the run can be replayed exactly.", show_default=_LANES)
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Answers per batch.", show_default=_BATCH)] = None,
-    samples_per_prompt: Annotated[
-        int | None, typer.Option(help="Answers sampled per prompt.", show_default=_SAMPLES)
-    ] = None,
+    batch: Batch = None,
+    samples_per_prompt: SamplesPerPrompt = None,
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete the run when the unlock is confirmed.")
     ] = False,
@@ -95,17 +93,13 @@ def run_command(
     ] = None,
     guidance: Annotated[
         int | None,
-        typer.Option(
-            metavar="BATCHES", help="Let the policy write advice for its own prompts every this many batches."
-        ),
+        typer.Option(metavar="BATCHES", help="Interval at which the policy writes advice for its own prompts."),
     ] = None,
     name: Annotated[str, typer.Option(help="Display name, one line.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
     note: Annotated[str, typer.Option(help="Free-text note.")] = "",
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Key that makes a repeated request return the same run.")
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch the run until it ends or is paused.")] = False,
+    idempotency_key: IdempotencyKey = None,
+    watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.

@@ -10,6 +10,7 @@ import pytest
 from speciate.cli import campaign as commands
 from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
+from speciate.cli.runs import start
 from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.campaign_records import campaign, slice_record
@@ -67,14 +68,14 @@ def test_omitted_options_are_left_to_the_service(cli: Cli, service: FakeService)
 def test_defaults_in_the_help_match_the_model() -> None:
     options = inspect.signature(commands.create).parameters
     shown = {
-        "strategy": commands._STRATEGY,
-        "policy_choice": commands._CHOICE,
+        "strategy": start.STRATEGY,
+        "policy_choice": start.CHOICE,
         "mode": commands._MODE,
-        "batch": commands._BATCH,
-        "samples_per_prompt": commands._SAMPLES,
+        "batch": start.BATCH,
+        "samples_per_prompt": start.SAMPLES,
         "slice": commands._SLICE,
         "parallel": commands._PARALLEL,
-        "seed": commands._SEED,
+        "seed": start.SEED,
     }
     assert {"strategy", "choice", "mode", "batch", "samples_per_prompt", "slice_", "parallel", "seed"} <= set(options)
     assert {name: str(Campaign.model_fields[name].default) for name in shown} == shown
