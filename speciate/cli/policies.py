@@ -188,7 +188,7 @@ def _from_adapter(slug: str | None, adapter: str | None, digest: str | None) -> 
     """Return policy fields from the name or directory of an adapter."""
     if slug is None or adapter is None:
         return {}
-    from speciate.policies.adapters import adapter_name
+    from speciate.policies.endpoint_check import adapter_name
     from speciate.policies.manifest import weights_digest
 
     if "/" not in adapter and not Path(adapter).is_dir():

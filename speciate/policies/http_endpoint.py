@@ -12,9 +12,8 @@ import httpx
 
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
-from speciate.egress.deadline import within
 from speciate.egress.network import ForbiddenAddressError
-from speciate.egress.transport import GuardedTransport
+from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_wire import error_message
 from speciate.policies.retries import is_transient, retry_after_s

@@ -38,8 +38,7 @@ from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
 from speciate.training.models import AT_ONCE, writing
-from speciate.training.populations import TrainingPopulations
-from speciate.training.rollouts import RolloutRewards, measure, stack_rollouts
+from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
 

@@ -17,7 +17,7 @@ import pytest
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
-from speciate.policies.adapters import adapter_name
+from speciate.policies.endpoint_check import adapter_name
 from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest

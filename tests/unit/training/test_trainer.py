@@ -172,8 +172,8 @@ def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
 
     from trl import GRPOTrainer
 
-    from speciate.training.populations import TrainingPopulations
     from speciate.training.recipe import last_checkpoint
+    from speciate.training.rollouts import TrainingPopulations
     from speciate.training.trainer import VectorTrainer
 
     def killed(path, text, *_):
