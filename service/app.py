@@ -122,7 +122,7 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
         listener.add_done_callback(log_listener_failure)
         try:
-            with on_stop_signal(app.state.draining.set, close_streams, settings.leave_s):
+            with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
                 yield
         finally:
             dashboard.live.close()

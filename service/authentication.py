@@ -20,7 +20,7 @@ _FAILURES_PER_S: Final = 0.5
 _FAILURE_BURST: Final = 20
 
 
-class RefusedTokenError(NotAllowedError):
+class InvalidTokenError(NotAllowedError):
     """The token or session is unknown, expired or revoked."""
 
 
@@ -71,34 +71,34 @@ class Authenticator:
             RateLimiter(url, rate=_FAILURES_PER_S, burst=_FAILURE_BURST),
         )
 
-    def admit(self, credentials: Credentials) -> Principal:
+    def authenticate(self, credentials: Credentials) -> Principal:
         """Return the principal of a request.
 
         Raises:
-            RefusedTokenError: The token or session is not valid.
+            InvalidTokenError: The token or session is not valid.
             TooManyRequestsError: The token, or failed attempts from its address, exceed the rate limit.
             ForbiddenError: The token belongs to another project than the request names.
             NotFoundError: The project does not exist.
         """
         bearer = self.bearer(credentials)
         if self.requests is not None and bearer.token_id is not None:
-            _require(self.requests.wait_s(f"token:{bearer.token_id}"), "this token sends requests")
+            _require_rate(self.requests.wait_s(f"token:{bearer.token_id}"), "this token sends requests")
         project_id, project = self._project(bearer, credentials)
         return of_bearer(bearer, project_id, project, session=credentials.token is None)
 
     def bearer(self, credentials: Credentials) -> Bearer:
-        """Return the bearer of a token or cookie. Raises as ``admit`` does."""
+        """Return the bearer of a token or cookie. Raises as ``authenticate`` does."""
         # Generated tokens have 256 random bits and cannot be guessed, so failures from their address do not block them.
         if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
             # The operator chooses this token, so it may be weak: after too many failures it is not even checked.
-            _require(
-                self.failures.wait_s(f"refused:{credentials.address}", count=False),
+            _require_rate(
+                self.failures.wait_s(f"failed:{credentials.address}", count=False),
                 "this address fails to authenticate",
             )
         found = self._known(credentials)
         if found is None:
-            _require(self.failures.wait_s(f"refused:{credentials.address}"), "this address fails to authenticate")
-            raise _refused(credentials)
+            _require_rate(self.failures.wait_s(f"failed:{credentials.address}"), "this address fails to authenticate")
+            raise _invalid_token(credentials)
         return found
 
     def revalidate(self, credentials: Credentials) -> None:
@@ -107,13 +107,13 @@ class Authenticator:
         No rate limit applies, so that failed attempts from the same address do not end the stream.
 
         Raises:
-            RefusedTokenError: The token or session is no longer valid.
+            InvalidTokenError: The token or session is no longer valid.
         """
         if self._known(credentials) is None:
-            raise _refused(credentials)
+            raise _invalid_token(credentials)
 
     def local(self, credentials: Credentials) -> Principal:
-        """Return the principal of a local program, where the service is open. Raises as ``admit`` does."""
+        """Return the principal of a local program, where the service is open. Raises as ``authenticate`` does."""
         project_id, project = self._project(OPERATOR, credentials)
         return local(project_id, project)
 
@@ -156,14 +156,14 @@ def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT)
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
 
 
-def _refused(credentials: Credentials) -> RefusedTokenError:
-    return RefusedTokenError(
+def _invalid_token(credentials: Credentials) -> InvalidTokenError:
+    return InvalidTokenError(
         "the token is unknown, expired or revoked." if credentials.token is not None else "the session has ended.",
         remedy="Send a valid token as 'Authorization: Bearer TOKEN', or log in again.",
     )
 
 
-def _require(wait_s: float, what: str) -> None:
+def _require_rate(wait_s: float, what: str) -> None:
     if wait_s > 0:
         raise TooManyRequestsError(
             f"{what} too often. The next request is accepted in {wait_s:.1f} s.", retry_after_s=wait_s

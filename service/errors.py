@@ -60,7 +60,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def answer(error: SpeciateError) -> JSONResponse:
+def error_response(error: SpeciateError) -> JSONResponse:
     """Return the response for an error of the domain."""
     status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -83,7 +83,7 @@ def _field_errors(error: SpeciateError) -> tuple[FieldError, ...]:
 
 
 async def _domain_error(_: Request, error: Exception) -> JSONResponse:
-    return answer(error) if isinstance(error, SpeciateError) else _internal()
+    return error_response(error) if isinstance(error, SpeciateError) else _internal()
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
@@ -92,7 +92,7 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     field_errors = tuple(_field_error(detail) for detail in details)
     head = str(field_errors[0]) if field_errors else "unexpected form"
     more = f" (and {len(field_errors) - 1} more)" if len(field_errors) > 1 else ""
-    return answer(InvalidInputError(f"The request is not valid: {head}{more}", field_errors=field_errors))
+    return error_response(InvalidInputError(f"The request is not valid: {head}{more}", field_errors=field_errors))
 
 
 def _field_error(detail: dict[str, Any]) -> FieldError:
@@ -118,18 +118,18 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _redis_unavailable(_: Request, error: Exception) -> JSONResponse:
-    return answer(errors.UnavailableError(f"Redis does not respond: {error}."))
+    return error_response(errors.UnavailableError(f"Redis does not respond: {error}."))
 
 
 async def _overloaded(_: Request, error: Exception) -> JSONResponse:
     _log.warning("no free database connection in time: %s", error)
-    return answer(errors.UnavailableError("all database connections are in use.", remedy="Retry in a moment."))
+    return error_response(errors.UnavailableError("all database connections are in use.", remedy="Retry in a moment."))
 
 
 async def _rejected_by_postgres(_: Request, error: Exception) -> JSONResponse:
     # Validation happens before. A value that only PostgreSQL rejects is still an error of the client.
     _log.warning("PostgreSQL rejected a value: %s", error)
-    return answer(InvalidInputError("The request has a value that PostgreSQL cannot store."))
+    return error_response(InvalidInputError("The request has a value that PostgreSQL cannot store."))
 
 
 async def _unexpected(_: Request, __: Exception) -> JSONResponse:

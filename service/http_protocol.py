@@ -35,7 +35,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """An HTTP/1.1 connection with limits on its head, its idle time and the number of connections."""
 
     head_s: float = HEAD_S
-    most: int = max(64, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
+    max_connections: int = max(64, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES))
 
     _timer: asyncio.TimerHandle | None = None
     _in_head = False
@@ -45,8 +45,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout of the first head, or reject the connection."""
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            detail = f"This process serves at most {self.most} connections. Retry, or run another API process."
+        if len(self.connections) > self.max_connections:
+            detail = (
+                f"This process serves at most {self.max_connections} connections. Retry, or run another API process."
+            )
             self._reject(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail)
         else:
             self._start_timer()

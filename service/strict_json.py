@@ -34,10 +34,10 @@ class StrictRoute(APIRoute):
     """A route that parses its body strictly.
 
     Attributes:
-        most_values: Maximum number of values in a body. FastAPI validates them in the event loop.
+        max_values: Maximum number of values in a body. FastAPI validates them in the event loop.
     """
 
-    most_values: ClassVar[int] = 20_000
+    max_values: ClassVar[int] = 20_000
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return FastAPI's handler, preceded by the check of the body."""
@@ -45,7 +45,7 @@ class StrictRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             strict = _StrictRequest(request.scope, request.receive)
-            strict.most_values = self.most_values
+            strict.max_values = self.max_values
             if await strict.body():
                 _require_json(request.headers.get("content-type", ""))
                 await strict.json()
@@ -57,24 +57,25 @@ class StrictRoute(APIRoute):
 class LargeRoute(StrictRoute):
     """A route whose body may hold a problem, which is validated in a thread."""
 
-    most_values: ClassVar[int] = MAX_VALUES
+    max_values: ClassVar[int] = MAX_VALUES
 
 
 class _StrictRequest(Request):
-    most_values = MAX_VALUES
+    max_values = MAX_VALUES
     _value: Any = None
     _was_read = False
 
     async def json(self) -> Any:
         if not self._was_read:
             body = await self.body()
-            most = self.most_values
-            self._value = parse(body, most) if len(body) <= _LARGE else await to_thread.run_sync(parse, body, most)
+            limit = self.max_values
+            large = len(body) > _LARGE
+            self._value = await to_thread.run_sync(parse, body, limit) if large else parse(body, limit)
             self._was_read = True
         return self._value
 
 
-def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
+def parse(body: bytes, max_values: int = MAX_VALUES) -> Any:
     """Return the JSON value of a body.
 
     Raises:
@@ -84,8 +85,8 @@ def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """
     try:
         text = body.decode("utf-8-sig")
-        if not values_within(text, most_values):
-            raise TooLargeError(f"the body holds more than {most_values} values. Items of lists and objects count.")
+        if not values_within(text, max_values):
+            raise TooLargeError(f"the body holds more than {max_values} values. Items of lists and objects count.")
         value = json.loads(text)
     except json.JSONDecodeError as error:
         field_error = FieldError(f"{error.msg}", where="body", line=error.lineno, column=error.colno)

@@ -116,7 +116,7 @@ class Settings(BaseSettings):
             that API and databases go first when CPUs are scarce.
         lease_s: Seconds after which the work of an unresponsive worker goes to another.
         drain_s: Seconds that a stopping worker has to finish its work; the rest is returned to the queue.
-        leave_s: Seconds that a stopping API still answers while it reports itself as not ready.
+        shutdown_delay_s: Seconds that a stopping API still answers while it reports itself as not ready.
         retain_days: Days after its end that a run keeps its programs and prompts; None keeps them forever.
         audit_days: Days that entries of the audit log are kept; 0 keeps them forever.
         max_body_bytes: Largest request body.
@@ -154,7 +154,7 @@ class Settings(BaseSettings):
     work_nice: int = Field(default=10, ge=0, le=19)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
     drain_s: float = Field(default=8.0, ge=0, le=3600)
-    leave_s: float = Field(default=3.0, ge=0, le=300)
+    shutdown_delay_s: float = Field(default=3.0, ge=0, le=300)
     retain_days: float | None = Field(default=None, gt=0, le=36_525)
     audit_days: float = Field(default=400.0, ge=0, le=36_525)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.authentication import Credentials, local
 from service.dependencies import SAFE_METHODS, AppState
-from service.errors import answer
+from service.errors import error_response
 from service.middleware.audit import audited
 from service.middleware.stream_limit import is_stream
 from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Principal
@@ -97,7 +97,7 @@ class AccessControl:
         if token is None:
             _require_session(scope, headers, credentials)
         authenticator = _app_state(scope).authenticator
-        principal = await to_thread.run_sync(authenticator.admit, credentials)
+        principal = await to_thread.run_sync(authenticator.authenticate, credentials)
         return principal, partial(authenticator.revalidate, credentials)
 
 
@@ -132,7 +132,7 @@ def _refusal(scope: Scope, headers: Headers, credentials: Credentials, error: Sp
         query = scope["query_string"].decode("latin-1")
         here = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"/login?next={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
-    return answer(error)
+    return error_response(error)
 
 
 def _credentials_of(scope: Scope, headers: Headers) -> Credentials:

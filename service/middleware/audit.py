@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope, Send
 
-from service.authentication import Credentials, RefusedTokenError
+from service.authentication import Credentials, InvalidTokenError
 from service.dependencies import SAFE_METHODS, AppState
 from service.principal import Principal
 from speciate.domain.errors import SpeciateError
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 def audited(scope: Scope, credentials: Credentials, send: Send, refusal: SpeciateError | None) -> Send:
     """Return a ``send`` that writes the audit entry first, or ``send`` itself if the request needs no entry."""
-    if scope["method"] in SAFE_METHODS and not isinstance(refusal, RefusedTokenError):
+    if scope["method"] in SAFE_METHODS and not isinstance(refusal, InvalidTokenError):
         return send
 
     async def write_first(message: Message) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import answer
+from service.errors import error_response
 from service.problem_details import problem
 from speciate.domain.errors import TooLargeError
 
@@ -83,7 +83,7 @@ class BodyLimit:
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         detail = f"the body exceeds {self._max_bytes} bytes."
         error = TooLargeError(detail, remedy="SPECIATE_MAX_BODY_BYTES sets the limit.")
-        response = answer(error)
+        response = error_response(error)
         response.headers["Connection"] = "close"
 
         async def lingering(message: Message) -> None:

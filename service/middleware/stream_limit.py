@@ -8,11 +8,11 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import answer
+from service.errors import error_response
 from service.sse import MEDIA_TYPE
 from speciate.domain.errors import TooManyRequestsError
 
-MOST: Final = 250
+MAX_STREAMS: Final = 250
 _RETRY_S: Final = 5.0
 
 
@@ -23,12 +23,12 @@ class StreamLimit:
 
     Args:
         app: The next application.
-        most: Maximum number of streams of one client.
+        max_streams: Maximum number of streams of one client.
     """
 
-    def __init__(self, app: ASGIApp, most: int = MOST) -> None:
+    def __init__(self, app: ASGIApp, max_streams: int = MAX_STREAMS) -> None:
         self._app = app
-        self._most = most
+        self._max_streams = max_streams
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ class StreamLimit:
         async def counting(message: Message) -> None:
             nonlocal counted, refused
             if message["type"] == "http.response.start" and is_stream(message):
-                if self._open[client] >= self._most:
+                if self._open[client] >= self._max_streams:
                     refused = True
                     # An OSError, as for a disconnected client, makes the stream clean up.
                     raise _TooManyStreamsError
@@ -59,8 +59,8 @@ class StreamLimit:
                 self._open[client] -= 1
                 self._open += Counter()  # drops clients without streams
         if refused:
-            detail = f"this client has {self._most} open streams, which is the limit. Close some of them."
-            response = answer(TooManyRequestsError(detail, retry_after_s=_RETRY_S))
+            detail = f"this client has {self._max_streams} open streams, which is the limit. Close some of them."
+            response = error_response(TooManyRequestsError(detail, retry_after_s=_RETRY_S))
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
 

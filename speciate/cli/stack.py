@@ -219,7 +219,7 @@ class Stack:
             "SPECIATE_ALLOWED_NETWORKS": ",".join(networks),
             # No other replica can take over, and the user waits after Ctrl-C.
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
-            "SPECIATE_LEAVE_S": "0",
+            "SPECIATE_SHUTDOWN_DELAY_S": "0",
         }
         # Not a setting: the token that every policy server requires, including the local one.
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:

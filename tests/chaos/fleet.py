@@ -14,7 +14,7 @@ from speciate.settings import Settings
 
 SECOND = "api-b"
 STANDBY = "control-b"
-LEAVE_S = 1.0
+SHUTDOWN_DELAY_S = 1.0
 
 
 class Fleet(Stack):
@@ -90,4 +90,7 @@ class Fleet(Stack):
                 yield replace(command, name=STANDBY, argv=argv, log_file=self.log_of(STANDBY))
 
     def _environment(self) -> dict[str, str]:
-        return super()._environment() | {"SPECIATE_LEAVE_S": str(LEAVE_S), "SPECIATE_DRAIN_S": str(self._drain_s)}
+        return super()._environment() | {
+            "SPECIATE_SHUTDOWN_DELAY_S": str(SHUTDOWN_DELAY_S),
+            "SPECIATE_DRAIN_S": str(self._drain_s),
+        }

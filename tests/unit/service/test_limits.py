@@ -25,7 +25,7 @@ from speciate.testing.http_server import serve_app
 
 class Hasty(LimitedHttpProtocol):
     head_s = 0.4
-    most = 12
+    max_connections = 12
 
 
 async def _length(request: Request) -> Response:
@@ -45,7 +45,7 @@ async def _stream(_: Request) -> Response:
 def url() -> Iterator[str]:
     app = Starlette(routes=[Route("/length", _length, methods=["GET", "POST"]), Route("/stream", _stream)])
     app.add_middleware(BodyLimit, max_bytes=100_000, body_s=0.4)
-    app.add_middleware(StreamLimit, most=3)
+    app.add_middleware(StreamLimit, max_streams=3)
     with serve_app(app, http=Hasty) as address:
         yield address
 
