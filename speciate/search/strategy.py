@@ -1,4 +1,4 @@
-"""The protocol of search strategies, and their read-only view of a population.
+"""The base class of search strategies, and their read-only view of a population.
 
 A strategy is pure and stateless between calls: it reads a ``PopulationView``, draws from the given ``rng`` and returns
 values. Its only memory is the archive. The same strategy therefore runs in a unit test, in one process and on a hundred
@@ -7,6 +7,7 @@ workers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -138,25 +139,29 @@ class Evaluated:
     rewards: tuple[float, ...]
 
 
-class Strategy(Protocol):
-    """A search strategy. Implementations hold their config and no other state."""
+class Strategy(ABC):
+    """Base of the search strategies, which hold their config and no other state."""
 
     name: ClassVar[str]
     Config: ClassVar[type[StrategyConfig]]
+    config: StrategyConfig
+
+    def __init__(self, config: StrategyConfig) -> None:
+        self.config = config
 
     @property
     def islands(self) -> int:
-        """Number of islands."""
-        ...
+        """Number of islands (default 1)."""
+        return 1
 
+    @abstractmethod
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Select parents and inspirations for one prompt. With an empty population: propose from scratch."""
-        ...
 
+    @abstractmethod
     def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
         """Return the bids of newly evaluated candidates. Draws no random numbers."""
-        ...
 
-    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:
-        """Return further placements, such as migrants. Called once before every batch."""
-        ...
+    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
+        """Return further placements, such as migrants (default none). Called once before every batch."""
+        return ()

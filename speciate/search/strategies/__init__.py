@@ -14,9 +14,7 @@ from speciate.search.strategies.sequential_revision import SequentialRevision
 from speciate.search.strategies.vector_evolution import VectorEvolution
 from speciate.search.strategy import Strategy
 
-_Kind = type[BestOfN] | type[SequentialRevision] | type[MindEvolution] | type[IslandsMapElites] | type[VectorEvolution]
-
-STRATEGIES: Final[dict[str, _Kind]] = {
+STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "best_of_n": BestOfN,
     "sequential_revision": SequentialRevision,
     "mind_evolution": MindEvolution,
@@ -38,18 +36,10 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
             valid ones with types, ranges and defaults.
     """
     if name not in STRATEGIES:
-        field_error = FieldError(
-            f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy"
-        )
-        raise InvalidInputError(f"{field_error}.", field_errors=(field_error,))
-    return _build(STRATEGIES[name], name, options)
-
-
-def _build(kind: _Kind, name: str, options: Mapping[str, Any]) -> Strategy:
-    # Each class takes its own config model, which the type of a union cannot express.
-    make: Any = kind
-    strategy: Strategy = make(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
-    return strategy
+        error = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
+        raise InvalidInputError(f"{error}.", field_errors=(error,))
+    kind = STRATEGIES[name]
+    return kind(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
 
 
 __all__ = ["STRATEGIES", "build_strategy"]

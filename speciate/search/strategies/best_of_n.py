@@ -9,7 +9,7 @@ import numpy as np
 
 from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
-from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, Strategy, StrategyConfig
 
 _ISLAND = 0
 
@@ -18,7 +18,7 @@ class BestOfNConfig(StrategyConfig):
     """Options of ``best_of_n``: none."""
 
 
-class BestOfN:
+class BestOfN(Strategy):
     """Always proposes. Samples are independent, so n of them estimate pass@n and best@n without bias.
 
     The archive records the best for every trade-off but is never selected from.
@@ -26,16 +26,9 @@ class BestOfN:
 
     name: ClassVar[str] = "best_of_n"
     Config: ClassVar[type[StrategyConfig]] = BestOfNConfig
+    config: BestOfNConfig
 
-    def __init__(self, config: BestOfNConfig) -> None:
-        self.config = config
-
-    @property
-    def islands(self) -> int:
-        """One island, for the records."""
-        return 1
-
-    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the protocol's
+    def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the base class's signature
         """Propose a program from scratch."""
         return Selection(PolicyRole.PROPOSE, _ISLAND)
 
@@ -46,7 +39,3 @@ class BestOfN:
         points = view.problem.space.normalise([candidate.rewards for candidate in candidates])
         bids = trade_off_bids(view.problem, points)
         return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))
-
-    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return nothing."""
-        return ()

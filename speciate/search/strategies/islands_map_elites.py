@@ -29,7 +29,7 @@ from speciate.search.islands import (
     sends_migrants,
 )
 from speciate.search.selection import SELECTIONS
-from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, Strategy, StrategyConfig
 
 
 def _known(name: str) -> str:
@@ -81,14 +81,15 @@ class IslandsMapElitesConfig(StrategyConfig):
     )
 
 
-class IslandsMapElites:
+class IslandsMapElites(Strategy):
     """Islands × (trade-off cells + feature cells), with migration around a ring and resets."""
 
     name: ClassVar[str] = "islands_map_elites"
     Config: ClassVar[type[StrategyConfig]] = IslandsMapElitesConfig
+    config: IslandsMapElitesConfig
 
     def __init__(self, config: IslandsMapElitesConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self._choose = SELECTIONS[config.selection]
         self._resets = Resets(config.islands, config.reset_interval, config.resets, config.founders)
 

@@ -31,7 +31,15 @@ from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import by_island, copies, island_of, island_weights, next_island
 from speciate.search.selection import softmax
-from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import (
+    EliteTable,
+    Evaluated,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    StrategyConfig,
+)
 
 _CLASS: Final = "class:"
 _TURN: Final = f"{CLOCKED}turn"
@@ -58,14 +66,15 @@ class MindEvolutionConfig(StrategyConfig):
     founders: int = Field(default=5, ge=1, le=64, description="Diverse elites that found a reset island.")
 
 
-class MindEvolution:
+class MindEvolution(Strategy):
     """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
 
     name: ClassVar[str] = "mind_evolution"
     Config: ClassVar[type[StrategyConfig]] = MindEvolutionConfig
+    config: MindEvolutionConfig
 
     def __init__(self, config: MindEvolutionConfig) -> None:
-        self.config = config
+        super().__init__(config)
         interval = config.reset_interval * config.turns
         self._resets = Resets(config.islands, interval, config.resets, config.founders)
 

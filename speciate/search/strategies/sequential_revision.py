@@ -21,7 +21,15 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.islands import by_island, island_weights
-from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import (
+    EliteTable,
+    Evaluated,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    StrategyConfig,
+)
 
 _LAST: Final = f"{CLOCKED}last"
 # A better answer of an earlier batch enters this fraction of a batch after the current one.
@@ -65,14 +73,12 @@ class SequentialRevisionConfig(StrategyConfig):
         return self
 
 
-class SequentialRevision:
+class SequentialRevision(Strategy):
     """Parallel chains that revise their latest answer with its feedback, with restarts."""
 
     name: ClassVar[str] = "sequential_revision"
     Config: ClassVar[type[StrategyConfig]] = SequentialRevisionConfig
-
-    def __init__(self, config: SequentialRevisionConfig) -> None:
-        self.config = config
+    config: SequentialRevisionConfig
 
     @property
     def islands(self) -> int:
@@ -99,10 +105,6 @@ class SequentialRevision:
             time = self._time(view, chain, table, scores[row])
             placements.extend(improvements(table, chain, [*bids, (_LAST, row, time)], own))
         return tuple(placements)
-
-    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return nothing: chains are independent."""
-        return ()
 
     def _time(self, view: PopulationView, chain: int, table: EliteTable, score: float) -> float:
         """Return the fitness at which an answer becomes the latest one; -inf if it does not."""

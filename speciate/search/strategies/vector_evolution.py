@@ -25,7 +25,15 @@ from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import SLOT
 from speciate.search.selection import best_weighted, epsilon_lexicase
-from speciate.search.strategy import EliteTable, Evaluated, Placement, PopulationView, Selection, StrategyConfig
+from speciate.search.strategy import (
+    EliteTable,
+    Evaluated,
+    Placement,
+    PopulationView,
+    Selection,
+    Strategy,
+    StrategyConfig,
+)
 
 _ISLAND: Final = 0
 
@@ -56,19 +64,12 @@ class VectorEvolutionConfig(StrategyConfig):
     )
 
 
-class VectorEvolution:
+class VectorEvolution(Strategy):
     """One population that covers the trade-offs; parents by ε-lexicase and for poorly served weightings."""
 
     name: ClassVar[str] = "vector_evolution"
     Config: ClassVar[type[StrategyConfig]] = VectorEvolutionConfig
-
-    def __init__(self, config: VectorEvolutionConfig) -> None:
-        self.config = config
-
-    @property
-    def islands(self) -> int:
-        """One island: the survival rule itself maintains diversity."""
-        return 1
+    config: VectorEvolutionConfig
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
         """Select a parent, perhaps its complement, and inspirations; an empty archive starts from the seed program."""
@@ -97,10 +98,6 @@ class VectorEvolution:
         points = view.problem.space.normalise([candidate.rewards for candidate in candidates])
         bids = trade_off_bids(view.problem, points) + self._slot_bids(view, table, candidates, points)
         return tuple(improvements(table, _ISLAND, bids, candidates))
-
-    def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
-        """Return nothing: ``place`` does all updates."""
-        return ()
 
     def _weighting(self, points: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw weightings and return the most poorly served one, shape (k,)."""
