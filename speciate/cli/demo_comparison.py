@@ -49,7 +49,7 @@ TASKS: Final = (ComparisonTask("maze", 100, 30), ComparisonTask("programs", 12, 
 
 
 @dataclass(slots=True)
-class Comparison:
+class TaskComparison:
     """The runs of all policies on one task.
 
     Attributes:
@@ -78,7 +78,7 @@ class Comparison:
         return found
 
 
-def start(client: Client, seed: int, scale: float, out: Console) -> list[Comparison]:
+def start(client: Client, seed: int, scale: float, out: Console) -> list[TaskComparison]:
     """Submit problems and policies and start all runs, problem by problem so that completed runs stay paired."""
     from speciate.cli.problems.importing import import_task
     from speciate.policies.bundled import bundled_policies
@@ -89,7 +89,7 @@ def start(client: Client, seed: int, scale: float, out: Console) -> list[Compari
         count = max(2, round(task.problems * scale))
         problems = import_task(client, task.name, "test", count)
         policies = {method: client.policies.add(bundled[f"{task.name}-{method}"]) for method in METHODS}
-        comparisons.append(Comparison(task, problems, policies, {}))
+        comparisons.append(TaskComparison(task, problems, policies, {}))
     runs = sum(len(each.problems.problems) * len(each.policies) for each in comparisons)
     out.print(f"Policy comparison: {runs} runs, the same problems and answers per problem for each policy.")
     for each in comparisons:
@@ -109,7 +109,7 @@ def start(client: Client, seed: int, scale: float, out: Console) -> list[Compari
     return comparisons
 
 
-def follow(client: Client, comparisons: Sequence[Comparison], out: Console) -> bool:
+def follow(client: Client, comparisons: Sequence[TaskComparison], out: Console) -> bool:
     """Show progress until all runs have ended; return True if all completed."""
     runs = {run_id for each in comparisons for run_id in each.runs}
     _wait(client, runs, out)
@@ -121,7 +121,7 @@ def follow(client: Client, comparisons: Sequence[Comparison], out: Console) -> b
     return not incomplete
 
 
-def _incomplete(client: Client, runs: set[UUID], comparisons: Sequence[Comparison]) -> list[RunHandle]:
+def _incomplete(client: Client, runs: set[UUID], comparisons: Sequence[TaskComparison]) -> list[RunHandle]:
     policies = {policy.id for each in comparisons for policy in each.policies.values()}
     ended = [run for policy in policies for run in client.runs.list(policy=str(policy)) if run.record.id in runs]
     return [run for run in ended if run.state is not RunState.COMPLETED]
@@ -140,7 +140,7 @@ def _wait(client: Client, runs: set[UUID], out: Console) -> None:
                 out.print(f"comparison: {total - len(active)} of {total} runs")
 
 
-def report(client: Client, comparisons: Sequence[Comparison], out: Console) -> None:
+def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) -> None:
     """Print the targets each policy reached, and the exact McNemar test against the baseline."""
     for each in comparisons:
         for target, reached in each.reached(client).items():

@@ -123,11 +123,11 @@ def test_running_run_continues_in_a_restored_database(
     worker = threading.Thread(target=hands.work)
     worker.start()
 
-    code, told, err = call(source, "backup", str(file))
+    code, result, err = call(source, "backup", str(file))
 
     hands.stopping.set()
     worker.join()
-    assert (code, told["revision"], err) == (ExitCode.OK, NEWEST_REVISION, "")
+    assert (code, result["revision"], err) == (ExitCode.OK, NEWEST_REVISION, "")
     assert file.stat().st_mode & 0o077 == 0
     assert call(source, "backup", str(file))[0] == ExitCode.CONFLICT  # the file exists
     assert call(source, "restore", str(file))[0] == ExitCode.CONFLICT  # the database is not empty
@@ -135,9 +135,9 @@ def test_running_run_continues_in_a_restored_database(
     assert code == ExitCode.CONFLICT  # the database is in use
     assert "open connections" in err
 
-    code, told, err = call(empty_url, "restore", str(file))
+    code, result, err = call(empty_url, "restore", str(file))
 
-    assert (code, told["revision"], told["runs"], err) == (ExitCode.OK, NEWEST_REVISION, 1, "")
+    assert (code, result["revision"], result["runs"], err) == (ExitCode.OK, NEWEST_REVISION, 1, "")
     restored = open_stores(settings.model_copy(update={"database_url": SecretStr(empty_url)}))
     try:
         assert _record(restored, ended) == _record(stores, ended)

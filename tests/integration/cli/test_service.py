@@ -185,8 +185,8 @@ def test_stages_data_files_and_forgeable_unlocks(ready: Cli, url: str, tmp_path:
 
 def test_converted_openevolve_directory_evolves(ready: Cli, url: str, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "a-line", OPENEVOLVE), tmp_path / "ours"
-    told = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
-    assert told.code == ExitCode.OK, told.err
+    outcome = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
+    assert outcome.code == ExitCode.OK, outcome.err
     assert ready("problems", "add", ours).code == ExitCode.OK
     watched = ready("run", "a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")
     assert watched.code == ExitCode.OK, watched.err

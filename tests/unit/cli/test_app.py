@@ -167,14 +167,14 @@ def test_ctrl_c_is_quiet(tmp_path: Path, service: FakeService) -> None:
 @pytest.mark.parametrize("command", [["runs", "list"], ["runs", "list", "--json"], ["--help"]])
 def test_full_disk_is_reported_without_traceback(service: FakeService, command: list[str]) -> None:
     service.on("GET", "/v1/runs", page(run_json()))
-    asked = [sys.executable, "-c", "from speciate.cli import main; main()", *command]
+    arguments = [sys.executable, "-c", "from speciate.cli import main; main()", *command]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(asked, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
-    told = (
+        done = subprocess.run(arguments, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    message = (
         "error: the output cannot be written: No space left on device. Free disk space, or write to another location.\n"
     )
-    assert (done.returncode, done.stderr) == (ExitCode.FAILED, told)
+    assert (done.returncode, done.stderr) == (ExitCode.FAILED, message)
 
 
 def test_closed_pipe_is_quiet(service: FakeService) -> None:

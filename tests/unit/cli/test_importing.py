@@ -31,8 +31,8 @@ def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypat
 
 def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "tours", SHINKA), tmp_path / "deep" / "ours"
-    told = cli("problems", "import", f"shinka:{theirs}", "--reward", "length:min", "--into", ours, "--json")
-    found = json.loads(told.out)
+    outcome = cli("problems", "import", f"shinka:{theirs}", "--reward", "length:min", "--into", ours, "--json")
+    found = json.loads(outcome.out)
     assert found["rewards"] == {"length": 15, "correct": 1, "combined_score": -15}
     assert found["artifacts"]["feedback"] == "walk less"
     assert set(found["files"]) == {str(path) for path in ours.iterdir()}

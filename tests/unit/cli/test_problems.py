@@ -134,11 +134,11 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     assert "Still missing for the unlock target tight: smallest_distance >= 0.4 (now 0); outside <= 0 (now 10)." in (
         outcome.lines
     )
-    asked = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
-    assert list(asked) == ["propose", "mutate", "advise"]
-    assert "Write one new piece of advice" in asked["advise"]["user"]
-    assert "<<<<<<< SEARCH" in asked["mutate"]["system"]
-    assert "Give 3 answers" in asked["mutate"]["system"]
+    prompts = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
+    assert list(prompts) == ["propose", "mutate", "advise"]
+    assert "Write one new piece of advice" in prompts["advise"]["user"]
+    assert "<<<<<<< SEARCH" in prompts["mutate"]["system"]
+    assert "Give 3 answers" in prompts["mutate"]["system"]
     others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
     assert len(others) > 1
 

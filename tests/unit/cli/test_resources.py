@@ -53,9 +53,9 @@ def test_adapter_name_contains_the_digest_of_readable_weights(cli: Cli, service:
     service.on("POST", "/v1/policies", say(policy_json()))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights").hexdigest()
-    asked = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--base", "big", "--unchecked"]
+    options = ["--kind", "openai_compatible", "--base-url", "http://h/v1", "--base", "big", "--unchecked"]
     for adapter in (str(tmp_path), "/elsewhere/lora", "served"):
-        assert cli("policies", "add", "vpo", *asked, "--adapter", adapter).code == ExitCode.OK
+        assert cli("policies", "add", "vpo", *options, "--adapter", adapter).code == ExitCode.OK
     here, elsewhere, by_name = (request.body["definition"] for request in service.requests)
     assert (here["model"], here["checkpoint_digest"]) == (f"vpo-{digest[:12]}", digest)
     assert here["options"] == {"adapter_path": str(tmp_path), "base_model": "big"}
@@ -151,8 +151,8 @@ def test_candidates_list(cli: Cli, service: FakeService) -> None:
     assert set(service.requests[-1].query) == {"limit", "status", "island"}
     given = {"sort": "radius", "rule": "radius >= 2", "role": "mutate", "policy": "qwen@2", "target": "first"}
     cli("candidates", "list", RUN, "--elite", *(word for name, value in given.items() for word in (f"--{name}", value)))
-    asked = {name: values[0] for name, values in service.requests[-1].query.items()}
-    assert asked == {"limit": "100", "elite": "true", **given}
+    query = {name: values[0] for name, values in service.requests[-1].query.items()}
+    assert query == {"limit": "100", "elite": "true", **given}
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     assert [line.split() for line in cli("candidates", "top", RUN).lines] == [
         ["number", "island", "radius", "↑"],
@@ -206,15 +206,15 @@ def test_limited_history_keeps_the_newest_record_of_every_objective(cli: Cli, se
 
     history = [record(name, number) for name, most in (("a", 60), ("b", 2), ("c", 1)) for number in range(most, 0, -1)]
     service.on("GET", "/v1/problems/packing/records", page(*history))
-    asked = ("unlocks", "--problem", "packing", "--records")
-    outcome = cli(*asked)
+    command = ("unlocks", "--problem", "packing", "--records")
+    outcome = cli(*command)
     shown = [line.split()[0] for line in outcome.lines[1:]]
     assert [shown.count(name) for name in "abc"] == [47, 2, 1]
     assert outcome.lines[1].endswith(f"{RUN}/60")
     assert outcome.err == "… and more: --limit 500\n"
-    assert [line.split()[0] for line in cli(*asked, "--limit", 2).lines[1:]] == ["a", "b"]
-    assert len(cli(*asked, "--json").lines) == 63
-    assert cli(*asked, "--limit", 63).err == ""
+    assert [line.split()[0] for line in cli(*command, "--limit", 2).lines[1:]] == ["a", "b"]
+    assert len(cli(*command, "--json").lines) == 63
+    assert cli(*command, "--limit", 63).err == ""
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("last", "text"),
     [
         ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume"),
         ({"state": "failed", "reason": "broken"}, "failed (broken)"),
@@ -246,13 +246,13 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
     ],
 )
 def test_watch_exits_with_1_if_the_run_does_not_complete(
-    cli: Cli, service: FakeService, last: dict[str, object], told: str
+    cli: Cli, service: FakeService, last: dict[str, object], text: str
 ) -> None:
     first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
     _watched(service, last, first, END)
     outcome = cli("runs", "watch", RUN)
     assert outcome.code == ExitCode.FAILED
-    assert told in outcome.out
+    assert text in outcome.out
 
 
 def test_alarms_and_hostile_reasons_are_printed_on_one_line(cli: Cli, service: FakeService) -> None:
@@ -263,8 +263,8 @@ def test_alarms_and_hostile_reasons_are_printed_on_one_line(cli: Cli, service: F
 def test_repeated_alarm_is_printed_once_until_it_clears(cli: Cli, service: FakeService) -> None:
     raised = [event(n, "alarm.raised", message=f"{n}5% failed") for n in (1, 2, 4)]
     _watched(service, DONE, raised[0], raised[1], event(3, "alarm.cleared"), raised[2], END)
-    told = [line for line in cli("runs", "watch", RUN).lines if "alarm" in line]
-    assert told == ["alarm: 15% failed", "alarm cleared", "alarm: 45% failed"]
+    alarms = [line for line in cli("runs", "watch", RUN).lines if "alarm" in line]
+    assert alarms == ["alarm: 15% failed", "alarm cleared", "alarm: 45% failed"]
 
 
 def test_watch_as_json_prints_events(cli: Cli, service: FakeService) -> None:
@@ -280,11 +280,11 @@ def _piped(service: FakeService, *args: str, **variables: str) -> subprocess.Pop
 
 
 def test_events_are_flushed_to_a_pipe_at_once(service: FakeService) -> None:
-    told, in_time = threading.Event(), []
+    received, in_time = threading.Event(), []
 
     def hold(handler: Handler) -> None:
         stream(event(1), broken=True)(handler)
-        in_time.append(told.wait(20))
+        in_time.append(received.wait(20))
         handler.chunk(END)
         handler.chunk(b"")
 
@@ -293,7 +293,7 @@ def test_events_are_flushed_to_a_pipe_at_once(service: FakeService) -> None:
     with _piped(service, "runs", "watch", str(RUN), "--json") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["seq"] == 1
-        told.set()
+        received.set()
     assert (in_time, process.returncode) == ([True], ExitCode.OK)
 
 
@@ -311,9 +311,9 @@ def test_characters_missing_in_the_locale_are_replaced(service: FakeService) -> 
 
 def test_watch_of_a_paused_run_as_json_includes_results_after_the_pause(cli: Cli, service: FakeService) -> None:
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(state="paused", last_event=4)))
-    told = [event(1), event(2, "run.paused"), event(3), event(4)]
+    events = [event(1), event(2, "run.paused"), event(3), event(4)]
     # A service that has nothing more to tell would keep the stream open.
-    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, event(5), END))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*events, event(5), END))
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4]
     assert outcome.code == ExitCode.FAILED
@@ -322,8 +322,8 @@ def test_watch_of_a_paused_run_as_json_includes_results_after_the_pause(cli: Cli
 def test_watch_as_json_continues_after_a_past_pause(cli: Cli, service: FakeService) -> None:
     paused = say(run_json(state="paused", last_event=6))
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(last_event=3)), paused)
-    told = [event(1, "run.paused"), event(2, "run.resumed"), event(3), event(4), event(5, "run.paused"), event(6)]
-    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told, END))
+    events = [event(1, "run.paused"), event(2, "run.resumed"), event(3), event(4), event(5, "run.paused"), event(6)]
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*events, END))
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4, 5]
 
@@ -334,8 +334,8 @@ def test_watch_continues_if_the_run_has_resumed(cli: Cli, service: FakeService, 
     service.on("GET", f"/v1/runs/{RUN}", *before, say(run_json(**DONE)))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
-    told = [event(1, "run.paused", reason="waits"), event(2, "run.resumed"), CONFIRMED_LATER, END]
-    service.on("GET", f"/v1/runs/{RUN}/events", stream(*told))
+    events = [event(1, "run.paused", reason="waits"), event(2, "run.resumed"), CONFIRMED_LATER, END]
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*events))
     outcome = cli("runs", "watch", RUN, *options)
     assert outcome.code == ExitCode.OK
     assert "target.confirmed" in outcome.out if options else "unlocked first with candidate 9" in outcome.out

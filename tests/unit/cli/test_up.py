@@ -48,9 +48,9 @@ def test_invalid_setting(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv(f"SPECIATE_{name}", value)
-    told = _refused(cli, "--data-dir", tmp_path / "data")
-    assert words in told
-    assert "pass/word" not in told
+    message = _refused(cli, "--data-dir", tmp_path / "data")
+    assert words in message
+    assert "pass/word" not in message
     assert not (tmp_path / "data").exists()
 
 
@@ -94,16 +94,16 @@ def test_demo_uses_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest
 def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(name: str) -> str | None:
+    def token_of(name: str) -> str | None:
         command = made._command(name, ["python"])
         assert "t0ken" not in f"{command.argv} {command!r}"
         return command.env.get(SERVE_TOKEN_VARIABLE)
 
     made = Stack(Settings(data_dir=tmp_path))
-    assert told("api") is None
+    assert token_of("api") is None
     (tmp_path / "token").write_text("t0ken\n")
     monkeypatch.setenv(f"{SERVE_TOKEN_VARIABLE}_FILE", str(tmp_path / "token"))
-    assert {name: told(name) for name in ("api", "policies", "generate", "control", "evaluate")} == {
+    assert {name: token_of(name) for name in ("api", "policies", "generate", "control", "evaluate")} == {
         "api": "t0ken",
         "policies": "t0ken",
         "generate": "t0ken",
