@@ -57,7 +57,7 @@ with closing(open_broker()) as broker:
 
 
 def run(code):
-    # In a session of its own: what is set for a session stays.
+    # In a separate session, since the priority of a session cannot be raised again.
     done = subprocess.run(
         [sys.executable, "-c", TELL + code, TELL], capture_output=True, text=True, start_new_session=True, check=False
     )

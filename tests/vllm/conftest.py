@@ -50,6 +50,6 @@ def chatty(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def embedded(folders: dict[str, Path]) -> Iterator[dict[str, ServedModel]]:
-    """The same checkpoints behind our own server."""
+    """The same checkpoints behind the bundled inference server."""
     with serve_app(create_app(folders)) as url:
         yield {name: ServedModel(f"{url}/v1", name, folder) for name, folder in folders.items()}

@@ -1,4 +1,4 @@
-"""vLLM as a process: the CPU build in a virtual environment of its own."""
+"""vLLM as a process: the CPU build in a separate virtual environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vllm(folder: Path, name: str, *flags: str, log: Path, **environment: str) ->
     port = _free_port()
     command = [os.environ[PYTHON_VARIABLE], "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
-    # A seeded request whose prompt is read in parts ends the engine of vLLM 0.32 on a CPU.
+    # On a CPU, a seeded request with chunked prefill crashes the engine of vLLM 0.32.
     command += ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill", *flags]
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     with log.open("w") as out:

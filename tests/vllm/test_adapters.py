@@ -27,7 +27,7 @@ from tests.vllm.conftest import SLOTS
 PROMPT = "S00 .01 G02 .12 E22 <b9> <one>"
 REQUEST = SampleRequest(Prompt("", PROMPT), PolicyRole.PROPOSE, 4, 1)
 
-# In a process of its own: peft and its libraries warn of things that this suite takes for errors.
+# In a separate process: peft and its libraries emit warnings, which this suite turns into errors.
 _MAKE = """
 import sys, torch
 from peft import LoraConfig, get_peft_model
@@ -126,7 +126,7 @@ def test_the_oldest_idle_adapter_is_unloaded_and_loaded_again(plain: ServedModel
     assert len(set(answers.values())) == 3
     assert len(_listed(plain)) == 1 + SLOTS
     assert policies["one"].model not in _listed(plain)
-    # Taken away behind its back: the answer is 404, it is loaded again, and nothing is heard of it above.
+    # Unloaded outside of the client: the 404 makes the client load it again without an error.
     assert clients["one"].sample([REQUEST])[0].completions == answers["one"]
     assert policies["one"].model in _listed(plain)
     for client in clients.values():

@@ -67,9 +67,9 @@ def test_a_random_model_writes_edits_under_the_guide(chatty: ServedModel) -> Non
     given: dict[str, Any] = {"edit_format": "diff", "sampling": {"max_tokens": 1500, "temperature": 1.5}}
     assert not any(read_edits(text) for text, _ in _sample(chatty, "Improve x = 1.", 4, **given))
     for text, reason in _sample(chatty, "Improve x = 1.", 4, **given, options={"guide": "diff"}):
-        assert reason == "length"  # noise does not find the way into a block, and is not let out without one
+        assert reason == "length"  # random tokens never form a block, and the guide allows no end without one
         assert not re.search(r"^[ \t]*([<=>])\1{4}", text, re.MULTILINE)
-    # The same form with few and short lines between the marks, so that noise comes to them.
+    # The same grammar with few and short lines between the markers, so that random tokens reach them.
     short = DIFF_GRAMMAR.replace("line*", "line{0,2}").replace("[^\\n]*", "[^\\n]{0,5}")
     assert short != DIFF_GRAMMAR
     guided = _sample(chatty, "Improve x = 1.", 8, **given, options={"guide": {"grammar": short}})
@@ -84,7 +84,7 @@ def test_a_random_model_writes_edits_under_the_guide(chatty: ServedModel) -> Non
 @pytest.mark.parametrize(
     ("guide", "shape"),
     [
-        # The grammar engine reads this model's tokens one after the other, without the blanks between them.
+        # The grammar engine concatenates this model's tokens without the spaces between them.
         ({"regex": "([0-5][0-9]){2,4}"}, r"( ?[0-5][0-9]){2,4}"),
         ({"grammar": 'root ::= "00" ("01" | "02")+'}, r" ?00( 0[12])+"),
     ],

@@ -62,7 +62,7 @@ def test_the_queue_stays_within_the_bound(plain: ServedModel) -> None:
     bounded, bound_s = _longest_queue(plain, BOUND)
     print(f"longest queue {unbounded} in {free_s:.1f} s; with the bound {BOUND}: {bounded} in {bound_s:.1f} s")  # noqa: T201
     assert unbounded > 5 * BOUND
-    assert bounded <= 2 * BOUND  # what was sent before the first reading and what arrived between two
+    assert bounded <= 2 * BOUND  # requests before the first reading, and between two readings
 
 
 def _counted(served: ServedModel, name: str) -> float:
@@ -71,7 +71,7 @@ def _counted(served: ServedModel, name: str) -> float:
 
 
 class _Hashed:
-    """Scores whatever it is shown, by its text."""
+    """Evaluator that scores any candidate by its text."""
 
     tier = "none"
 
@@ -83,7 +83,7 @@ class _Hashed:
 
 
 class _Both:
-    """Has a program mutator write the children, and the served model read the very prompts."""
+    """Client that sends each prompt to the served model and returns the children of a program mutator."""
 
     def __init__(self, served: OpenAICompatible) -> None:
         self._served = served

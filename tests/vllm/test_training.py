@@ -13,7 +13,7 @@ from speciate.policies.manifest import read_manifest
 from tests.vllm.servers import PYTHON_VARIABLE, SETTINGS
 
 STEPS = 8
-ROUNDING = 0.02  # nats a token; vLLM computes in bfloat16, which is good for 0.005 here
+ROUNDING = 0.02  # nats per token; vLLM computes in bfloat16, which causes 0.005 here
 
 
 def train(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +21,7 @@ def train(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command += ["--task", "programs", "--method", "vpo", "--base", str(checkpoints()["programs-base"])]
     command += ["--out", str(out), "--set", "use_vllm=true", "--set", "use_engine=false", *options]
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    # In the trainer's own process, where the trainer finds vLLM's weights.
+    # In the trainer's process, where the trainer can reach vLLM's weights.
     settings = {**SETTINGS, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         command, env=kept | settings, cwd=out.parent, capture_output=True, text=True, check=False, timeout=900
@@ -30,7 +30,7 @@ def train(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("rank", [0, 8])
 def test_vllm_writes_with_the_weights_of_the_last_update(rank: int, tmp_path: Path) -> None:
-    """Weights that were not handed over would show: the policies are apart by more than rounding from step 2 on."""
+    """Stale weights would be detected: from step 2 on, policies differ by more than rounding."""
     options = ["--steps", str(STEPS), "--set", "prompts=16", "--set", "learning_rate=0.001"]
     ended = train(tmp_path / "policy", *options, "--set", f"lora_rank={rank}")
     assert ended.returncode == 0, ended.stderr[-3000:]

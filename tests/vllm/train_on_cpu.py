@@ -1,7 +1,7 @@
-"""``speciate`` with a vLLM whose weights can be replaced on a processor, run by vLLM's own interpreter.
+"""Run ``speciate`` in vLLM's environment, with a vLLM whose weights can be replaced on a CPU.
 
-On a processor vLLM repacks its weights for the matrix library and drops the originals, so the trainer, which hands over
-new ones after every update, finds nothing to write to; on a GPU they stay as they are. Here the library is left out.
+On a CPU vLLM repacks its weights for the matrix library and drops the originals, so the trainer cannot write new ones
+after an update; on a GPU the originals stay. This script disables the matrix library.
 """
 
 import vllm._custom_ops

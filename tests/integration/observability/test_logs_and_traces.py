@@ -30,7 +30,7 @@ def test_every_process_logs_the_ids_of_its_work(deployment: Deployment) -> None:
 
 
 def test_no_log_holds_a_secret(deployment: Deployment) -> None:
-    # Most likely beside what fails: a connection, a refused request.
+    # Secrets would most likely appear in failures: a connection, a refused request.
     deployment.http.get("/v1/runs", headers={"Authorization": f"Bearer {TOKEN}x", "X-Request-Id": 'two"lines'})
     settings = deployment.stack.settings
     assert settings.database_url is not None
@@ -68,7 +68,7 @@ def test_one_trace_holds_the_request_and_its_work(deployment: Deployment, receiv
     assert [span.name for span in roots] == ["POST /v1/runs"]
     names = {(spans[s.parent_span_id].name, s.name) for s in spans.values() if s.parent_span_id}
     assert names >= {("POST /v1/runs", "generate"), ("generate", "policy"), ("evaluate", "evaluator")}
-    # Other requests have traces of their own, or that of their sender.
+    # Other requests have their own traces, or that of their client.
     sender = "4bf92f3577b34da6a3ce929d0e0e4736"
     deployment.http.get("/v1/problems", headers={"traceparent": f"00-{sender}-00f067aa0ba902b7-01"})
     wait_for(lambda: any(s.trace_id.hex() == sender for _, s in receiver.spans))

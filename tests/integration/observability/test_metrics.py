@@ -29,7 +29,7 @@ def scrape(deployment: Deployment) -> Samples:
 
 
 def test_a_run_is_in_the_metrics(deployment: Deployment) -> None:
-    # Workers send their counts once a second, and one reading serves some seconds.
+    # Workers send their counts once a second, and a reading is cached for some seconds.
     wait_for(lambda: total(scrape(deployment), "speciate_runs", state="completed") == 1)
     for kind in ("generate", "evaluate"):  # by different processes, so at different times
         wait_for(lambda kind=kind: total(scrape(deployment), "speciate_work_units_total", kind=kind) > 0)
@@ -55,7 +55,7 @@ def test_unknown_paths_and_methods_create_no_series(deployment: Deployment) -> N
     before = len(scrape(deployment))
     for i in range(20):
         assert deployment.http.get(f"/nowhere/{i}").status_code == 404
-        assert deployment.http.request(f"ODD{i}", "/v1/runs").status_code == 400  # no method that HTTP has
+        assert deployment.http.request(f"ODD{i}", "/v1/runs").status_code == 400  # not an HTTP method
         assert deployment.http.request("PURGE", f"/v1/runs?{i}").status_code == 405
         deployment.http.get(f"/v1/runs/00000000-0000-0000-0000-0000000000{i:02}")
     found = scrape(deployment)

@@ -24,7 +24,7 @@ HERE = AllowedNetworks(("loopback",))
 
 
 class Names:
-    """Answers of a name server, one after the other; the last one again and again."""
+    """Consecutive answers of a name server; the last one repeats."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -43,7 +43,7 @@ def test_the_checked_address_is_used_under_the_host_name() -> None:
 
 
 def test_a_name_that_resolves_differently_later_is_checked_again() -> None:
-    """The look before connecting is the one that counts: what a registration saw does not matter."""
+    """The check before connecting decides, whatever the check at registration found."""
     with serve() as endpoint:
         names = Names(["8.8.8.8"], ["127.0.0.1"])
         url = endpoint.url.replace("127.0.0.1", "rebinding.test")
@@ -64,7 +64,7 @@ def test_the_name_is_not_resolved_again_after_the_check() -> None:
 
 
 def test_the_first_address_that_accepts_is_used() -> None:
-    """``localhost`` is ::1 first on most machines, and vLLM listens on 127.0.0.1."""
+    """``localhost`` resolves to ::1 first on most machines, and vLLM listens on 127.0.0.1."""
     with serve() as endpoint:
         url = f"{endpoint.url.replace('127.0.0.1', 'policy.test')}/models"
         both = Names(["::1", "127.0.0.1"])

@@ -1,4 +1,4 @@
-"""The reproduction: pools of answers count what they should, and the report says what the pools hold."""
+"""The reproduction: pools of answers, stored outcomes, and the report."""
 
 import subprocess
 import sys
@@ -158,7 +158,7 @@ def test_trained_arms_are_evaluated_once(tmp_path):
     assert (base.writer, base.steps) == (None, 700)
     assert vpo.met["evolved"] != vpo.met["base_mutates"]
     assert all(len(met.first) == 3 for met in vpo.met.values())
-    # On another machine, without the checkpoints: nothing is trained for answers that are kept.
+    # On another machine without the checkpoints, arms with stored outcomes are not trained.
     make_all(tmp_path / "elsewhere", evidence, [plan], [0], 2, Console(quiet=True))
     assert {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()} == written
     assert not list((tmp_path / "elsewhere").iterdir())

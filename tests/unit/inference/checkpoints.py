@@ -65,7 +65,7 @@ CHAT = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assi
 
 
 def write_bytes(folder: Path, *, length: int = 16384, seed: int = 0) -> Path:
-    """Write a checkpoint that reads any text, one token for each byte, and has a chat template; vLLM serves it, too."""
+    """Write a checkpoint with one token for each byte and a chat template; vLLM can serve it, too."""
     shape = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
     write(folder, vocab_size=257, max_position_embeddings=length, seed=seed, **shape)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

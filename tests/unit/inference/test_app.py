@@ -129,7 +129,7 @@ def test_chat(http: TestClient) -> None:
         ({"prompt": []}, "prompt: "),
         ({"prompt": ""}, "no tokens"),
         ({"prompt": "w1 " * 1_000_000}, "3000000 characters: toy reads 128 tokens at most, and prompts of 8192"),
-        ({"prompt": ["w1 " * 150, "w1 " * 9000]}, "the prompt has 150 tokens"),  # the second is not looked at
+        ({"prompt": ["w1 " * 150, "w1 " * 9000]}, "the prompt has 150 tokens"),  # the second is not checked
         ({"prompt": [1, 50]}, "not below 50"),
         ({"prompt": [[1], [-1]]}, "not below 50"),
         ({"prompt": ["w1"] * 200, "n": 200}, "40000 completions: this server answers 1024"),

@@ -94,7 +94,7 @@ def test_cancelling_a_request_does_not_change_the_others(engine: Engine) -> None
 
 def test_waiting_sequences_are_counted_during_changes(engine: Engine) -> None:
     class Busy(GenerationRequest):
-        """Looks at the engine just when its thread takes another request in."""
+        """A request that adds another one to the engine while it is counted."""
 
         @property
         def params(self) -> SamplingParams:

@@ -14,7 +14,7 @@ def _frequencies(temperature: float, top_p: float, count: int = 40_000) -> np.nd
     many = np.tile(LOGITS, (count, 1))
     uniform = (np.arange(count, dtype=np.float32) + 0.5) / count
     tokens, logprobs = sample(many, np.full(count, temperature, np.float32), np.full(count, top_p, np.float32), uniform)
-    assert np.allclose(logprobs, LOGITS[tokens], atol=1e-6)  # raw ones, whatever temperature and top-p
+    assert np.allclose(logprobs, LOGITS[tokens], atol=1e-6)  # before temperature and top-p
     return np.bincount(tokens, minlength=4) / count
 
 

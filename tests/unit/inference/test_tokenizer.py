@@ -50,7 +50,7 @@ def test_stop_strings_in_bytes(byte_level: Tokenizer, stops: list[str], cut: str
 
 def test_stop_strings_in_words_and_side_by_side() -> None:
     watch = StopStringWatcher(words(9), ["w2 w3"])
-    assert _until_stopped(watch, [1, 2, 2, 0, 3, 4]) == 4  # the special token is no part of the text
+    assert _until_stopped(watch, [1, 2, 2, 0, 3, 4]) == 4  # the special token is not part of the text
     assert _until_stopped(watch, [1, 2, 4, 3], index=1) is None
     assert watch.cut == {0: "w1 w2 "}
 

@@ -161,7 +161,7 @@ def test_an_unhealthy_endpoint_and_one_without_a_model_list(endpoint: Endpoint, 
 
 
 class Adapters:
-    """A server of two slots that loads adapters."""
+    """A server with two adapter slots."""
 
     def __init__(self, endpoint: Endpoint, *loaded: str) -> None:
         self.endpoint, self.calls = endpoint, []

@@ -299,7 +299,7 @@ def test_wasted_tokens_are_counted_once(endpoint: Endpoint, connect: Connect) ->
     )
     with pytest.raises(PolicyUnavailableError) as caught:
         connect().sample([request()])
-    assert caught.value.spent_tokens == 11 + 5 + 4  # the dearest of five attempts
+    assert caught.value.spent_tokens == 11 + 5 + 4  # the most expensive of five attempts
     endpoint.misbehave = replies(as_json({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 99}}))
     endpoint.headers.clear()
     (result,) = connect().sample([request()])
@@ -350,11 +350,11 @@ def test_a_slow_endpoint_does_not_hold_a_worker(
 
 @contextmanager
 def dripping(drip: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does the same to every connection over which it is posted to."""
+    """A server that applies a handler to every connection with a POST request."""
 
     def handle(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            if connection.recv(3, socket.MSG_PEEK) == b"GET":  # for its metrics
+            if connection.recv(3, socket.MSG_PEEK) == b"GET":  # a request for metrics
                 connection.recv(1 << 16)
                 connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             else:
@@ -404,7 +404,7 @@ def test_the_timeout_covers_the_whole_request(drip: Callable[[socket.socket], No
 
 
 def test_a_nested_content_coding_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
-    """A gigabyte of zeros is two thousand bytes then, and the limit on a response's bytes comes too late."""
+    """Two thousand bytes can expand to a gigabyte, so the limit on a response's bytes would apply too late."""
 
     def packed(number: int) -> Reply:
         body = gzip.compress(as_json({"choices": [CHOICE]})[2])

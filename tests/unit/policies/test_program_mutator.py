@@ -61,7 +61,7 @@ def member(program: str) -> Individual:
 def children(
     *parents: str, n: int = 1, seeds: int = 1, seed_program: str = "", problem: Problem | None = None, **options: Any
 ) -> list[str]:
-    """Return programs as the normal path reads them from completions; a rejected one fails the test."""
+    """Return the programs of completions, parsed as usual; a rejected one fails the test."""
     policy = Policy(slug="m", kind="program_mutator", options=options)
     client = build_client(policy)
     role = PolicyRole.MUTATE if parents else PolicyRole.PROPOSE
@@ -296,7 +296,7 @@ CLIMBED = "# EVOLVE-BLOCK-START\nX = [{}]\n# EVOLVE-BLOCK-END\n\n\ndef solve():\
 
 
 def test_hill_climbing_sixty_constants_makes_progress() -> None:
-    """Greedy search from a random start comes within a tenth of the distance in 2,500 evaluations."""
+    """Greedy search from a random start reduces the distance to a tenth in 2,500 evaluations."""
     rng = np.random.default_rng(0)
     goal = rng.random(60)
     best = CLIMBED.format(", ".join(f"{value:.6f}" for value in rng.random(60)))

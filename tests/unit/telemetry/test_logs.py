@@ -73,7 +73,7 @@ def test_no_line_holds_a_secret(stream: io.StringIO, form: str) -> None:
         _fail('pass"word', 'it is pass"word')
     assert "word" not in stream.getvalue()
     assert "********" in stream.getvalue()
-    assert "cab" in stream.getvalue()  # too short to be looked for
+    assert "cab" in stream.getvalue()  # too short to be masked
 
 
 def test_level_and_format_come_from_the_settings(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_vector_max_at_k_averages_that_over_weightings(batch, kappa):
 
 
 def test_vector_max_at_k_is_an_unbiased_gradient():
-    """All samples of a softmax bandit, enumerated: the mean of the estimator is the gradient of E[max of κ]."""
+    """Over all samples of a softmax bandit, the mean of the estimator is the gradient of E[max of κ]."""
     arms = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
     logits, n, kappa, weighting = np.array([0.3, -0.2, 0.1]), 4, 2, np.array([[0.3, 0.7], [0.8, 0.2]])
     p = np.exp(logits) / np.exp(logits).sum()
@@ -176,7 +176,7 @@ def test_a_specialist_beats_a_copy():
     specialists = [[1.0, 0.0], [0.0, 1.0]]
     values = advantages("vpo", [copies, specialists], [0, 0]).values
     assert values[1] > 0 > values[0]
-    # Single answers: among three, the one that covers another corner.
+    # Single answers: of three, the one that covers another corner wins.
     values = advantages("vector_max_at_k", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0], kappa=2).values
     assert values[2] > values[0] == pytest.approx(values[1])
     assert np.allclose(advantages("grpo", [[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]], [0, 0, 0]).values, 0)
@@ -240,7 +240,7 @@ def test_norms_scale_and_do_not_turn(norm):
 
 
 def test_the_credit_matrix_counts_every_subset():
-    assert comb(23, 7) * 24 > 1e6  # why there is a closed form
+    assert comb(23, 7) * 24 > 1e6  # too many subsets to enumerate
     rewards = rng(0).random((24, 1, 1))
     got = advantages("max_at_k", rewards, [0] * 24, kappa=3, norm=Norm.NONE).values
     expected = [brute_credit(rewards[:, 0, 0], i, 3) for i in range(24)]

@@ -1,4 +1,4 @@
-"""Tasks on public datasets: rows made by hand in the datasets' formats, scored by the real broker; bad rows refused."""
+"""Tasks on public datasets: hand-made rows in the datasets' formats, scored by the real broker; errors for bad rows."""
 
 import base64
 import io
@@ -198,7 +198,7 @@ class TestMusique:
         task = open_task("musique", tmp_path)
         assert [p.slug for p in task.pools[Split.TRAIN]] == [
             "musique-2hop-460946-1"
-        ]  # what is tested is not trained on
+        ]  # test problems are not trained on
         assert [p.slug for p in task.pools[Split.TEST]] == ["musique-4hop-460946-2"]
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rollouts that the engine writes for a model in training are those that transformers would write."""
+"""The engine's rollouts of a model in training equal those of transformers."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,9 @@ def test_a_rollout_ends_with_its_last_answer(model, tokenizer):
     assert all(ids.count(close) == 3 for ids in ended)
     assert all(ids.count(close) < 3 for ids in rollouts[:50] if ids not in ended)
     assert all(len(ids) <= 9 for ids in rollouts[50:])
-    assert any(ids[:-1].count(close) for ids in rollouts[50:])  # one answer: what is no end is no end
+    assert any(
+        ids[:-1].count(close) for ids in rollouts[50:]
+    )  # with one answer the closing token does not end a rollout
 
 
 def test_rollouts_follow_seed_and_weights(model, tokenizer):

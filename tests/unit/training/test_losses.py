@@ -1,4 +1,4 @@
-"""The loss: PPO's clip, the entropy options against their formulas, and where gradients flow."""
+"""Losses: PPO's clip, the entropy options against their formulas, and gradients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Mazes: the conflict that they are made for, scores of routes, and the same maze for the same seed."""
+"""Mazes: conflicting objectives, scores of routes, and reproducible generation."""
 
 from itertools import product
 

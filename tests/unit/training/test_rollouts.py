@@ -1,4 +1,4 @@
-"""Rollouts of any length become one array; what is missing is zero and known to be missing."""
+"""Rollouts of any length are stacked into one array; missing answers are zero and flagged."""
 
 import pytest
 

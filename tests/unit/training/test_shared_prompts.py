@@ -1,4 +1,4 @@
-"""A pass that reads the prompt of a group once is the plain pass: the same values, the same gradients."""
+"""A pass with shared prompts has the values and gradients of a plain pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def model():
     model = new_model(new_tokenizer([f"w{i}" for i in range(40)]), seed=3)
     with torch.no_grad():
         for weights in model.parameters():
-            weights.mul_(3.0)  # far from uniform, so that a wrong position or a wrong mask shows
+            weights.mul_(3.0)  # far from uniform, so that a wrong position or mask is detected
     return model
 
 

@@ -1,4 +1,4 @@
-"""Tasks: the same problems every time, none in both splits, honest scores, and demonstrations that leave room."""
+"""Tasks: reproducible problems, disjoint splits, correct scores, and demonstrations that can be improved."""
 
 import itertools
 from contextlib import closing
@@ -49,7 +49,7 @@ def test_children_are_better_than_their_parents_and_parents_not_solved(task):
 
 @pytest.mark.parametrize("name", ["maze", "programs", "programs-hard"])
 def test_trusted_scores_are_those_of_the_sandbox(name):
-    """Training scores without a sandbox what cannot do harm: the service must come to the same rewards."""
+    """Training scores harmless candidates without a sandbox; the service must compute the same rewards."""
     task = GENERATED[name]
     rng = np.random.default_rng(5)
     with closing(open_broker("auto")) as broker:

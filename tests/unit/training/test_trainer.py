@@ -1,4 +1,4 @@
-"""The trainer: what it overrides in TRL, that policies learn, and that a killed run goes on as if it had not been."""
+"""The trainer: overrides of TRL, learning policies, and resumed runs."""
 
 import contextlib
 import inspect
@@ -36,7 +36,7 @@ def train(*arguments, cwd, check=True):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A base of the programs task that has hardly been trained."""
+    """A base of the programs task after a short training."""
     import torch
 
     from speciate.training.base import BaseConfig
@@ -54,7 +54,7 @@ def base(tmp_path_factory):
 
 
 def held_out(folder, m):
-    """Return the mean reward of 15 answers, m to a rollout, to each of 60 problems that were not trained on."""
+    """Return the mean reward of 15 answers, m per rollout, to each of 60 held-out problems."""
     from experiments.reproduction.answers import LocalPolicy, independent
     from speciate.training.tasks import GENERATED, Split
 
@@ -93,7 +93,7 @@ def test_a_policy_learns(base, tmp_path, method):
     assert after > before + 0.04
     assert (tmp_path / "policy" / "training_curve.svg").stat().st_size > 1000
     assert {path.name for path in (tmp_path / "policy").iterdir()} >= {"model.safetensors", "tokenizer.json"}
-    # An answer may be as long in training as it may be when it is served: else a policy learns longer ones.
+    # Training and serving limit answers equally: otherwise a policy learns longer ones.
     from speciate.domain.policy import PolicyRole
     from speciate.policies.manifest import policy_of
     from speciate.training.config import TrainConfig
@@ -180,7 +180,7 @@ def test_an_incomplete_checkpoint_is_skipped(tmp_path, monkeypatch):
         path.write_bytes(text[:5].encode())
         raise KeyboardInterrupt
 
-    trainer = VectorTrainer.__new__(VectorTrainer)  # without a model: nothing else of it is asked
+    trainer = VectorTrainer.__new__(VectorTrainer)  # without a model, which is not needed here
     trainer.args = SimpleNamespace(process_index=0, world_size=1)
     trainer.state = SimpleNamespace(global_step=2)
     trainer.rng, trainer.populations = np.random.default_rng(0), TrainingPopulations(9)
@@ -222,7 +222,7 @@ def test_a_run_resumes_with_its_own_problems_only(base, tmp_path, monkeypatch):
     from speciate.training.trainer import VectorTrainer
 
     class Other:
-        """The same task, whose files were exchanged."""
+        """The same task with other files."""
 
         def __getattr__(self, name):
             return getattr(GENERATED["programs"], name)

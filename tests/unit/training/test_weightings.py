@@ -1,4 +1,4 @@
-"""Weightings lie on the simplex, are distributed as they should be, and Sobol points spread evenly."""
+"""Weightings: simplex, Dirichlet distribution, and evenly spread Sobol points."""
 
 import numpy as np
 import pytest
