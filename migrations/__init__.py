@@ -1,1 +1,1 @@
-"""The history of the schema (Alembic)."""
+"""Schema migrations (Alembic)."""

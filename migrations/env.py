@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: always through a connection that the caller hands in."""
+"""Run the migrations on a connection that the caller passes."""
 
 from alembic import context
 

@@ -169,7 +169,7 @@ class ScopedStore(Store):
 
 @dataclass
 class Outage:
-    """Whether the server failed to respond to a call of one request; shared by the threads that serve it."""
+    """Record of one request, shared by its threads: True once a call gave up on the server."""
 
     occurred: bool = False
 
@@ -202,7 +202,7 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
     """Repeat a store's method while the server is away, for at most ``retry_for_s`` seconds.
 
     Every method is one transaction, and those that commit work are fenced by its lease: if the connection breaks after
-    the server committed, the repetition finds the lease gone and changes nothing.
+    the server committed, the repetition finds the lease lost and changes nothing.
 
     Raises (from the decorated method):
         StorageFullError: The disk is full.

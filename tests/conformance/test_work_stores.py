@@ -1,4 +1,4 @@
-"""Both work stores pass one suite."""
+"""Both work stores pass the conformance suite."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _WEBHOOKS: Final = sa.text("SELECT id, sealed FROM webhooks ORDER BY id")
 
 @dataclass(frozen=True, slots=True)
 class SecretsCheck:
-    """How many sealed secrets the secret keys open.
+    """Result of trying to open all sealed secrets.
 
     Attributes:
         keyless: True if no secret key is configured.

@@ -84,7 +84,7 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
 def duplicates(
     connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]
 ) -> dict[str, Duplicate]:
-    """Return the earliest candidate for each hash and each shape; rejected proposals are nobody's duplicate."""
+    """Return the earliest candidate for each hash and each shape, except rejected proposals."""
     if not hashes:
         return {}
     rows = connection.execute(

@@ -91,11 +91,11 @@ class WorkerCounters:
 
     def observe(self, family: MetricFamily, *labels: str, values: Iterable[float]) -> None:
         """Add values to a histogram."""
-        booked: defaultdict[str, float] = defaultdict(float)
+        counts: defaultdict[str, float] = defaultdict(float)
         for value in values:
-            booked[family.field(labels, str(bisect_left(family.buckets, value)))] += 1.0
-            booked[family.field(labels, _SUM)] += value
-        self._record(booked)
+            counts[family.field(labels, str(bisect_left(family.buckets, value)))] += 1.0
+            counts[family.field(labels, _SUM)] += value
+        self._record(counts)
 
     def policy(self, slug: str) -> str:
         """Return the label of a policy: its slug, or ``other`` beyond ``MAX_POLICIES``."""

@@ -1,4 +1,4 @@
-"""The archive's cache: equal to PostgreSQL whatever was lost, in whatever order updates arrive."""
+"""The cached archive equals PostgreSQL after losses and for any order of updates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _read(cache: ElitesCache, run_id: UUID, stored: list[EliteRow]) -> list[Cach
     return sorted(cache.read(run_id, 0, lambda: stored))
 
 
-def test_it_is_filled_on_first_use_and_then_read_without_the_database(cache: ElitesCache) -> None:
+def test_the_cache_is_filled_on_first_use_and_then_read_without_the_database(cache: ElitesCache) -> None:
     run_id = uuid4()
     stored = _rows(("w0", 1, 0.25), ("w1", 2, 0.5))
     assert _read(cache, run_id, stored) == [row for _, row in stored]
@@ -40,7 +40,7 @@ def test_it_is_filled_on_first_use_and_then_read_without_the_database(cache: Eli
     assert _read(cache, run_id, []) == [row for _, row in stored]
 
 
-def test_updates_raise_and_never_lower(cache: ElitesCache) -> None:
+def test_updates_never_lower_the_fitness_of_a_cell(cache: ElitesCache) -> None:
     run_id = uuid4()
     _read(cache, run_id, _rows(("w0", 1, 0.25)))
     cache.apply(run_id, [_place("w0", 3, 0.75), _place("w1", 3, 0.1)])
@@ -57,7 +57,7 @@ def test_negative_and_tiny_fitness_is_compared_as_numbers(cache: ElitesCache) ->
     assert [(n, f) for _, n, f, _ in _read(cache, run_id, [])] == [(4, -1e-12)]
 
 
-def test_updates_without_a_whole_cache_are_left_to_the_rebuild(cache: ElitesCache) -> None:
+def test_updates_of_an_incomplete_cache_are_left_to_the_rebuild(cache: ElitesCache) -> None:
     run_id = uuid4()
     cache.apply(run_id, [_place("w0", 9, 0.9)])
     assert not cache.is_complete(run_id)
@@ -68,7 +68,7 @@ def test_a_commit_during_the_rebuild_is_not_lost(cache: ElitesCache) -> None:
     run_id = uuid4()
 
     def load() -> list[EliteRow]:
-        # Another worker commits after the rebuild has read the database, and spreads its update at once.
+        # Another worker commits after the rebuild read the database, and applies its update at once.
         stored = _rows(("w0", 1, 0.1))
         cache.apply(run_id, [_place("w0", 2, 0.2)])
         return stored
@@ -77,23 +77,23 @@ def test_a_commit_during_the_rebuild_is_not_lost(cache: ElitesCache) -> None:
     assert [n for _, n, _, _ in _read(cache, run_id, [])] == [2]
 
 
-def test_a_rebuild_takes_the_place_of_what_was_there_and_leaves_nothing_else(cache: ElitesCache) -> None:
+def test_a_rebuild_replaces_the_cache_and_leaves_no_other_keys(cache: ElitesCache) -> None:
     run_id = uuid4()
     many = [(i % 3, (f"c{i}", i, i / 10, (i / 10,))) for i in range(5000)]
-    cache.apply(run_id, [_place("w0", 1, 0.5)])  # nobody asked for it yet
+    cache.apply(run_id, [_place("w0", 1, 0.5)])  # not built yet
     assert cache.rebuild(run_id, lambda: iter(many)) == 5000
     assert sorted(cache.read(run_id, 1, list)) == sorted(row for island, row in many if island == 1)
-    # A cell that PostgreSQL does not have goes; a rebuild that finds less does not keep it.
+    # A rebuild drops cells that PostgreSQL does not have.
     assert cache.rebuild(run_id, lambda: many[:4]) == 4
     assert cache.read(run_id, 1, list) == [many[1][1]]
     assert len(cast("list[bytes]", cache._redis.keys(f"speciate:elites:{run_id}*"))) == 1 + 3
 
 
-def test_of_two_rebuilds_at_once_the_later_one_counts(cache: ElitesCache) -> None:
+def test_the_later_of_two_concurrent_rebuilds_wins(cache: ElitesCache) -> None:
     run_id = uuid4()
 
     def load() -> list[EliteRow]:
-        # While this one reads, another begins, and hears of a commit that this one has not read.
+        # While this rebuild reads, another starts, followed by a commit that this one has not read.
         def later() -> list[EliteRow]:
             cache.apply(run_id, [_place("w1", 3, 0.3)])
             return _rows(("w0", 2, 0.2))
@@ -106,7 +106,7 @@ def test_of_two_rebuilds_at_once_the_later_one_counts(cache: ElitesCache) -> Non
     assert len(cast("list[bytes]", cache._redis.keys(f"speciate:elites:{run_id}*"))) == 2
 
 
-def test_after_a_flush_it_is_filled_again(cache: ElitesCache) -> None:
+def test_a_flushed_cache_is_filled_again(cache: ElitesCache) -> None:
     run_id = uuid4()
     _read(cache, run_id, _rows(("w0", 1, 0.1)))
     cache._redis.flushall()
@@ -114,6 +114,6 @@ def test_after_a_flush_it_is_filled_again(cache: ElitesCache) -> None:
     assert [n for _, n, _, _ in _read(cache, run_id, _rows(("w0", 2, 0.2), ("w1", 1, 0.1)))] == [2, 1]
 
 
-def test_without_redis_the_answer_comes_from_the_database() -> None:
+def test_without_redis_the_archive_is_read_from_the_database() -> None:
     nowhere = ElitesCache(redis.Redis(unix_socket_path="/nonexistent/valkey.sock"))
     assert _read(nowhere, uuid4(), _rows(("w0", 1, 0.1))) == [("w0", 1, 0.1, (0.1, -0.1))]

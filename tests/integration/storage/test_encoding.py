@@ -1,4 +1,4 @@
-"""A database that does not hold Unicode is refused by name; it used to end every command with a TypeError."""
+"""A database without Unicode is refused with its encoding."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.servers
 
 @pytest.fixture
 def without_encoding(database_url: str) -> Iterator[str]:
-    """An empty database as ``initdb`` makes it where no locale is set."""
+    """Return the URL of an empty database without encoding, as ``initdb`` creates it without a locale."""
     ours = connect(database_url)
     url = sa.make_url(database_url)
     name = f"{url.database}_ascii"

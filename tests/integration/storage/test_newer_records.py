@@ -1,4 +1,4 @@
-"""A run that a newer version wrote: an older process says so, touches nothing, and does the rest of its work."""
+"""Older processes pause a run that a newer version wrote, and keep processing others."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def _begin(stores: Stores, **spec: object) -> Commit:
     return stores.runs.start(run_id)
 
 
-def _from_tomorrow(stores: Stores, run_id: UUID) -> None:
+def _add_newer_field(stores: Stores, run_id: UUID) -> None:
     with stores.engine.begin() as connection:
         newer = 'UPDATE runs SET spec = spec || \'{"tomorrow": "secret"}\' WHERE id = :id'
         connection.execute(sa.text(newer), {"id": run_id})
 
 
-def _from_today(stores: Stores, run_id: UUID) -> None:
+def _remove_newer_field(stores: Stores, run_id: UUID) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET spec = spec - 'tomorrow' WHERE id = :id"), {"id": run_id})
 
 
-def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(stores: Stores) -> None:
+def test_an_older_worker_pauses_the_run_with_a_reason_and_a_newer_one_continues(stores: Stores) -> None:
     commit = _begin(stores)
-    _from_tomorrow(stores, commit.run_id)
+    _add_newer_field(stores, commit.run_id)
     executor = WorkExecutor(stores.work, LocalQueue(), ToyEvaluator(), build_client)
     (unit,) = commit.dispatch
     assert executor.execute(unit.id)
     with pytest.raises(NewerRecordError, match="tomorrow") as raised:
         stores.runs.get(commit.run_id)
     assert "secret" not in str(raised.value)
-    _from_today(stores, commit.run_id)
+    _remove_newer_field(stores, commit.run_id)
     run = stores.runs.get(commit.run_id)
     assert run.state is RunState.PAUSED
     assert run.reason is not None
@@ -58,14 +58,14 @@ def test_an_older_worker_pauses_the_run_with_the_reason_and_a_newer_one_goes_on(
     assert stores.runs.get(commit.run_id).state is RunState.RUNNING
 
 
-def test_a_run_that_cannot_be_read_keeps_no_other_from_its_end(stores: Stores) -> None:
+def test_an_unreadable_run_does_not_keep_others_from_ending(stores: Stores) -> None:
     overdue = Budget(evaluations=100, seconds=1)
     runs = [_begin(stores, budget=overdue).run_id for _ in range(3)]
-    _from_tomorrow(stores, runs[1])
+    _add_newer_field(stores, runs[1])
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET seconds = 5"))
     stores.work.reconcile()
-    _from_today(stores, runs[1])
+    _remove_newer_field(stores, runs[1])
     states = [stores.runs.get(run_id).state for run_id in runs]
     assert states == [RunState.COMPLETED, RunState.RUNNING, RunState.COMPLETED]
     stores.work.reconcile()

@@ -1,4 +1,4 @@
-"""A whole run through pgbouncer in transaction mode, where every transaction may be another session."""
+"""A run through pgbouncer in transaction mode, where every transaction may use another session."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ logfile = {here}/log
 
 @pytest.fixture
 def pooled(settings: Settings, open_dir: Path) -> Iterator[Stores]:
-    """Stores behind a pooler with three sessions."""
+    """Return stores behind a pooler with three sessions."""
     assert settings.database_url is not None
     past = sa.make_url(settings.database_url.get_secret_value())
     account = server_account()
@@ -106,12 +106,12 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores)
     assert [candidate.number for candidate in pooled.queries.export(run_id)] == list(range(1, BUDGET + 1))
 
 
-def test_without_the_setting_statements_are_prepared_that_the_next_session_does_not_know(
+def test_without_the_setting_prepared_statements_are_missing_in_the_next_session(
     pooled: Stores, settings: Settings
 ) -> None:
     through = pooled.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
-    def ask(*connections: psycopg.Connection) -> None:
+    def query(*connections: psycopg.Connection) -> None:
         for connection in connections:
             connection.execute("SELECT 1")
             connection.commit()
@@ -121,4 +121,4 @@ def test_without_the_setting_statements_are_prepared_that_the_next_session_does_
         psycopg.connect(through, prepare_threshold=0) as two,
         pytest.raises(psycopg.Error, match="prepared statement"),
     ):
-        ask(*(one, two) * 4)
+        query(*(one, two) * 4)

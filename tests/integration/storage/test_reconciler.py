@@ -1,4 +1,4 @@
-"""What the reconciler mends: silent workers, lost doorbells, poisoned work."""
+"""The reconciler recovers from silent workers, lost messages and poisoned work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _lose(stores: Stores, work_id: UUID) -> None:
     stores.work.reconcile()
 
 
-def test_expired_work_is_handed_out_again_on_its_own_queue(stores: Stores) -> None:
+def test_expired_work_is_retried_on_its_own_queue(stores: Stores) -> None:
     ref = _begin(stores).dispatch[0]
     first = _claim(stores, ref.id)
     assert stores.work.reconcile().retried == 0
@@ -70,7 +70,7 @@ def test_expired_work_is_handed_out_again_on_its_own_queue(stores: Stores) -> No
     assert stores.work.extend(second)
 
 
-def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poisoned(stores: Stores) -> None:
+def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poisoned(stores: Stores) -> None:
     commit = _begin(stores)
     ref = commit.dispatch[0]
     for _ in range(5):
@@ -80,7 +80,7 @@ def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poi
         report = stores.work.reconcile()
         assert (report.retried, report.poisoned) == (1, 0)
         assert [again for commit in report.commits for again in commit.dispatch] == [ref]
-    assert stores.work.expire_leases([lease]) == 0  # it is nobody's any more
+    assert stores.work.expire_leases([lease]) == 0  # no longer held
     finished = _claim(stores, ref.id)
     outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
     assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is None
@@ -88,14 +88,14 @@ def test_work_that_is_handed_back_goes_the_ordinary_way_at_once_and_is_never_poi
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
 
 
-def test_a_heartbeat_after_it_was_handed_back_does_not_hold_work(stores: Stores) -> None:
+def test_a_heartbeat_after_the_release_does_not_renew_the_lease(stores: Stores) -> None:
     lease = _claim(stores, _begin(stores).dispatch[0].id)
     assert stores.work.expire_leases([lease]) == 1
     assert not stores.work.extend(lease)
     assert stores.work.reconcile().retried == 1
 
 
-def test_what_is_looked_at_every_second_does_not_grow_with_what_has_ended(stores: Stores) -> None:
+def test_periodic_queries_do_not_scan_ended_runs(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
         for query in (_OVERDUE, _UNSTARTED, _ACTIVE):
@@ -177,14 +177,14 @@ def _age_messages(stores: Stores, seconds: float) -> None:
         connection.execute(statement, {"s": seconds})
 
 
-def test_work_of_a_paused_run_is_not_rung(stores: Stores) -> None:
+def test_messages_of_a_paused_run_are_not_resent(stores: Stores) -> None:
     commit = _begin(stores)
     stores.runs.pause(commit.run_id)
     _age_messages(stores, 100)
     assert stores.work.reconcile().resent == 0
 
 
-def test_a_run_that_nobody_began_is_begun(stores: Stores) -> None:
+def test_a_created_run_is_started(stores: Stores) -> None:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
     run_id, _ = stores.runs.create(stored, policy, None, toy_spec())
@@ -196,12 +196,12 @@ def test_a_run_that_nobody_began_is_begun(stores: Stores) -> None:
     assert stores.runs.get(run_id).state.value == "running"
 
 
-def test_time_in_which_the_service_is_stopped_is_not_charged(stores: Stores) -> None:
+def test_downtime_is_not_charged(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}))
     beat(stores.engine)
     assert book_downtime(stores.engine) == 0
     with stores.engine.begin() as connection:
-        # It ran for 20 seconds, then the service was stopped for an hour.
+        # The run ran for 20 seconds, then the service stopped for an hour.
         connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '3620 seconds'"))
     assert book_downtime(stores.engine) == 1
@@ -211,7 +211,7 @@ def test_time_in_which_the_service_is_stopped_is_not_charged(stores: Stores) -> 
     assert 19 < run.spent.seconds < 40
 
 
-def test_a_confirmation_may_end_after_the_seconds_are_spent(stores: Stores) -> None:
+def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
     lease = _claim(stores, commit.dispatch[0].id)
     outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)

@@ -1,4 +1,4 @@
-"""Whether a call waited for the server in vain is known to the request that it worked for."""
+"""A request knows if one of its calls gave up on the server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _operational(state: str | None) -> OperationalError:
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "met"),
+    ("error", "raised", "occurred"),
     [
         (_operational(None), UnavailableError, True),
         (_operational("57P03"), UnavailableError, True),
@@ -44,17 +44,17 @@ def _operational(state: str | None) -> OperationalError:
         (_operational("53300"), OperationalError, False),
     ],
 )
-def test_an_outage_is_noted(error: Exception, raised: type[Exception], met: bool) -> None:
+def test_an_outage_is_recorded(error: Exception, raised: type[Exception], occurred: bool) -> None:
     def call(*_: Any) -> None:
         with pytest.raises(raised):
             _Store().fail(error)
 
-    call()  # nobody asks
+    call()  # outside of a request
     with track_outage() as outage, ThreadPoolExecutor(1) as pool:
         with track_outage() as inner:
             pass
-        # As a route's thread is started.
+        # As the service starts a route's thread.
         pool.submit(copy_context().run, call).result()
-        assert (outage.occurred, inner.occurred) == (met, False)
+        assert (outage.occurred, inner.occurred) == (occurred, False)
     with track_outage() as next_one:
         assert not next_one.occurred

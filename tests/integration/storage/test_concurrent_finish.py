@@ -1,4 +1,4 @@
-"""Finishing a unit of work while somebody else holds its run."""
+"""Finish a work unit while another transaction holds its run."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def _lease(stores: Stores) -> Lease:
 
 
 def _finish_during(stores: Stores, lease: Lease, change: str, **values: object) -> Commit | None:
-    """Finish a unit whose run is locked by a transaction that makes a change before it commits."""
+    """Finish a unit while a transaction that changes the run holds its lock."""
     with ThreadPoolExecutor(1) as threads:
         with stores.engine.begin() as connection:
             lock_progress(connection, lease.run_id)
             finishing: Future[Commit | None] = threads.submit(stores.work.end_lane, lease)
-            _wait_for_a_waiter(stores)
+            _wait_until_blocked(stores)
             connection.execute(sa.text(change), {"run_id": lease.run_id, "id": lease.work_id, **values})
         return finishing.result(timeout=60)
 
 
-def _wait_for_a_waiter(stores: Stores) -> None:
+def _wait_until_blocked(stores: Stores) -> None:
     query = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
@@ -47,15 +47,15 @@ def _wait_for_a_waiter(stores: Stores) -> None:
             if connection.execute(query).scalar_one():
                 return
         time.sleep(0.01)
-    raise AssertionError("nobody waits for the lock")
+    raise AssertionError("no transaction waits for the lock")
 
 
-def test_a_lease_that_is_taken_over_meanwhile_is_lost(stores: Stores) -> None:
+def test_a_lease_taken_over_meanwhile_is_lost(stores: Stores) -> None:
     lease = _lease(stores)
     assert _finish_during(stores, lease, "UPDATE work SET lease_token = :token WHERE id = :id", token=uuid4()) is None
 
 
-def test_work_that_is_cancelled_meanwhile_stays_cancelled(stores: Stores) -> None:
+def test_work_cancelled_meanwhile_stays_cancelled(stores: Stores) -> None:
     lease = _lease(stores)
     assert _finish_during(stores, lease, "UPDATE work SET state = 'cancelled' WHERE id = :id") is None
     with stores.engine.connect() as connection:
@@ -63,7 +63,7 @@ def test_work_that_is_cancelled_meanwhile_stays_cancelled(stores: Stores) -> Non
         assert connection.execute(query, {"id": lease.work_id}).scalar_one() == "cancelled"
 
 
-def test_counters_that_change_meanwhile_are_not_overwritten(stores: Stores) -> None:
+def test_counters_changed_meanwhile_are_not_overwritten(stores: Stores) -> None:
     lease = _lease(stores)
     commit = _finish_during(stores, lease, "UPDATE run_progress SET rollouts = rollouts + 7 WHERE run_id = :run_id")
     assert commit is not None

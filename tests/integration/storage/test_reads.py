@@ -1,4 +1,4 @@
-"""Reads make one trip, and PostgreSQL plans a query once for a connection."""
+"""Reads need one round trip, and PostgreSQL plans a query once per connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREPARED = sa.text(
 
 
 @pytest.mark.servers
-def test_what_is_read_often_stays_prepared(database_url: str) -> None:
+def test_frequent_queries_stay_prepared(database_url: str) -> None:
     engine = connect(database_url, pool_size=1)
     try:
         for _ in range(8):
@@ -24,7 +24,7 @@ def test_what_is_read_often_stays_prepared(database_url: str) -> None:
                 connection.execute(_ASKED, {"pages": 1}).scalar_one()
         with reading(engine) as connection:
             assert connection.execute(_PREPARED).scalar_one() == 1
-        with engine.begin() as connection:  # the next one to borrow it has its transaction
+        with engine.begin() as connection:  # another borrower of the connection uses a transaction
             first, second = (connection.execute(sa.text("SELECT txid_current()")).scalar_one() for _ in range(2))
         assert first == second
     finally:
@@ -32,13 +32,13 @@ def test_what_is_read_often_stays_prepared(database_url: str) -> None:
 
 
 @pytest.mark.servers
-def test_times_are_utc_whatever_zone_the_server_is_in(database_url: str) -> None:
+def test_times_are_utc_in_any_time_zone_of_the_server(database_url: str) -> None:
     ours = connect(database_url)
     with ours.begin() as connection:
         connection.exec_driver_sql(f"ALTER DATABASE {ours.url.database} SET timezone = 'Asia/Tokyo'")
     ours.dispose()
-    anew = connect(database_url)
-    with reading(anew) as connection:
+    reopened = connect(database_url)
+    with reading(reopened) as connection:
         now = connection.execute(sa.text("SELECT clock_timestamp()")).scalar_one()
-    anew.dispose()
+    reopened.dispose()
     assert now.utcoffset() == timedelta(0)

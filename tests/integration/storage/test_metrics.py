@@ -1,4 +1,4 @@
-"""Counters of many processes add up, gauges are what the tables say, and a run that gets nowhere is told of once."""
+"""Counters of several processes add up, gauges match the tables, and a stalled run is reported once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_counts_of_several_processes_add_up(stores: Stores) -> None:
     assert found[counters.POISONED] == []
 
 
-def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_cannot_be_sent_are_sent_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     counting = WorkerCounters(stores.redis)
     away = redis.Redis(port=1, socket_connect_timeout=0.1)
     monkeypatch.setattr(counting, "_redis", away)
@@ -62,7 +62,7 @@ def test_what_cannot_be_sent_is_sent_later(stores: Stores, monkeypatch: pytest.M
     assert counting.policy("p") == "p"
 
 
-def test_policies_beyond_a_number_are_counted_together(stores: Stores) -> None:
+def test_policies_beyond_the_limit_are_counted_together(stores: Stores) -> None:
     counting = WorkerCounters(stores.redis)
     names = [counting.policy(f"p{i}") for i in range(MAX_POLICIES + 20)]
     assert len(set(names)) == MAX_POLICIES + 1
@@ -70,7 +70,7 @@ def test_policies_beyond_a_number_are_counted_together(stores: Stores) -> None:
     assert WorkerCounters(stores.redis).policy("p0") == "p0"
 
 
-def test_gauges_are_what_the_tables_say(stores: Stores) -> None:
+def test_gauges_match_the_tables(stores: Stores) -> None:
     _run(stores)
     _age(stores, 100)
     gauges = read_gauges(stores.engine, stall_s=900)
@@ -84,18 +84,18 @@ def test_gauges_are_what_the_tables_say(stores: Stores) -> None:
     assert read_gauges(stores.engine, stall_s=50).stalled == 1
 
 
-def test_a_run_that_gets_nowhere_is_told_of_once(stores: Stores) -> None:
+def test_a_stalled_run_is_reported_once(stores: Stores) -> None:
     stores.webhooks.add(Webhook(url="http://127.0.0.1:9/hook", events=(WebhookEvent.ALARM,)))
     run = _run(stores)
     assert report_stalled(stores.engine, stall_s=900) == []
     _age(stores, 1000)
-    (told,) = report_stalled(stores.engine, stall_s=900)
+    (commit,) = report_stalled(stores.engine, stall_s=900)
     (event,) = stores.queries.events(run.id, after=run.last_event, limit=10)
-    assert (told.run_id, told.last_event, event.kind) == (run.id, event.seq, EventKind.RUN_STALLED)
+    assert (commit.run_id, commit.last_event, event.kind) == (run.id, event.seq, EventKind.RUN_STALLED)
     assert event.data["message"] == ("nothing was committed for 900 s: 1 units of evaluate work wait for a worker")
     (parcel,) = stores.webhooks.claim(8)
     assert (parcel.event, parcel.data["name"], parcel.data["run_id"]) == ("alarm", "run.stuck", str(run.id))
-    # Still stuck, and told already; the seconds that passed are on the run's account.
+    # Still stalled and already reported; the passed seconds are charged to the run.
     _age(stores, 1000)
     assert report_stalled(stores.engine, stall_s=900) == []
     assert read_gauges(stores.engine, stall_s=900).stalled == 1

@@ -1,4 +1,4 @@
-"""What is asked for of a list of candidates, as SQL; what it finds is tried in the integration tests."""
+"""SQL of candidate filters and orders; the integration tests run it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from speciate.storage import cursors
 from speciate.storage.candidates.listing import CandidateFilter, listing
 from speciate.storage.runs.context import ScoringSchema
 
-# Names that are words of the list's own, or that SQL and Python read as numbers.
+# Names that equal special filter values, or that SQL and Python parse as numbers.
 OBJECTIVES = (Objective(name="x"), Objective(name="nan", direction=Direction.MINIMIZE), Objective(name="scalar"))
 MEASURES = ScoringSchema(RewardSpace(OBJECTIVES), ("any", "both"), weighted=True)
 PLAIN = ScoringSchema(RewardSpace(OBJECTIVES[:1]), ("both",), weighted=False)
 
 
-def test_of_a_rule_nothing_but_known_words_reaches_the_statement() -> None:
+def test_only_known_words_of_a_rule_enter_the_statement() -> None:
     rule = "not (x >= 1e3 or nan != -.5)and scalar==0"
     assert listing(CandidateFilter(rule=rule), MEASURES, None).where == (
         " AND (NOT ( rewards[1] >= float8 '1000.0' OR rewards[2] <> float8 '-0.5' ) AND rewards[3] = float8 '0.0')"
     )
 
 
-def test_declared_names_come_before_the_lists_own_words() -> None:
+def test_declared_names_take_precedence_over_special_values() -> None:
     assert listing(CandidateFilter(sort="scalar"), MEASURES, None).best == "coalesce(rewards[3], '-infinity')"
     assert listing(CandidateFilter(sort="nan"), MEASURES, None).best == "coalesce(-rewards[2], '-infinity')"
     assert listing(CandidateFilter(target="any"), MEASURES, None).binds == {"met": 1}
@@ -33,7 +33,7 @@ def test_declared_names_come_before_the_lists_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("chosen", "message"),
     [
         (CandidateFilter(sort="scalar"), "sort: is 'scalar': expected one of number, x"),
         (CandidateFilter(sort="rewards[1]"), "expected one of number, x"),
@@ -43,20 +43,20 @@ def test_declared_names_come_before_the_lists_own_words() -> None:
         (CandidateFilter(rule="program > 1"), "unknown objective 'program'"),
     ],
 )
-def test_what_the_problem_does_not_have_is_refused_with_what_it_has(wanted: CandidateFilter, told: str) -> None:
+def test_unknown_names_are_refused_with_the_known_ones(chosen: CandidateFilter, message: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        listing(wanted, PLAIN, None)
-    assert told in str(refused.value)
+        listing(chosen, PLAIN, None)
+    assert message in str(refused.value)
 
 
-def test_a_cursor_leads_on_in_its_own_list_only() -> None:
+def test_a_cursor_works_in_its_own_list_only() -> None:
     by_number, by_x = cursors.encode(7), cursors.encode("x", 2.5, 7)
     assert listing(CandidateFilter(), MEASURES, by_number).binds == {"before": 7}
     assert listing(CandidateFilter(sort="x"), MEASURES, by_x).binds == {"least": 2.5, "before": -7}
-    for wanted, cursor in (
+    for chosen, cursor in (
         (CandidateFilter(), by_x),
         (CandidateFilter(sort="x"), by_number),
         (CandidateFilter(sort="nan"), by_x),
     ):
         with pytest.raises(InvalidInputError, match="cursor"):
-            listing(wanted, MEASURES, cursor)
+            listing(chosen, MEASURES, cursor)
