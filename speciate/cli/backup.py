@@ -31,7 +31,7 @@ def backup_command(
     """Back up the whole database to a file, while the service runs.
 
     The file is a consistent snapshot of problems, policies, runs, programs, unlocks, events and tournaments. It is not
-    encrypted; only this user may read it. Connects to the configured database or that of a running `speciate up`, or
+    encrypted; only this user may read it. Connects to the configured database or that of the running service, or
     starts the database of the data directory for the duration of the command.
     """
     from speciate.cli.pg_archive import write_archive

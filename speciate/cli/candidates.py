@@ -48,7 +48,8 @@ def list_(
     role: Annotated[str | None, typer.Option(help="Only candidates written in this role: propose or mutate.")] = None,
     policy: Annotated[str | None, typer.Option(help="Only candidates of this policy.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="Only candidates that meet this target, or any target with `any`.")
+        str | None,
+        typer.Option(help="Only candidates that meet this target; 'any' means at least one."),
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="Only candidates whose rewards satisfy this rule, such as 'gain >= 5'.")

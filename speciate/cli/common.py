@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of items.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or its first or last characters (at least 6).")]
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the running `speciate up`.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the service.")]
 
 URL_FLAG: Final = "url"
 PROJECT_FLAG: Final = "project"

@@ -163,7 +163,7 @@ def _prune(retention: RetentionStore, found: tuple[PrunableRun, ...], now: datet
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Rebuild the cached archive of every unfinished run from PostgreSQL, while runs continue.
 
-    Connects to the servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
+    Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
     """
     from speciate.cli.servers import connected_stores
 
@@ -230,7 +230,7 @@ def _elites(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
 def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Re-encrypt all stored secrets with the first secret key, so that the other keys can be removed.
 
-    Connects to the servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
+    Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
     """
     from speciate.cli.servers import connected_stores
 

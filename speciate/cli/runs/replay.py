@@ -27,7 +27,7 @@ def replay_command(
     """Repeat every decision and evaluation of a run with its recorded completions, and compare the events.
 
     Requires a run with one lane and no budget of seconds, whose events have only one possible order. Connects to the
-    servers of a running `speciate up`, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL. Exits with 1 if the events
+    servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL. Exits with 1 if the events
     differ.
     """
     from contextlib import closing
