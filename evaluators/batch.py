@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from evaluators.contained.seccomp import Freedom
+from evaluators.contained.seccomp import SyscallPolicy
+from evaluators.failures import BATCH_DEADLINE
 from evaluators.session import Session
-from evaluators.tiers.sandbox import Contained, Needs, Role, Sandbox
-from evaluators.verdict import BATCH_DEADLINE
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, Sandbox, SandboxedProcess
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Problem
@@ -23,7 +23,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EvaluationBatch:
     """Programs to score.
 
     Attributes:
@@ -58,27 +58,27 @@ class Batch:
         """Seconds that an author's script may take for itself."""
         return self.author_grace_s + 2 * self.problem.limits.wall_s
 
-    def needs(self, role: Role, folder: Path | None = None) -> Needs:
+    def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
         """Return what a process of this batch is to be; it sees the problem's folder, or one of its own."""
-        freedom, preload = Freedom.THREADS, self.problem.preload
-        if role is Role.CANDIDATE and self.problem.language is not None:
-            role, freedom, preload = Role.COMMAND, Freedom.PROCESSES, (*preload, "subprocess")
-        return Needs(role, self.problem.limits, preload, freedom, folder or self.folder)
+        syscall_policy, preload = SyscallPolicy.THREADS, self.problem.preload
+        if role is ProcessRole.CANDIDATE and self.problem.language is not None:
+            role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
+        return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder)
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that the batch had no time for."""
         return Evaluation(failure=BATCH_DEADLINE, tier=self.sandbox.name)
 
 
-class Starter:
+class ProcessStarter:
     """Hands out contained processes, and starts the next one while the present one works."""
 
-    def __init__(self, sandbox: Sandbox, needs: Needs, expected: int) -> None:
+    def __init__(self, sandbox: Sandbox, needs: ProcessSpec, expected: int) -> None:
         self._sandbox, self._needs = sandbox, needs
         self._expected = expected
-        self._spare: Contained | None = None
+        self._spare: SandboxedProcess | None = None
 
-    def take(self) -> Contained:
+    def take(self) -> SandboxedProcess:
         """Return a process that waits for its first message.
 
         Raises:
@@ -109,7 +109,7 @@ class Starter:
             _discard(self._spare)
             self._spare = None
 
-    def _start(self) -> Contained:
+    def _start(self) -> SandboxedProcess:
         try:
             return self._sandbox.start(self._needs)
         except OSError as error:
@@ -127,7 +127,7 @@ class Starter:
         self.close()
 
 
-def _discard(contained: Contained) -> str:
+def _discard(contained: SandboxedProcess) -> str:
     session = Session(contained, frame_bytes=0, log_bytes=4096)
     session.end()
     return session.logs()["stderr"]

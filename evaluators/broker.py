@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from evaluators.batch import Batch
+from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
 from evaluators.data import evaluate_data
 from evaluators.in_process import evaluate_in_process
@@ -21,7 +21,7 @@ from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
 
-KINDS: dict[ProblemKind, Callable[[Batch], list[Evaluation]]] = {
+KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
     ProblemKind.CASES: evaluate_cases,
     ProblemKind.EVALUATOR: evaluate_scripted,
     ProblemKind.DATA: evaluate_data,
@@ -85,17 +85,17 @@ class Broker:
         if not programs:
             return []
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        batch = Batch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
+        batch = EvaluationBatch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
         if problem.data_files:
             batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
-        return _again_where_lost(batch, KINDS[problem.kind](batch))
+        return _repeat_lost(batch, KINDS[problem.kind](batch))
 
     def close(self) -> None:
         """Stop what the tier keeps running."""
         self._sandbox.close()
 
 
-def _again_where_lost(batch: Batch, results: list[Evaluation]) -> list[Evaluation]:
+def _repeat_lost(batch: EvaluationBatch, results: list[Evaluation]) -> list[Evaluation]:
     """Repeat, once, what failed because the sandbox ended under it: that says nothing about the program."""
     lost = [i for i, result in enumerate(results) if result.failure and result.failure.reason in SANDBOX_LOST]
     if not lost:

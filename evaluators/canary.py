@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from evaluators.batch import Batch
+from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
 from evaluators.tiers import ZygotePool
-from evaluators.tiers.own import own_files
+from evaluators.tiers.hidden import hidden_files
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.objective import Objective
@@ -85,37 +85,37 @@ _SHORT = Limits(wall_s=0.25, cpu_s=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TierProbe:
     """Whether a tier holds here.
 
     Attributes:
         tier: Its name.
-        field_errors: What it let happen, or why it does not work; empty when it holds.
+        breaches: What it let happen, or why it does not work; empty when it holds.
         remedy: What would mend it, if that is known.
     """
 
     tier: str
-    field_errors: tuple[str, ...]
+    breaches: tuple[str, ...]
     remedy: str = ""
 
     @property
     def holds(self) -> bool:
         """Whether programs of strangers may run in it."""
-        return not self.field_errors
+        return not self.breaches
 
 
 @cache
-def examine(tier: str) -> Verdict:
+def probe_tier(tier: str) -> TierProbe:
     """Attack a tier and return what happened; once for each process, its forked children included."""
     pool = ZygotePool(tier)
     try:
-        field_errors = tuple(_attack(pool))
-        seen = any(path in field_error for path in own_files() for field_error in field_errors)
-        return Verdict(tier, field_errors, _MOVE if seen else "")
+        breaches = tuple(_attack(pool))
+        seen = any(path in breach for path in hidden_files() for breach in breaches)
+        return TierProbe(tier, breaches, _MOVE if seen else "")
     except EvaluatorUnavailableError as error:
-        return Verdict(tier, (str(error).removesuffix(error.remedy or "").strip(),), error.remedy or "")
+        return TierProbe(tier, (str(error).removesuffix(error.remedy or "").strip(),), error.remedy or "")
     except OSError as error:
-        return Verdict(tier, (f"no process can be started: {error}",))
+        return TierProbe(tier, (f"no process can be started: {error}",))
     finally:
         pool.close()
 
@@ -125,14 +125,16 @@ def _attack(pool: ZygotePool) -> Iterator[str]:
         programs = {"attempts": _PROGRAM, "an honest program": _HONEST}
         problem = _problem(attempts, _LIMITS)
         seeds = (0,) * len(programs)
-        tried, honest = evaluate_cases(Batch(problem, (*programs.values(),), seeds, pool, float("inf"), 10.0))
+        tried, honest = evaluate_cases(EvaluationBatch(problem, (*programs.values(),), seeds, pool, float("inf"), 10.0))
         if tried.rewards is None:
             yield f"the canary fails: {tried.failure}"
         elif tried.rewards != (1.0,):
             yield f"the canary got through: {tried.artifacts.get('cases', '')}"
         if honest.rewards != (1.0,):
             yield f"an honest program fails: {honest.failure or honest.artifacts}"
-        (endless,) = evaluate_cases(Batch(_problem(attempts[:1], _SHORT), (_ENDLESS,), (0,), pool, float("inf"), 10.0))
+        (endless,) = evaluate_cases(
+            EvaluationBatch(_problem(attempts[:1], _SHORT), (_ENDLESS,), (0,), pool, float("inf"), 10.0)
+        )
         if endless.failure is None or endless.failure.kind is not FailureKind.TIMEOUT:
             yield f"an endless program is not stopped: {endless.failure}"
 
@@ -155,7 +157,7 @@ def _targets() -> Iterator[list[list[object]]]:
         (folder / "socket").chmod(0o777)
         named.listen()
         stack.callback(_remove, _COMMON)
-        own: list[list[object]] = [["read", path] for path in own_files()]
+        own: list[list[object]] = [["read", path] for path in hidden_files()]
         yield [
             *own,
             ["read", str(secret)],

@@ -12,12 +12,12 @@ from speciate.domain.stage import CascadeStage, worst_value
 STOPPED = "stopped"
 """Artifact that says why a candidate got no further."""
 
-Measured = Mapping[str, float]
+StageRewards = Mapping[str, float]
 """Rewards of one stage, by objective."""
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class CascadeResult:
     """What a cascade gave.
 
     Attributes:
@@ -33,7 +33,7 @@ class Score:
     artifacts: dict[str, str] = field(default_factory=dict)
 
 
-def climb(problem: Problem, measure: Callable[[CascadeStage], Measured | Failure]) -> Score:
+def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure]) -> CascadeResult:
     """Measure stage after stage until one fails or its rule keeps the candidate from the next.
 
     Args:
@@ -45,7 +45,7 @@ def climb(problem: Problem, measure: Callable[[CascadeStage], Measured | Failure
         found = measure(step)
         if isinstance(found, Failure):
             if not known or found.reason in NOT_THE_PROGRAMS_FAULT:
-                return Score(None, failure=found)
+                return CascadeResult(None, failure=found)
             return _stopped(
                 problem, known, step.name, f"stage {step.name!r}: {found.kind}: {found.detail or found.reason}"
             )
@@ -53,12 +53,12 @@ def climb(problem: Problem, measure: Callable[[CascadeStage], Measured | Failure
         following = problem.cascade[problem.cascade.index(step) + 1 :]
         if following and step.needs is not None and not step.needs.holds(_vector(problem, known)):
             return _stopped(problem, known, following[0].name, f"stage {step.name!r} needs {step.needs.text}")
-    return Score(_vector(problem, known))
+    return CascadeResult(_vector(problem, known))
 
 
-def _stopped(problem: Problem, known: Measured, stage: str, why: str) -> Score:
-    return Score(_vector(problem, known), stopped_at=stage, artifacts={STOPPED: why})
+def _stopped(problem: Problem, known: StageRewards, stage: str, why: str) -> CascadeResult:
+    return CascadeResult(_vector(problem, known), stopped_at=stage, artifacts={STOPPED: why})
 
 
-def _vector(problem: Problem, known: Measured) -> tuple[float, ...]:
+def _vector(problem: Problem, known: StageRewards) -> tuple[float, ...]:
     return tuple(known.get(objective.name, worst_value(objective)) for objective in problem.objectives)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from evaluators.batch import Batch, Starter
-from evaluators.callee import LOADING, Answer, Callee
-from evaluators.cascade import STOPPED, Measured, Score, climb
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
+from evaluators.cascade import STOPPED, CascadeResult, StageRewards, run_cascade
 from evaluators.compare import equal
+from evaluators.failures import BATCH_DEADLINE, failure_of, redacted
 from evaluators.session import SessionEndedError
-from evaluators.texts import short_json
-from evaluators.tiers.sandbox import Role, Usage
-from evaluators.verdict import BATCH_DEADLINE, failure_of, withheld
+from evaluators.text import short_json
+from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
 from speciate.domain.problem import Case
 from speciate.domain.stage import CascadeStage
@@ -25,24 +25,24 @@ from speciate.domain.stage import CascadeStage
 _SHOWN_CASES = 5
 
 
-def evaluate_cases(batch: Batch) -> list[Evaluation]:
+def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch, each in a fresh process."""
-    with Starter(batch.sandbox, batch.needs(Role.CANDIDATE), len(batch.programs)) as starter:
+    with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
             for program, seed in batch
         ]
 
 
-def _evaluate(batch: Batch, starter: Starter, program: str, seed: int) -> Evaluation:
-    interview = _Interview(batch, Callee(starter.take(), program, seed, batch.problem))
+def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
+    session = _CaseSession(batch, CandidateProcess(starter.take(), program, seed, batch.problem))
     started = time.monotonic()
     try:
         starter.warm()
-        score = interview.score()
+        score = session.score()
     finally:
         wall_s = time.monotonic() - started
-        usage = interview.end()
+        usage = session.end()
     return Evaluation(
         rewards=score.rewards,
         failure=score.failure,
@@ -51,15 +51,15 @@ def _evaluate(batch: Batch, starter: Starter, program: str, seed: int) -> Evalua
         wall_s=wall_s,
         cpu_s=usage.cpu_s,
         memory_bytes=usage.memory_bytes,
-        artifacts=interview.artifacts | score.artifacts,
+        artifacts=session.artifacts | score.artifacts,
     )
 
 
-class _Interview:
+class _CaseSession:
     """Asks one candidate its cases, stage by stage."""
 
-    def __init__(self, batch: Batch, callee: Callee) -> None:
-        self._batch, self._problem, self._callee = batch, batch.problem, callee
+    def __init__(self, batch: EvaluationBatch, process: CandidateProcess) -> None:
+        self._batch, self._problem, self._process = batch, batch.problem, process
         # What became of the answers. They themselves are not kept: together they may be larger than memory.
         self._passed: set[int] = set()
         self._values = 0
@@ -70,16 +70,16 @@ class _Interview:
         self._stop: Failure | None = None
         self._logs: dict[str, str] = {}
 
-    def score(self) -> Score:
+    def score(self) -> CascadeResult:
         """Ask everything that the cascade wants."""
-        if (failure := self._callee.build(self._batch.deadline)) is not None:
-            return Score(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
-        self._allowance = self._callee.allow(self._problem.limits.wall_s, self._batch.deadline)
-        return climb(self._problem, self._measure)
+        if (failure := self._process.build(self._batch.deadline)) is not None:
+            return CascadeResult(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
+        self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
+        return run_cascade(self._problem, self._measure)
 
-    def end(self) -> Usage:
+    def end(self) -> ResourceUsage:
         """Stop the candidate's process and return what it used."""
-        usage, self._logs = self._callee.end()
+        usage, self._logs = self._process.end()
         return usage
 
     @property
@@ -97,7 +97,7 @@ class _Interview:
             artifacts |= {name: text for name, text in self._logs.items() if text}
         return artifacts
 
-    def _measure(self, step: CascadeStage) -> Measured | Failure:
+    def _measure(self, step: CascadeStage) -> StageRewards | Failure:
         names = {objective.name for objective in step.objectives}
         asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
         values, self._refusal = self._values, self._unloadable
@@ -116,10 +116,10 @@ class _Interview:
             return
         self._hidden_asked |= hidden
         for index in indices:
-            self._callee.ask(index, self._problem.entry_point, self._problem.cases[index].input)
+            self._process.ask(index, self._problem.entry_point, self._problem.cases[index].input)
         try:
             for _ in indices:
-                self._judge(self._callee.answer(self._allowance))
+                self._judge(self._process.answer(self._allowance))
                 if self._unloadable is not None:
                     return
         except SessionEndedError as ended:
@@ -127,7 +127,7 @@ class _Interview:
             failure = failure_of(ended, self.end(), self._problem.limits)
             self._stop = BATCH_DEADLINE if late else self._told(failure)
 
-    def _judge(self, answer: Answer) -> None:
+    def _judge(self, answer: CallResult) -> None:
         failure = answer.failure
         if failure is None:
             self._values += 1
@@ -145,13 +145,13 @@ class _Interview:
                 del self._shown[max(self._shown)]
 
     def _told(self, failure: Failure) -> Failure:
-        return withheld(failure) if self._hidden_asked else failure
+        return redacted(failure) if self._hidden_asked else failure
 
     def _counts_towards(self, index: int) -> str:
         return self._problem.cases[index].reward or self._problem.objectives[0].name
 
 
-def _line(case: Case, answer: Answer) -> str:
+def _line(case: Case, answer: CallResult) -> str:
     got = short_json(answer.value)
     if answer.failure is not None:
         lines = answer.failure.detail.strip().splitlines() or [answer.failure.reason]

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import time
 
-from evaluators.batch import Batch
-from evaluators.cascade import climb
-from evaluators.script import Findings, Script
+from evaluators.batch import EvaluationBatch
+from evaluators.cascade import run_cascade
+from evaluators.script import Script, ScriptOutput
 from speciate.domain.candidate import Evaluation
 
 
-def evaluate_data(batch: Batch) -> list[Evaluation]:
+def evaluate_data(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every text of a batch."""
     with Script(batch) as script:
         return [batch.out_of_time() if batch.expired else _evaluate(batch, script, text, seed) for text, seed in batch]
 
 
-def _evaluate(batch: Batch, script: Script, text: str, seed: int) -> Evaluation:
-    findings = Findings()
+def _evaluate(batch: EvaluationBatch, script: Script, text: str, seed: int) -> Evaluation:
+    findings = ScriptOutput()
     started = time.monotonic()
     limit_s = batch.problem.limits.wall_s
 
-    score = climb(
+    score = run_cascade(
         batch.problem,
         lambda step: script.measure(step, text, seed, lambda: script.receive(script.allow(limit_s)), findings),
     )

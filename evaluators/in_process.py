@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from evaluators.batch import Batch, Starter
-from evaluators.cascade import Measured, Score, climb
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.cascade import CascadeResult, StageRewards, run_cascade
 from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.script import Findings, read_notes, read_verdict
-from evaluators.session import Ending, Session, SessionEndedError
-from evaluators.texts import clean
-from evaluators.tiers.sandbox import Role, Usage
-from evaluators.verdict import BATCH_DEADLINE, failure_of
+from evaluators.failures import BATCH_DEADLINE, failure_of
+from evaluators.script import ScriptOutput, read_notes, read_outcome
+from evaluators.session import EndReason, Session, SessionEndedError
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 
@@ -25,32 +25,32 @@ _PROGRAM = "candidate.py"
 _OTHER = "other metrics"
 
 
-def evaluate_in_process(batch: Batch) -> list[Evaluation]:
+def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch, each in a fresh process with the script."""
     return [batch.out_of_time() if batch.expired else _evaluate(batch, program, seed) for program, seed in batch]
 
 
-def _evaluate(batch: Batch, program: str, seed: int) -> Evaluation:
+def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
     folders = batch.sandbox.folders
     folder = folders.own({**batch.problem.data_files, _PROGRAM: program})
     try:
-        return _Trial(batch, folder, seed).evaluation()
+        return _InProcessRun(batch, folder, seed).evaluation()
     finally:
         folders.drop(folder)
 
 
-class _Trial:
+class _InProcessRun:
     """One process with the script and one candidate."""
 
-    def __init__(self, batch: Batch, folder: Path, seed: int) -> None:
+    def __init__(self, batch: EvaluationBatch, folder: Path, seed: int) -> None:
         self._batch, self._seed = batch, seed
-        self._findings = Findings()
+        self._findings = ScriptOutput()
         limits = batch.problem.limits
-        with Starter(batch.sandbox, batch.needs(Role.IN_PROCESS, folder), 1) as starter:
+        with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter:
             contained = starter.take()
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
-        self._usage: Usage | None = None
+        self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:
         """Run the stages and return what came of them."""
@@ -73,21 +73,23 @@ class _Trial:
             artifacts=self._findings.kept(failed=score.failure is not None) | score.artifacts,
         )
 
-    def _score(self) -> Score:
+    def _score(self) -> CascadeResult:
         problem = self._batch.problem
         functions = [step.function for step in problem.cascade]
         self._session.post({"script": problem.evaluator, "functions": functions, "seed": self._seed})
         match self._receive():
             case {"ready": True}:
-                return climb(problem, self._measure)
+                return run_cascade(problem, self._measure)
             case {"raised": str(detail)}:
-                return Score(None, failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", clean(detail)))
+                return CascadeResult(
+                    None, failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail))
+                )
             case Failure() as failure:
-                return Score(None, failure=failure)
+                return CascadeResult(None, failure=failure)
             case _:
-                return Score(None, failure=self._died(SessionEndedError(Ending.BROKEN, "no verdict")))
+                return CascadeResult(None, failure=self._died(SessionEndedError(EndReason.BROKEN, "no verdict")))
 
-    def _measure(self, step: CascadeStage) -> Measured | Failure:
+    def _measure(self, step: CascadeStage) -> StageRewards | Failure:
         self._session.post({"function": step.function})
         message = self._receive()
         if isinstance(message, Failure):
@@ -96,11 +98,13 @@ class _Trial:
         match message:
             case {"rewards": dict(rewards)} if not rewards.keys() <= names:
                 others = {name: value for name, value in rewards.items() if name not in names}
-                self._findings.notes[_OTHER] = clean("\n".join(f"{name} = {value}" for name, value in others.items()))
+                self._findings.notes[_OTHER] = sanitize(
+                    "\n".join(f"{name} = {value}" for name, value in others.items())
+                )
                 message = message | {"rewards": {name: rewards[name] for name in rewards if name in names}}
-        outcome = read_verdict(step.objectives, message)
+        outcome = read_outcome(step.objectives, message)
         if outcome is None:
-            return self._died(SessionEndedError(Ending.BROKEN, "no verdict"))
+            return self._died(SessionEndedError(EndReason.BROKEN, "no verdict"))
         self._findings.notes |= read_notes(self._batch.problem, message)
         return outcome
 
@@ -115,7 +119,7 @@ class _Trial:
         failure = failure_of(ended, self._end(), self._batch.problem.limits)
         return BATCH_DEADLINE if late else failure
 
-    def _end(self) -> Usage:
+    def _end(self) -> ResourceUsage:
         if self._usage is None:
             self._usage = self._session.end()
         return self._usage

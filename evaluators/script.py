@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
-from evaluators.batch import Batch, Starter
-from evaluators.cascade import Measured
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.cascade import StageRewards
 from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.session import Allowance, Ending, Session, SessionEndedError
-from evaluators.texts import clean
-from evaluators.tiers.sandbox import Role
+from evaluators.failures import BATCH_DEADLINE, failure_of
+from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
-from evaluators.verdict import BATCH_DEADLINE, failure_of
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
@@ -37,9 +37,9 @@ class ScriptFailedError(Exception):
 class Script:
     """Runs the functions of the problem's script, one program at a time."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
-        self._starter = Starter(batch.sandbox, batch.needs(Role.AUTHOR), 1)
+        self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
         self._limit_s = 0.0  # what it was last allowed, for people
@@ -50,9 +50,9 @@ class Script:
         program: str,
         seed: int,
         listen: Callable[[], Message],
-        findings: Findings,
+        findings: ScriptOutput,
         excuses: Set[str] = frozenset(),
-    ) -> Measured | Failure:
+    ) -> StageRewards | Failure:
         """Return what a stage's function says of a program.
 
         Args:
@@ -66,9 +66,9 @@ class Script:
         try:
             self._begin(step, program, seed)
             message = listen()
-            outcome = read_verdict(step.objectives, message, excuses)
+            outcome = read_outcome(step.objectives, message, excuses)
             if outcome is None:
-                raise self._broken("the script sent something that is not a verdict")
+                raise self._protocol_error("the script sent something that is not a verdict")
             findings.notes |= read_notes(self._batch.problem, message)
             findings.log += self._log()
         except ScriptFailedError as error:
@@ -81,7 +81,7 @@ class Script:
         if self._session is not None:
             self._session.post(message)
 
-    def allow(self, limit_s: float) -> Allowance:
+    def allow(self, limit_s: float) -> TimeAllowance:
         """Begin to count the time that the script has, as in ``Allowance``.
 
         Raises:
@@ -90,7 +90,7 @@ class Script:
         self._limit_s = limit_s
         return self._running().allow(limit_s, self._batch.deadline)
 
-    def receive(self, allowance: Allowance) -> Message:
+    def receive(self, allowance: TimeAllowance) -> Message:
         """Return the script's next message.
 
         Raises:
@@ -100,7 +100,7 @@ class Script:
         try:
             return session.receive(allowance)
         except SessionEndedError as ended:
-            raise self._dead(ended) from None
+            raise self._end_session(ended) from None
 
     def _running(self) -> Session:
         if self._session is None:
@@ -115,9 +115,9 @@ class Script:
             self._load()
         self.reply({"program": program, "seed": seed, "function": step.function})
 
-    def _broken(self, detail: str) -> ScriptFailedError:
+    def _protocol_error(self, detail: str) -> ScriptFailedError:
         """Stop a script that does not keep to the protocol and return the error to raise."""
-        return self._dead(SessionEndedError(Ending.BROKEN, detail))
+        return self._end_session(SessionEndedError(EndReason.BROKEN, detail))
 
     def _log(self) -> str:
         """Return what the script has printed since the last call."""
@@ -147,13 +147,13 @@ class Script:
             case {"raised": str(detail)}:
                 raise ScriptFailedError(_raised(detail), self._log())
             case _:
-                raise self._broken("the script wrote to the channel")
+                raise self._protocol_error("the script wrote to the channel")
 
-    def _dead(self, ended: SessionEndedError) -> ScriptFailedError:
+    def _end_session(self, ended: SessionEndedError) -> ScriptFailedError:
         session, self._session = self._session, None
         if session is None:
             return ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
-        late = self._batch.expired and ended.ending is Ending.LATE
+        late = self._batch.expired and ended.ending is EndReason.LATE
         # What the process used is spread over all programs it has served: no limit of one evaluation applies to it.
         usage = replace(session.end(), cpu_s=0.0)
         failure = failure_of(ended, usage, self._batch.problem.limits.model_copy(update={"wall_s": self._limit_s}))
@@ -174,7 +174,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class Findings:
+class ScriptOutput:
     """What a script left behind over all stages of an evaluation.
 
     Attributes:
@@ -190,9 +190,9 @@ class Findings:
         return self.notes | ({"evaluator_log": self.log} if failed and self.log else {})
 
 
-def read_verdict(
+def read_outcome(
     objectives: tuple[Objective, ...], message: Message, excuses: Set[str] = frozenset()
-) -> Measured | Failure | None:
+) -> StageRewards | Failure | None:
     """Return the rewards or the failure that a script's message holds, or None when it is no verdict.
 
     Args:
@@ -208,13 +208,13 @@ def read_verdict(
                 vector = space.vector({name: _number(value) for name, value in rewards.items()})
                 return dict(zip(space.names, vector, strict=True))
             except InvalidRewardsError as error:
-                return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", clean(str(error)))
+                return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", sanitize(str(error)))
         case {"failed": {"kind": str(kind), "reason": str(reason), "detail": str(detail)}} if kind in _KINDS:
-            reason = clean(reason, 80)
+            reason = sanitize(reason, 80)
             false = reason in NOT_THE_PROGRAMS_FAULT and reason not in excuses
-            return Failure(FailureKind(kind), "evaluator_failed" if false else reason, clean(detail))
+            return Failure(FailureKind(kind), "evaluator_failed" if false else reason, sanitize(detail))
         case {"raised": str(detail), "out_of_memory": True}:
-            return Failure(FailureKind.OUT_OF_MEMORY, "evaluator_raised", clean(detail))
+            return Failure(FailureKind.OUT_OF_MEMORY, "evaluator_raised", sanitize(detail))
         case {"raised": str(detail)}:
             return _raised(detail)
         case _:
@@ -229,9 +229,9 @@ def read_notes(problem: Problem, message: Message) -> dict[str, str]:
     for note in given[:_MAX_NOTES] if isinstance(given, list) else []:
         match note:
             case [str(label), str(text)]:
-                kept = clean(text[:room], room)
+                kept = sanitize(text[:room], room)
                 room -= len(kept)
-                label = clean(label, 80)
+                label = sanitize(label, 80)
                 notes[label] = f"{notes[label]}\n{kept}" if label in notes else kept
             case _:
                 continue
@@ -239,7 +239,7 @@ def read_notes(problem: Problem, message: Message) -> dict[str, str]:
 
 
 def _raised(detail: str) -> Failure:
-    return Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", clean(detail))
+    return Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail))
 
 
 def _number(value: object) -> object:

@@ -11,23 +11,23 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from evaluators.batch import Batch, Starter
-from evaluators.callee import Answer
-from evaluators.cascade import Measured, climb
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.candidate_process import CallResult
+from evaluators.cascade import StageRewards, run_cascade
 from evaluators.channel import Message
-from evaluators.script import Findings, Script
-from evaluators.subject import Subject
-from evaluators.tiers.sandbox import Role
-from evaluators.verdict import SUPERVISOR_KILLED
+from evaluators.failures import SUPERVISOR_KILLED
+from evaluators.restarting_candidate import RestartingCandidate
+from evaluators.script import Script, ScriptOutput
+from evaluators.tiers.sandbox import ProcessRole
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.stage import CascadeStage
 
 
-def evaluate_scripted(batch: Batch) -> list[Evaluation]:
+def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch: one process for the script, a fresh one for each candidate."""
     with (
         Script(batch) as script,
-        Starter(batch.sandbox, batch.needs(Role.CANDIDATE), len(batch.programs)) as starter,
+        ProcessStarter(batch.sandbox, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter,
     ):
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, script, starter, program, seed)
@@ -35,41 +35,41 @@ def evaluate_scripted(batch: Batch) -> list[Evaluation]:
         ]
 
 
-def _evaluate(batch: Batch, script: Script, starter: Starter, program: str, seed: int) -> Evaluation:
-    findings = Findings()
+def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
+    findings = ScriptOutput()
     reasons: set[str] = set()  # of failures that the candidate's calls really had
-    with Subject(batch, starter, program, seed) as subject:
+    with RestartingCandidate(batch, starter, program, seed) as candidate:
         started = time.monotonic()
 
-        def measure(step: CascadeStage) -> Measured | Failure:
-            carry = partial(_carry, batch, script, subject, reasons)
+        def measure(step: CascadeStage) -> StageRewards | Failure:
+            carry = partial(_carry, batch, script, candidate, reasons)
             measured = script.measure(step, program, seed, carry, findings, reasons)
             # The script took it for the candidate's failure.
             return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
 
-        score = climb(batch.problem, measure)
+        score = run_cascade(batch.problem, measure)
         wall_s = time.monotonic() - started
-    printed = {name: text for name, text in subject.logs.items() if text}
+    printed = {name: text for name, text in candidate.logs.items() if text}
     return Evaluation(
         rewards=score.rewards,
         failure=score.failure,
         stopped_at=score.stopped_at,
         tier=batch.sandbox.name,
         wall_s=wall_s,
-        cpu_s=subject.cpu_s,
-        memory_bytes=subject.memory_bytes,
+        cpu_s=candidate.cpu_s,
+        memory_bytes=candidate.memory_bytes,
         artifacts=printed | findings.kept(failed=score.failure is not None) | score.artifacts,
     )
 
 
-def _carry(batch: Batch, script: Script, subject: Subject, reasons: set[str]) -> Message:
+def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidate, reasons: set[str]) -> Message:
     """Carry calls to the candidate until the script sends something else, and return that; note why calls fail."""
     allowance = script.allow(batch.author_s)
     while True:
         match script.receive(allowance):
             case {"call": str(name), "args": list(args), "timeout_s": (int() | float() | None) as timeout_s}:
                 asked = time.monotonic()
-                answer = subject.call(name, args, timeout_s)
+                answer = candidate.call(name, args, timeout_s)
                 script.reply(_reply(answer))
                 if answer.failure is not None:
                     reasons.add(answer.failure.reason)
@@ -78,7 +78,7 @@ def _carry(batch: Batch, script: Script, subject: Subject, reasons: set[str]) ->
                 return verdict
 
 
-def _reply(answer: Answer) -> Message:
+def _reply(answer: CallResult) -> Message:
     if (failure := answer.failure) is None:
         return {"value": answer.value}
     return {"failure": {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}}

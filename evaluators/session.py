@@ -10,8 +10,8 @@ import time
 from enum import StrEnum
 
 from evaluators.channel import FrameError, FrameReader, Message, encode
-from evaluators.texts import Tail
-from evaluators.tiers.sandbox import Contained, Usage
+from evaluators.text import Tail
+from evaluators.tiers.sandbox import ResourceUsage, SandboxedProcess
 
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
@@ -22,7 +22,7 @@ PATIENCE = 10.0
 _LONGEST_POLL_S = 3600.0
 
 
-class Allowance:
+class TimeAllowance:
     """The seconds that a process has for something, without those in which it waits for a processor.
 
     On a busy host, or behind processes that go first, a verdict would else depend on what others do. The clock sets a
@@ -34,7 +34,7 @@ class Allowance:
         until: When all must end, on the clock of ``time.monotonic``; may be infinite.
     """
 
-    def __init__(self, contained: Contained, limit_s: float, until: float) -> None:
+    def __init__(self, contained: SandboxedProcess, limit_s: float, until: float) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
         self._ran_s = self._waiting.ran_s
@@ -65,7 +65,7 @@ class Allowance:
         self._limit_s += seconds
 
 
-class Ending(StrEnum):
+class EndReason(StrEnum):
     """Why nothing more comes from a process."""
 
     LATE = "late"
@@ -79,7 +79,7 @@ class Ending(StrEnum):
 class SessionEndedError(Exception):
     """Nothing more comes from the process; ``ending`` says why."""
 
-    def __init__(self, ending: Ending, detail: str = "") -> None:
+    def __init__(self, ending: EndReason, detail: str = "") -> None:
         super().__init__(detail)
         self.ending = ending
         self.detail = detail
@@ -91,7 +91,7 @@ class Session:
     Logs are drained whenever the broker waits, so a process that floods them never blocks and never fills memory.
     """
 
-    def __init__(self, contained: Contained, *, frame_bytes: int, log_bytes: int) -> None:
+    def __init__(self, contained: SandboxedProcess, *, frame_bytes: int, log_bytes: int) -> None:
         self._contained = contained
         self._channel = contained.channel
         self._reader = FrameReader(frame_bytes)
@@ -99,39 +99,39 @@ class Session:
         self._tails = {fd: Tail(log_bytes) for fd in contained.logs.values()}
         self._open_logs = set(self._tails)
         self._gone = False
-        self._broken: str | None = None
+        self._protocol_error: str | None = None
 
     def post(self, message: Message) -> None:
         """Queue a message; it is sent while the broker waits for answers."""
         self._unsent += encode(message)
 
-    def allow(self, limit_s: float, until: float) -> Allowance:
+    def allow(self, limit_s: float, until: float) -> TimeAllowance:
         """Begin to count the time that the process has, as in ``Allowance``."""
-        return Allowance(self._contained, limit_s, until)
+        return TimeAllowance(self._contained, limit_s, until)
 
-    def receive(self, allowance: Allowance) -> Message:
+    def receive(self, allowance: TimeAllowance) -> Message:
         """Return the next message.
 
         Raises:
             SessionEndedError: Nothing of the allowance is left, the process is gone, or it broke the protocol.
         """
-        if self._broken is not None:
-            raise SessionEndedError(Ending.BROKEN, self._broken)
+        if self._protocol_error is not None:
+            raise SessionEndedError(EndReason.BROKEN, self._protocol_error)
         try:
             while (message := self._reader.next()) is None:
                 if self._gone:
-                    raise SessionEndedError(Ending.GONE)
+                    raise SessionEndedError(EndReason.GONE)
                 self._pump(allowance)
         except FrameError as error:
-            self._broken = str(error)
-            raise SessionEndedError(Ending.BROKEN, self._broken) from None
+            self._protocol_error = str(error)
+            raise SessionEndedError(EndReason.BROKEN, self._protocol_error) from None
         return message
 
     def logs(self) -> dict[str, str]:
         """Return what the process printed since the last call, by stream; the tails where it is much."""
         return {name: self._tails[fd].take() for name, fd in self._contained.logs.items()}
 
-    def end(self) -> Usage:
+    def end(self) -> ResourceUsage:
         """Stop the process, read the rest of its logs, close everything and return what it used."""
         usage = self._contained.stop(grace_s=_DYING_S if self._gone else 0.0)
         for fd in tuple(self._open_logs):
@@ -140,11 +140,11 @@ class Session:
         self._contained.close()
         return usage
 
-    def _pump(self, allowance: Allowance) -> None:
+    def _pump(self, allowance: TimeAllowance) -> None:
         """Move bytes once, waiting for some as long as the process has time."""
         left = allowance.left_s()
         if left <= 0:
-            raise SessionEndedError(Ending.LATE)
+            raise SessionEndedError(EndReason.LATE)
         poll = select.poll()
         poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         for fd in self._open_logs:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 
 from evaluators.broker import Broker
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.embedded import EmbeddedServers, Endpoints
 from speciate.settings import Settings
 from speciate.storage.database import connect

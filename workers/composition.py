@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from evaluators.broker import Broker
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem

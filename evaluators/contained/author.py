@@ -137,10 +137,10 @@ def serve(wire: Wire) -> None:
     wire.write({"ready": True})
     while (task := wire.read()) is not None:
         context = Context(task["seed"], dict(first["files"]))
-        subject = Candidate(wire, task["program"]) if first["calls"] else task["program"]
+        candidate = Candidate(wire, task["program"]) if first["calls"] else task["program"]
         seed_generators(task["seed"])
         function = names[task["function"]]
-        report(wire, outcome_of(partial(function, subject, context), text), context.notes)
+        report(wire, outcome_of(partial(function, candidate, context), text), context.notes)
 
 
 def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:

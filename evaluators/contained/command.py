@@ -18,7 +18,7 @@ from typing import Any
 
 from .candidate import LOADING
 from .program import DETAIL_CHARS
-from .seccomp import Freedom, install, template
+from .seccomp import SyscallPolicy, install, template
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
@@ -47,8 +47,8 @@ def serve(wire: Wire) -> None:
     wire.write({"index": LOADING, "value": None})
     while (call := wire.read()) is not None:
         try:
-            said = _run(language["run"], _spoken(language, call["args"]), wire.max_bytes, cpu_s=first["cpu_s"])
-            wire.write({"index": call["index"], "value": _heard(language, said)})
+            said = _run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, cpu_s=first["cpu_s"])
+            wire.write({"index": call["index"], "value": _decode_output(language, said)})
         except TooLongError as error:
             _refuse(wire, call["index"], "too_long", str(error))
         except (ValueError, RecursionError) as error:
@@ -57,7 +57,7 @@ def serve(wire: Wire) -> None:
             _refuse(wire, call["index"], "program_failed", str(error))
 
 
-def _spoken(language: dict[str, Any], args: list[Any]) -> bytes:
+def _encode_input(language: dict[str, Any], args: list[Any]) -> bytes:
     if language["exchange"] == "json":
         return json.dumps(args).encode() + b"\n"
     if len(args) != 1 or not isinstance(args[0], str):
@@ -66,7 +66,7 @@ def _spoken(language: dict[str, Any], args: list[Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _heard(language: dict[str, Any], said: bytes) -> Any:
+def _decode_output(language: dict[str, Any], said: bytes) -> Any:
     text = said.decode("utf-8")
     if language["exchange"] == "json":
         return json.loads(text)
@@ -117,7 +117,7 @@ def _confine(cpu_s: float) -> None:
     """Allow what becomes the candidate no process but itself."""
     seconds = math.ceil(cpu_s)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    install(template(Freedom.PROGRAM, changes=True, open_flags=False))
+    install(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False))
 
 
 def _ending(code: int) -> str:

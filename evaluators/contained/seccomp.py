@@ -24,7 +24,7 @@ Alternatives = tuple[tuple[Term, ...], ...]
 ALWAYS: Alternatives = ((),)
 
 
-class Freedom(Enum):
+class SyscallPolicy(Enum):
     """What a process may start."""
 
     THREADS = "threads"
@@ -50,11 +50,11 @@ _SIGNALS = frozenset({"kill", "tkill", "tgkill"})
 _RESTRICTED = _STARTING | _SIGNALS | {"prlimit64", "prctl", "fcntl", "ioctl", "socketpair", "openat2"}
 
 
-def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> dict[str, Alternatives]:
+def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flags: bool) -> dict[str, Alternatives]:
     """Return the calls that a process may make.
 
     Args:
-        freedom: What it may start.
+        syscall_policy: System calls it may make.
         pid: Its own process id, the only one it may send signals to.
         changes: Whether it may change files at all; where, others decide (mounts, Landlock).
         open_flags: Whether to allow opening files for reading only, where Landlock is too old to see all writes.
@@ -74,18 +74,18 @@ def allowed(freedom: Freedom, *, pid: int, changes: bool, open_flags: bool) -> d
     }
     if open_flags:
         calls |= {"open": _one_of(1, (0,), _OPEN_CHANGES), "openat": _one_of(2, (0,), _OPEN_CHANGES)}
-    if freedom is Freedom.PROGRAM:
+    if syscall_policy is SyscallPolicy.PROGRAM:
         calls |= {"execve": ALWAYS}
-    if freedom is Freedom.PROCESSES:
+    if syscall_policy is SyscallPolicy.PROCESSES:
         # It installs the next filter on what it starts.
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
         calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a namespace of its own it would have every capability
     return calls
 
 
-def template(freedom: Freedom, *, changes: bool, open_flags: bool) -> bytes:
+def template(syscall_policy: SyscallPolicy, *, changes: bool, open_flags: bool) -> bytes:
     """Return a filter for any process: made once in the zygote, and given a process id by ``install``."""
-    return assemble(allowed(freedom, pid=_ANY_PID, changes=changes, open_flags=open_flags))
+    return assemble(allowed(syscall_policy, pid=_ANY_PID, changes=changes, open_flags=open_flags))
 
 
 def install(template: bytes) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from . import author, candidate, command, in_process, kernel
-from .order import Order
+from .requests import SpawnRequest
 from .wire import Wire, frame
 
 ROLES: dict[str, Callable[[Wire], None]] = {
@@ -52,11 +52,11 @@ class Tier(Protocol):
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
         ...
 
-    def settle(self, order: Order) -> None:
+    def settle(self, order: SpawnRequest) -> None:
         """Prepare the supervisor's surroundings."""
         ...
 
-    def enclose(self, order: Order) -> None:
+    def enclose(self, order: SpawnRequest) -> None:
         """Put up the walls around the process that will run a candidate."""
         ...
 
@@ -65,7 +65,7 @@ class Tier(Protocol):
         ...
 
 
-def supervise(tier: Tier, order: Order, space: int, fds: list[int]) -> NoReturn:
+def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> NoReturn:
     """Fork the contained process and watch it to its end.
 
     Args:
@@ -104,7 +104,7 @@ def supervise(tier: Tier, order: Order, space: int, fds: list[int]) -> NoReturn:
         os._exit(code)
 
 
-def _contained(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> NoReturn:
+def _contained(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) -> NoReturn:
     code = 1
     try:
         serve = _enter(tier, order, space, fds)
@@ -117,7 +117,7 @@ def _contained(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> No
         os._exit(code)
 
 
-def _enter(tier: Tier, order: Order, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
+def _enter(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
     """Leave everything of the supervisor behind, enclose this process, and return what it is to do."""
     channel, out, err, ready = fds
     os.setpgid(0, 0)  # to be swept as one; not a session: where those are scheduled as groups, it would be one more
@@ -156,7 +156,7 @@ def _lower(which: int, soft: int, hard: int) -> None:
     resource.setrlimit(which, (soft, hard))
 
 
-def _watch(tier: Tier, order: Order, pid: int, control: int) -> None:
+def _watch(tier: Tier, order: SpawnRequest, pid: int, control: int) -> None:
     """Wait until the process has ended or the broker has hung up, sweep, and report its end."""
     exceeded = _wait(pid, control, None if tier.bounds_threads else order.processes)
     report = _sweep(pid) | {"exceeded": exceeded}

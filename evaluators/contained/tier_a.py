@@ -12,8 +12,8 @@ import resource
 from pathlib import Path
 
 from . import kernel, landlock
-from .order import Order
-from .seccomp import Freedom, install, template
+from .requests import SpawnRequest
+from .seccomp import SyscallPolicy, install, template
 
 NAME = "A"
 
@@ -25,7 +25,7 @@ _TMP = "/tmp"  # noqa: S108  # a file system of its own
 _SHARED = "/data"
 
 
-class Namespaces:
+class NamespaceTier:
     """How tier A forks and encloses.
 
     Args:
@@ -41,13 +41,15 @@ class Namespaces:
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
-        self._filters = {freedom: template(freedom, changes=True, open_flags=False) for freedom in Freedom}
+        self._filters = {
+            syscall_policy: template(syscall_policy, changes=True, open_flags=False) for syscall_policy in SyscallPolicy
+        }
 
     def fork(self) -> int:
         """Fork a supervisor: the first process of new namespaces."""
         return kernel.fork_apart()
 
-    def settle(self, order: Order) -> None:
+    def settle(self, order: SpawnRequest) -> None:
         """Make the supervisor's namespaces a place for one candidate."""
         kernel.set_dumpable(True)  # otherwise the files below belong to the machine's root
         user, group = self._ids
@@ -56,7 +58,7 @@ class Namespaces:
         _write("/proc/self/gid_map", f"{_USER} {group} 1")
         kernel.set_dumpable(False)
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
-        no_exec = 0 if order.freedom is Freedom.PROCESSES else kernel.MS_NOEXEC
+        no_exec = 0 if order.syscall_policy is SyscallPolicy.PROCESSES else kernel.MS_NOEXEC
         size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
         kept = [(path, os.open(path, os.O_PATH)) for path in self._kept]
         kernel.mount("none", _TMP, "tmpfs", flags | no_exec, size)
@@ -71,17 +73,17 @@ class Namespaces:
         kernel.mount("none", FOLDERS, "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
         os.chdir(_TMP)
 
-    def enclose(self, order: Order) -> None:
+    def enclose(self, order: SpawnRequest) -> None:
         """Put up the walls around the candidate's own process; nothing of it has been read yet."""
         threads = order.processes + 1  # the supervisor counts: it is a process of the same user and namespace
         resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
-        look = landlock.READ | (0 if order.freedom is Freedom.THREADS else landlock.EXECUTE)
+        look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
         change = look | landlock.CHANGE | landlock.TRUNCATE
         if self._abi:
             landlock.restrict(self._abi, {"/": look, _TMP: change, "/dev/null": look | landlock.WRITE_FILE})
-        install(self._filters[order.freedom])
+        install(self._filters[order.syscall_policy])
 
     def tidy(self) -> None:
         """Nothing to remove: the namespaces take everything with them."""

@@ -10,15 +10,15 @@ import os
 import resource
 
 from . import kernel, landlock
-from .order import Order
-from .seccomp import Freedom, install, template
+from .requests import SpawnRequest
+from .seccomp import SyscallPolicy, install, template
 
 NAME = "B"
 
 _TASKS = 2048  # threads and processes of all evaluations of one worker, which share its user id
 
 
-class Walls:
+class LandlockTier:
     """How tier B forks and encloses."""
 
     bounds_threads = False
@@ -29,7 +29,7 @@ class Walls:
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
         sees_writes = self._abi >= landlock.WRITES_SINCE
-        self._filter = template(Freedom.THREADS, changes=False, open_flags=not sees_writes)
+        self._filter = template(SyscallPolicy.THREADS, changes=False, open_flags=not sees_writes)
         self._own_user = own_user
         self._readable = dict.fromkeys(readable, landlock.READ)
         if hidden:
@@ -43,18 +43,18 @@ class Walls:
         """Fork a supervisor."""
         return os.fork()
 
-    def settle(self, order: Order) -> None:
+    def settle(self, order: SpawnRequest) -> None:
         """Prepare the supervisor.
 
         Raises:
             OSError: The problem needs what this tier cannot contain.
         """
-        if order.freedom is not Freedom.THREADS:
+        if order.syscall_policy is not SyscallPolicy.THREADS:
             raise OSError("candidates that start programs need namespaces: tier A")
         kernel.set_dumpable(False)
         os.chdir(order.folder or "/")
 
-    def enclose(self, order: Order) -> None:
+    def enclose(self, order: SpawnRequest) -> None:
         """Put up the walls around the candidate's own process; nothing of it has been read yet."""
         if self._own_user:
             # A backstop between two looks of the supervisor; elsewhere the user's other processes would count, too.

@@ -11,14 +11,14 @@ import tempfile
 from pathlib import Path
 
 from . import kernel
-from .order import Order
+from .requests import SpawnRequest
 
 NAME = "unsafe"
 
 _PREFIX = "speciate-eval-"  # then the zygote's number and the supervisor's
 
 
-class Nothing:
+class UnsafeTier:
     """How the unsafe mode forks and does not enclose."""
 
     bounds_threads = True  # nothing is bounded here
@@ -30,7 +30,7 @@ class Nothing:
         """Fork a supervisor."""
         return os.fork()
 
-    def settle(self, order: Order) -> None:
+    def settle(self, order: SpawnRequest) -> None:
         """Give the candidate a folder, and collect what it leaves running."""
         kernel.adopt_orphans()
         made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
@@ -39,7 +39,7 @@ class Nothing:
             Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
         os.chdir(self.folder)
 
-    def enclose(self, order: Order) -> None:
+    def enclose(self, order: SpawnRequest) -> None:
         """Enclose nothing."""
 
     def tidy(self) -> None:
@@ -48,7 +48,7 @@ class Nothing:
         remove(self.folder)
 
 
-def left_by_dead(zygote: int) -> list[str]:
+def orphaned_folders(zygote: int) -> list[str]:
     """Return the folders of a zygote's supervisors that are no more; never what another user has given such a name."""
     begin = f"{_PREFIX}{zygote}-"
     found = [path for path in Path(tempfile.gettempdir()).glob(f"{begin}*") if _is_own_folder(path)]

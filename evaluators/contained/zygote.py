@@ -21,19 +21,21 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import kernel, tier_a, tier_b
-from .order import Boot, Order
+from .requests import BootMessage, SpawnRequest
 from .supervise import Tier, supervise
 
 
-def _unsafe(_: Boot) -> Tier:
+def _unsafe(_: BootMessage) -> Tier:
     from . import unsafe  # late: what it imports for itself, every fork of another tier would carry
 
-    return unsafe.Nothing()
+    return unsafe.UnsafeTier()
 
 
-TIERS: dict[str, Callable[[Boot], Tier]] = {
-    tier_a.NAME: lambda boot: tier_a.Namespaces(boot.readable),
-    tier_b.NAME: lambda boot: tier_b.Walls(boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None),
+TIERS: dict[str, Callable[[BootMessage], Tier]] = {
+    tier_a.NAME: lambda boot: tier_a.NamespaceTier(boot.readable),
+    tier_b.NAME: lambda boot: tier_b.LandlockTier(
+        boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None
+    ),
     "unsafe": _unsafe,
 }
 
@@ -45,7 +47,7 @@ def main(fd: int) -> NoReturn:
     """Serve orders from a connected socket (one packet each) until the other end closes."""
     requests = socket.socket(fileno=fd)
     tier = _get_ready(requests)
-    decode = lru_cache(Order.decode)  # all orders for one problem are the same
+    decode = lru_cache(SpawnRequest.decode)  # all orders for one problem are the same
     space = _address_space()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
@@ -66,7 +68,7 @@ def main(fd: int) -> NoReturn:
 
 def _get_ready(requests: socket.socket) -> Tier:
     try:
-        boot = Boot.decode(requests.recv(MESSAGE_BYTES))
+        boot = BootMessage.decode(requests.recv(MESSAGE_BYTES))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors: they report on their own
         sys.path.extend(boot.path)
         # As the user it was started by: a folder of Python's may be closed to the one it becomes.

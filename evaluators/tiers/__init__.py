@@ -7,6 +7,15 @@ of its business, so the broker does not change when a tier is added.
 from evaluators.contained.unsafe import NAME as UNSAFE
 from evaluators.tiers.launch import TIERS
 from evaluators.tiers.pool import ZygotePool
-from evaluators.tiers.sandbox import Contained, Needs, Role, Sandbox, Usage
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage, Sandbox, SandboxedProcess
 
-__all__ = ["TIERS", "UNSAFE", "Contained", "Needs", "Role", "Sandbox", "Usage", "ZygotePool"]
+__all__ = [
+    "TIERS",
+    "UNSAFE",
+    "ProcessRole",
+    "ProcessSpec",
+    "ResourceUsage",
+    "Sandbox",
+    "SandboxedProcess",
+    "ZygotePool",
+]

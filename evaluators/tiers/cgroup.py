@@ -42,7 +42,7 @@ def delegated(root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")) 
     return None
 
 
-class Group:
+class ControlGroup:
     """One control group, made for one contained process.
 
     Attributes:

@@ -19,7 +19,7 @@ DATA = "data"
 _PREFIX = "speciate-files-"
 
 
-class Folders:
+class ProblemFolders:
     """The folders of one broker; made when first asked for, removed by ``close``."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators.contained import tier_a, tier_b, unsafe
-from evaluators.contained.order import Boot
-from evaluators.tiers.own import own_folders
+from evaluators.contained.requests import BootMessage
+from evaluators.tiers.hidden import hidden_folders
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ class Launch:
     """
 
     argv: tuple[str, ...]
-    boot: Boot
+    boot: BootMessage
 
 
 def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
@@ -88,7 +88,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--remount-ro", "/", "--chdir", "/"]
     covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
-    return Launch((*argv, *_python(fd)), Boot(tier_a.NAME, user, preload, _site(), covered))
+    return Launch((*argv, *_python(fd)), BootMessage(tier_a.NAME, user, preload, _site(), covered))
 
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
@@ -98,12 +98,12 @@ def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     user = _own_user() if reachable else None
     hidden = _hidden(readable)
     paths = (*readable, *_kept(hidden), *_DEVICES)
-    boot = Boot(tier_b.NAME, user, preload, _site(), paths, tuple(hidden), str(folders or ""))
+    boot = BootMessage(tier_b.NAME, user, preload, _site(), paths, tuple(hidden), str(folders or ""))
     return Launch(_python(fd), boot)
 
 
 def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
-    return Launch(_python(fd), Boot(unsafe.NAME, None, preload, _site(), ()))
+    return Launch(_python(fd), BootMessage(unsafe.NAME, None, preload, _site(), ()))
 
 
 TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None], Launch]] = {
@@ -151,7 +151,7 @@ def _wanted() -> list[str]:
 def _hidden(shown: list[str]) -> list[str]:
     """Return our own folders where they lie beneath what is shown; one that is wanted as a whole is the canary's."""
     wanted = {Path(path).resolve() for path in _wanted()}
-    return [found for folder in own_folders() if folder not in wanted for found in _beneath(shown, folder)]
+    return [found for folder in hidden_folders() if folder not in wanted for found in _beneath(shown, folder)]
 
 
 def _kept(hidden: list[str]) -> list[str]:

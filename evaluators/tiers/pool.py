@@ -10,8 +10,8 @@ import weakref
 from collections import OrderedDict
 from functools import partial
 
-from evaluators.tiers.folders import Folders
-from evaluators.tiers.sandbox import Contained, Needs
+from evaluators.tiers.folders import ProblemFolders
+from evaluators.tiers.sandbox import ProcessSpec, SandboxedProcess
 from evaluators.tiers.zygote import Zygote
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -31,13 +31,13 @@ class ZygotePool:
 
     def __init__(self, tier: str) -> None:
         self.name = tier
-        self.folders = Folders()
+        self.folders = ProblemFolders()
         self._lock = threading.Lock()
         self._zygotes: OrderedDict[Key, Zygote] = OrderedDict()
         self._starting: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         _POOLS.add(self)
 
-    def start(self, needs: Needs) -> Contained:
+    def start(self, needs: ProcessSpec) -> SandboxedProcess:
         """Start a process without waiting for it.
 
         Raises:
@@ -64,7 +64,7 @@ class ZygotePool:
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
 
-    def _start(self, needs: Needs) -> Contained:
+    def _start(self, needs: ProcessSpec) -> SandboxedProcess:
         zygote = self._take(needs)
         try:
             return zygote.start(needs, partial(self._give_back, zygote))
@@ -74,7 +74,7 @@ class ZygotePool:
                 self._drop(zygote)  # its socket closes a moment before anybody can see that it has ended
             raise
 
-    def _take(self, needs: Needs) -> Zygote:
+    def _take(self, needs: ProcessSpec) -> Zygote:
         """Return a zygote that is not closed before it is given back."""
         key = needs.preload, needs.folder is not None
         with self._lock:
@@ -124,7 +124,7 @@ class ZygotePool:
     def _forget(self) -> None:
         zygotes, self._zygotes = self._zygotes, OrderedDict()
         self._lock, self._starting = threading.Lock(), weakref.WeakValueDictionary()
-        self.folders = Folders()
+        self.folders = ProblemFolders()
         for zygote in zygotes.values():
             zygote.forget()
 

@@ -9,13 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from evaluators.contained.seccomp import Freedom
-from evaluators.tiers.folders import Folders
-from evaluators.tiers.waiting import Waiting
+from evaluators.contained.seccomp import SyscallPolicy
+from evaluators.tiers.folders import ProblemFolders
+from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.problem import Limits
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """Which program a contained process runs."""
 
     CANDIDATE = "candidate"
@@ -29,26 +29,26 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ProcessSpec:
     """What a contained process is to be.
 
     Attributes:
         role: Which program it runs.
         limits: What it may use.
         preload: Modules it finds imported.
-        freedom: What it may start.
+        syscall_policy: System calls it may make.
         folder: Folder whose sub-folder ``data`` it sees, or None.
     """
 
-    role: Role
+    role: ProcessRole
     limits: Limits
     preload: tuple[str, ...] = ()
-    freedom: Freedom = Freedom.THREADS
+    syscall_policy: SyscallPolicy = SyscallPolicy.THREADS
     folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """How a contained process ended and what it used, as its supervisor saw it.
 
     Attributes:
@@ -66,7 +66,7 @@ class Usage:
     exceeded: bool = False
 
 
-class Contained(Protocol):
+class SandboxedProcess(Protocol):
     """A contained process, waiting for its first message."""
 
     @property
@@ -84,11 +84,11 @@ class Contained(Protocol):
         ...
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> SchedulingDelay:
         """For how long the process was ready to run while others had the processor."""
         ...
 
-    def stop(self, *, grace_s: float = 0.0) -> Usage:
+    def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
         """Kill the process and everything it started, remove its files, and return how it ended. Only once.
 
         Args:
@@ -111,11 +111,11 @@ class Sandbox(Protocol):
         ...
 
     @property
-    def folders(self) -> Folders:
+    def folders(self) -> ProblemFolders:
         """Folders of files that contained processes may be shown."""
         ...
 
-    def start(self, needs: Needs) -> Contained:
+    def start(self, needs: ProcessSpec) -> SandboxedProcess:
         """Start a process without waiting for it.
 
         Raises:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import IO
 
 from evaluators.channel import ENVELOPE_BYTES, FrameError, FrameReader, Message
-from evaluators.contained.order import Order
-from evaluators.contained.unsafe import left_by_dead, remove
+from evaluators.contained.requests import SpawnRequest
+from evaluators.contained.unsafe import orphaned_folders, remove
 from evaluators.limits import rlimits
-from evaluators.tiers.cgroup import Group, delegated
+from evaluators.tiers.cgroup import ControlGroup, delegated
 from evaluators.tiers.launch import environment, launch
-from evaluators.tiers.sandbox import Needs, Role, Usage
-from evaluators.tiers.waiting import Waiting
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage
+from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.priority import group_nice, set_group_nice
 
@@ -80,7 +80,7 @@ class Zygote:
         """Whether it can still be given orders."""
         return self._process.poll() is None
 
-    def start(self, needs: Needs, ended: Callable[[], None]) -> ContainedProcess:
+    def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> ContainedProcess:
         """Order a contained process.
 
         Args:
@@ -90,7 +90,7 @@ class Zygote:
         Raises:
             OSError: The zygote is dead, or the machine has no descriptor left.
         """
-        return ContainedProcess(self._requests, self.pid, needs, self._named(needs.folder), ended, delegated())
+        return ContainedProcess(self._requests, self.pid, needs, self._folder_name(needs.folder), ended, delegated())
 
     def close(self) -> None:
         """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
@@ -103,7 +103,7 @@ class Zygote:
         """Close this process's copy of the socket: the zygote belongs to the process that this one was forked from."""
         self._requests.close()
 
-    def _named(self, folder: Path | None) -> str:
+    def _folder_name(self, folder: Path | None) -> str:
         if folder is None:
             return ""
         inside = "--as-pid-1" in self._process.args  # type: ignore[operator]
@@ -148,7 +148,7 @@ class ContainedProcess:
         self,
         requests: socket.socket,
         zygote: int,
-        needs: Needs,
+        needs: ProcessSpec,
         folder: str,
         ended: Callable[[], None],
         parent: Path | None = None,
@@ -158,8 +158,8 @@ class ContainedProcess:
         self._zygote = zygote
         self._reports = FrameReader(1 << 16)
         self._started: Message | None = None
-        self.waiting = Waiting(0)
-        self._group: Group | None = None
+        self.waiting = SchedulingDelay(0)
+        self._group: ControlGroup | None = None
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             self.channel, channel = _socket_pair(undo, theirs)
             self._control, control = _socket_pair(undo, theirs)
@@ -168,7 +168,7 @@ class ContainedProcess:
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [channel.fileno(), control.fileno(), their_out, their_err]
             if parent is not None:
-                self._group = Group(parent, needs.limits)
+                self._group = ControlGroup(parent, needs.limits)
                 undo.callback(self._group.remove)
                 theirs.callback(self._group.entered)
                 fds.append(self._group.members)
@@ -185,17 +185,17 @@ class ContainedProcess:
         # The next thing its supervisor says is how the process ended.
         return self._started is not None and not _readable(self._control, 0)
 
-    def stop(self, *, grace_s: float = 0.0) -> Usage:
+    def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
         """Have the supervisor kill and sweep everything, and return its report."""
         try:
             return self._stop(grace_s)
         finally:
             self._ended()
 
-    def _stop(self, grace_s: float) -> Usage:
+    def _stop(self, grace_s: float) -> ResourceUsage:
         if grace_s:
             _readable(self._control, grace_s)
-        _hang_up(self._control)
+        _close_write(self._control)
         deadline = time.monotonic() + _REMOVE_S
         report = None
         while report is None and (message := self._report(deadline)) is not None:
@@ -226,7 +226,7 @@ class ContainedProcess:
                 if not data:
                     return None
                 if self._started is None:
-                    self.waiting = Waiting(_sender(credentials))
+                    self.waiting = SchedulingDelay(_sender(credentials))
                 self._reports.feed(data)
         except (OSError, FrameError):
             return None
@@ -243,25 +243,25 @@ class ContainedProcess:
                     remove(tmp)
             case None:
                 # Killed before its first word, which would have named what it had made by then.
-                for left in left_by_dead(self._zygote):
+                for left in orphaned_folders(self._zygote):
                     remove(left)
             case _:
                 return
 
 
-def _order(needs: Needs, folder: str) -> Order:
+def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
     limits = needs.limits
-    longest = AUTHOR_FRAME_BYTES if needs.role is Role.AUTHOR else limits.output_bytes
-    return Order(
+    longest = AUTHOR_FRAME_BYTES if needs.role is ProcessRole.AUTHOR else limits.output_bytes
+    return SpawnRequest(
         role=needs.role.value,
         frame_bytes=longest + ENVELOPE_BYTES // 2,
         # Authors serve many evaluations, and what runs commands limits them itself.
-        rlimits=rlimits(limits, cpu=needs.role in (Role.CANDIDATE, Role.IN_PROCESS)),
+        rlimits=rlimits(limits, cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS)),
         memory_bytes=limits.memory_bytes,
         processes=limits.processes,
         tmp_bytes=limits.tmp_bytes,
         tmp_files=limits.tmp_files,
-        freedom=needs.freedom,
+        syscall_policy=needs.syscall_policy,
         folder=folder,
     )
 
@@ -289,7 +289,7 @@ def _readable(control: socket.socket, timeout_s: float) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def _hang_up(control: socket.socket) -> None:
+def _close_write(control: socket.socket) -> None:
     # Not close(): a worker that was forked meanwhile may hold a copy of this end.
     try:
         control.shutdown(socket.SHUT_WR)
@@ -297,7 +297,7 @@ def _hang_up(control: socket.socket) -> None:
         return  # the supervisor is gone
 
 
-def _usage(report: Message | None) -> Usage:
+def _usage(report: Message | None) -> ResourceUsage:
     match report:
         case {
             "status": int(status),
@@ -306,6 +306,6 @@ def _usage(report: Message | None) -> Usage:
             "memory_bytes": int(memory),
             "exceeded": bool(exceeded),
         }:
-            return Usage(status, ended, cpu_s, memory, exceeded)
+            return ResourceUsage(status, ended, cpu_s, memory, exceeded)
         case _:
-            return Usage(None, ended=False)
+            return ResourceUsage(None, ended=False)

@@ -144,7 +144,7 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
 @contextmanager
 def _open_task(task: str, data: Path | None) -> Iterator[Task]:
     """Open a task; answers to dataset problems are scored in the sandbox of the service."""
-    from evaluators.choose import open_broker
+    from evaluators.broker_factory import open_broker
     from speciate.settings import load_settings
     from speciate.training.tasks import DATASETS, open_task
 

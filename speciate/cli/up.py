@@ -86,7 +86,7 @@ def up_command(
 
 
 def _print_isolation(stack: Stack, out: Console) -> None:
-    from evaluators.choose import UNSAFE_WARNING
+    from evaluators.broker_factory import UNSAFE_WARNING
     from speciate.settings import UNSAFE
 
     if UNSAFE in stack.tiers:

@@ -21,7 +21,7 @@ import numpy as np
 from rich.progress import track
 from tokenizers import Tokenizer
 
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from evaluators.broker import Broker
-from evaluators.canary import examine
+from evaluators.canary import probe_tier
 from tests.sandbox.arenas import NOT_TRIED, ROOT, make_problem
 
 _SERVE = """
 import json, sys
 from contextlib import closing
 from evaluators.broker import Broker
-from evaluators.canary import examine
+from evaluators.canary import probe_tier
 from tests.sandbox.arenas import ROOT, make_problem
 tier, program = sys.argv[1:3]
-verdict = examine(tier)
+verdict = probe_tier(tier)
 cases = [{"input": [path], "expected": 0} for path in sys.argv[3:]]
 problem = make_problem(cases=cases, data_files={"shown.txt": "0"})
 with closing(Broker(tier)) as broker:
@@ -111,8 +111,8 @@ def solve(_):
 
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
-    if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
+    if not probe_tier(tier).holds:
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {probe_tier(tier).breaches}")
     with tempfile.TemporaryDirectory(prefix="speciate-packages-", dir="/tmp") as folder:
         site = Path(folder, "site-packages")
         site.mkdir()
@@ -129,23 +129,23 @@ def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
 
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_a_tier_that_shows_them_is_refused_with_what_to_do(tier, monkeypatch):
-    if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
-    monkeypatch.setattr("evaluators.canary.own_files", lambda: (json.__file__,))
-    verdict = examine.__wrapped__(tier)
+    if not probe_tier(tier).holds:
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {probe_tier(tier).breaches}")
+    monkeypatch.setattr("evaluators.canary.hidden_files", lambda: (json.__file__,))
+    verdict = probe_tier.__wrapped__(tier)
     assert not verdict.holds
-    assert json.__file__ in verdict.field_errors[0]
+    assert json.__file__ in verdict.breaches[0]
     assert "move its checkout" in verdict.remedy
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_a_tier_holds_where_nothing_but_tmp_can_be_written_as_in_a_container(tier):
-    if not examine(tier).holds:
-        pytest.skip(f"{NOT_TRIED}tier {tier}: {examine(tier).field_errors}")
-    if not examine("A").holds:
-        pytest.skip(f"{NOT_TRIED}a read-only root, which bubblewrap has to make: {examine('A').field_errors}")
+    if not probe_tier(tier).holds:
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {probe_tier(tier).breaches}")
+    if not probe_tier("A").holds:
+        pytest.skip(f"{NOT_TRIED}a read-only root, which bubblewrap has to make: {probe_tier('A').breaches}")
     whole = ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--bind", "/tmp", "/tmp"]
-    look = f"from evaluators.canary import examine; print(examine({tier!r}).errors)"
+    look = f"from evaluators.canary import probe_tier; print(probe_tier({tier!r}).breaches)"
     ran = subprocess.run(
         ["bwrap", *whole, sys.executable, "-c", look],
         cwd=ROOT,

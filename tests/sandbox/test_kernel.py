@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.contained.seccomp import Freedom, allowed
+from evaluators.contained.seccomp import SyscallPolicy, allowed
 from evaluators.contained.syscalls import table
 from speciate.domain.candidate import FailureKind
 from tests.sandbox.arenas import NOT_TRIED, Arena, left_behind
@@ -132,7 +132,7 @@ def test_without_walls_they_do(unsafe, needs_root, name):
 
 
 def test_no_call_beyond_the_list_reaches_the_kernel(arena):
-    calls = allowed(Freedom.THREADS, pid=1, changes=arena.tier == "A", open_flags=False)
+    calls = allowed(SyscallPolicy.THREADS, pid=1, changes=arena.tier == "A", open_flags=False)
     # The kernel's own trampolines for probes pass every filter, and end whoever else calls them.
     numbers = [found for name, found in table().items() if name in calls] + [335, 336]
     program = """

@@ -43,7 +43,7 @@ print(json.dumps([first, tell(), json.loads(child.stdout)]))
 CONTAIN = """
 from contextlib import closing
 from speciate.priority import lower_priority
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.domain.problem import Problem
 lower_priority(7)
 program = "import os\\ndef solve():\\n    return os.getpriority(os.PRIO_PROCESS, 0)"

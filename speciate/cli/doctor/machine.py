@@ -145,19 +145,19 @@ def _configured_redis(url: str) -> str:
 
 
 def _check_tier(tier: str, settings: Settings) -> Finding:
-    from evaluators.canary import examine
+    from evaluators.canary import probe_tier
 
-    verdict = examine(tier)
+    verdict = probe_tier(tier)
     name = f"sandbox {tier}"
     if verdict.holds:
         return Finding(name, Status.GOOD, "contained every canary attack")
     # One working tier is enough, unless the settings request this one.
     status = Status.BAD if settings.sandbox == tier else Status.WARNING
-    return Finding(name, status, ", ".join(verdict.field_errors), verdict.remedy)
+    return Finding(name, status, ", ".join(verdict.breaches), verdict.remedy)
 
 
 def _selected_tier(settings: Settings) -> Finding:
-    from evaluators.choose import UNSAFE_WARNING
+    from evaluators.broker_factory import UNSAFE_WARNING
 
     if settings.sandbox == UNSAFE:
         return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX.")
@@ -165,7 +165,7 @@ def _selected_tier(settings: Settings) -> Finding:
 
 
 def _open_sandbox(settings: Settings) -> str:
-    from evaluators.choose import open_broker
+    from evaluators.broker_factory import open_broker
 
     with closing(open_broker(settings.sandbox)) as broker:
         return f"candidates run in tier {broker.tier}"

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.problem import Problem

@@ -32,7 +32,7 @@ def replay_command(
     """
     from contextlib import closing
 
-    from evaluators.choose import open_broker
+    from evaluators.broker_factory import open_broker
     from speciate.cli.servers import connected_stores
     from speciate.settings import load_settings
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from evaluators.choose import AUTO
+from evaluators.broker_factory import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import stack
 from speciate.cli.errors import ExitCode

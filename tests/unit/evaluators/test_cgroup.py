@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.tiers.cgroup import Group, delegated
+from evaluators.tiers.cgroup import ControlGroup, delegated
 from speciate.domain.problem import Limits
 
 
@@ -60,7 +60,7 @@ def test_a_group_has_the_limits_of_the_problem(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     limits = Limits(memory_bytes=100 << 20, tmp_bytes=10 << 20, processes=5)
-    group = Group(tmp_path, limits)
+    group = ControlGroup(tmp_path, limits)
     os.write(group.members, b"0")
     group.entered()
     (path,) = made

@@ -8,11 +8,11 @@ import socket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.callee import LOADING, Callee
+from evaluators.candidate_process import LOADING, CandidateProcess
 from evaluators.channel import FrameError, FrameReader, encode
 from evaluators.session import SessionEndedError
-from evaluators.tiers import Usage
-from evaluators.tiers.waiting import Waiting
+from evaluators.tiers import ResourceUsage
+from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.problem import Problem
 
 LIMIT = 4096
@@ -101,13 +101,13 @@ class Puppet:
         os.close(end)
         os.set_blocking(out, False)
         self.logs = {"stdout": out}
-        self.waiting = Waiting(0)
+        self.waiting = SchedulingDelay(0)
 
     def wait_ready(self, timeout_s):
         return True
 
     def stop(self, *, grace_s=0.0):
-        return Usage(0, ended=True)
+        return ResourceUsage(0, ended=True)
 
     def close(self):
         self.channel.close()
@@ -131,7 +131,7 @@ PROBLEM = Problem.model_validate(
 @given(streams)
 @settings(deadline=None)
 def test_only_what_was_asked_is_answered_and_only_once(stream):
-    callee = Callee(Puppet(stream), "", 0, PROBLEM)
+    callee = CandidateProcess(Puppet(stream), "", 0, PROBLEM)
     asked = {0, 1, 2, 3}
     for index in asked:
         callee.ask(index, "solve", [])

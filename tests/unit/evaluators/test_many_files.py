@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluators.broker import Broker
-from evaluators.canary import examine
+from evaluators.canary import probe_tier
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.files import text_of
 from tests.unit.evaluators.conftest import MakeProblem
@@ -40,8 +40,8 @@ def test_files_are_modules_of_each_other(broker: Broker, make_problem: MakeProbl
 
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_no_tier_needs_a_folder_for_modules(tier: str, make_problem: MakeProblem) -> None:
-    if not examine(tier).holds:
-        pytest.skip(f"tier {tier} does not hold here: {examine(tier).field_errors}")
+    if not probe_tier(tier).holds:
+        pytest.skip(f"tier {tier} does not hold here: {probe_tier(tier).breaches}")
     with closing(Broker(tier)) as broker:
         assert evaluate(broker, make_problem, FILES).rewards == (1.0,)
 

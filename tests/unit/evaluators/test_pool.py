@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from evaluators.tiers import Needs, Role, ZygotePool
+from evaluators.tiers import ProcessRole, ProcessSpec, ZygotePool
 from evaluators.tiers.pool import MAX_ZYGOTES
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Limits
@@ -45,7 +45,7 @@ def pool(monkeypatch):
 
 
 def start(pool, *preload):
-    return pool.start(Needs(Role.CANDIDATE, Limits(), preload))
+    return pool.start(ProcessSpec(ProcessRole.CANDIDATE, Limits(), preload))
 
 
 def test_beyond_its_number_the_least_recently_used_are_closed(pool):

@@ -4,7 +4,7 @@ from contextlib import closing
 import pytest
 
 from evaluators.broker import Broker
-from evaluators.script import read_verdict
+from evaluators.script import read_outcome
 from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 
@@ -223,8 +223,8 @@ def test_notes_are_bounded(broker, scripted):
 @pytest.mark.parametrize("reason", sorted(NOT_THE_PROGRAMS_FAULT))
 def test_a_script_cannot_excuse_a_program(reason):
     message = {"failed": {"kind": "crashed", "reason": reason, "detail": "x"}}
-    assert read_verdict((), message) == Failure(FailureKind.CRASHED, "evaluator_failed", "x")
-    assert read_verdict((), message, {reason}) == Failure(FailureKind.CRASHED, reason, "x")
+    assert read_outcome((), message) == Failure(FailureKind.CRASHED, "evaluator_failed", "x")
+    assert read_outcome((), message, {reason}) == Failure(FailureKind.CRASHED, reason, "x")
 
 
 def test_a_script_may_pass_on_that_the_sandbox_was_lost(make_problem):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.contained.seccomp import ALWAYS, Freedom, allowed, assemble, template
+from evaluators.contained.seccomp import ALWAYS, SyscallPolicy, allowed, assemble, template
 from evaluators.contained.syscalls import MACHINES, NUMBERS, number, table
 
 ALLOW, KILL, EPERM, ENOSYS = "allow", "kill", "EPERM", "ENOSYS"
@@ -52,17 +52,17 @@ def machine(request):
 def ask(machine):
     """Ask a filter about a call by name."""
 
-    def ask(name, *arguments, freedom=Freedom.THREADS, changes=True, open_flags=False):
-        program = assemble(allowed(freedom, pid=PID, changes=changes, open_flags=open_flags), machine)
+    def ask(name, *arguments, syscall_policy=SyscallPolicy.THREADS, changes=True, open_flags=False):
+        program = assemble(allowed(syscall_policy, pid=PID, changes=changes, open_flags=open_flags), machine)
         return run(program, number(name, machine), arguments, ARCHITECTURES[machine])
 
     return ask
 
 
-@pytest.mark.parametrize("freedom", Freedom)
+@pytest.mark.parametrize("syscall_policy", SyscallPolicy)
 @pytest.mark.parametrize("changes", [True, False])
-def test_every_call_has_the_answer_of_the_list(machine, freedom, changes):
-    calls = allowed(freedom, pid=PID, changes=changes, open_flags=False)
+def test_every_call_has_the_answer_of_the_list(machine, syscall_policy, changes):
+    calls = allowed(syscall_policy, pid=PID, changes=changes, open_flags=False)
     program = assemble(calls, machine)
     numbers = table(machine)
     for name, found in numbers.items():
@@ -79,8 +79,8 @@ def test_every_call_has_the_answer_of_the_list(machine, freedom, changes):
 
 
 def test_foreign_calls_end_the_process(machine):
-    program = template(Freedom.PROCESSES, changes=True, open_flags=False) if machine == "x86_64" else None
-    program = program or assemble(allowed(Freedom.PROCESSES, pid=PID, changes=True, open_flags=False), machine)
+    program = template(SyscallPolicy.PROCESSES, changes=True, open_flags=False) if machine == "x86_64" else None
+    program = program or assemble(allowed(SyscallPolicy.PROCESSES, pid=PID, changes=True, open_flags=False), machine)
     read = number("read", machine)
     for architecture in (0x40000003, 0x40000028, ARCHITECTURES[MACHINES[machine == "x86_64"]]):  # i386, arm, the other
         assert run(program, read, (), architecture) == KILL
@@ -139,22 +139,22 @@ def test_threads_start_nothing(ask):
 
 
 def test_a_program_may_become_another_and_start_nothing(ask):
-    assert ask("execve", freedom=Freedom.PROGRAM) == ALLOW
-    assert ask("execveat", freedom=Freedom.PROGRAM) == EPERM
-    assert ask("clone", 17, freedom=Freedom.PROGRAM) == EPERM
+    assert ask("execve", syscall_policy=SyscallPolicy.PROGRAM) == ALLOW
+    assert ask("execveat", syscall_policy=SyscallPolicy.PROGRAM) == EPERM
+    assert ask("clone", 17, syscall_policy=SyscallPolicy.PROGRAM) == EPERM
 
 
 def test_what_starts_programs_may_and_can_still_confine_them(ask):
     for name in ("execve", "kill", "setsid", "seccomp", "prctl"):
-        assert ask(name, freedom=Freedom.PROCESSES) == ALLOW
+        assert ask(name, syscall_policy=SyscallPolicy.PROCESSES) == ALLOW
 
 
 def test_what_starts_programs_makes_no_namespaces(ask):
     for flags in (17, 0x4111, 0x3D0F00, 0x1200011):  # fork, vfork, a thread, glibc's fork
-        assert ask("clone", flags, freedom=Freedom.PROCESSES) == ALLOW
+        assert ask("clone", flags, syscall_policy=SyscallPolicy.PROCESSES) == ALLOW
     for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
-        assert ask("clone", namespace | 17, freedom=Freedom.PROCESSES) == EPERM
-    assert ask("clone3", freedom=Freedom.PROCESSES) == ENOSYS
+        assert ask("clone", namespace | 17, syscall_policy=SyscallPolicy.PROCESSES) == EPERM
+    assert ask("clone3", syscall_policy=SyscallPolicy.PROCESSES) == ENOSYS
 
 
 def test_without_changes_no_file_can_be_changed(ask, machine):
@@ -164,8 +164,8 @@ def test_without_changes_no_file_can_be_changed(ask, machine):
 
 
 def test_a_template_holds_its_process_id_in_its_conditions_only():
-    marked = template(Freedom.THREADS, changes=True, open_flags=False)
-    plain = assemble(allowed(Freedom.THREADS, pid=PID, changes=True, open_flags=False))
+    marked = template(SyscallPolicy.THREADS, changes=True, open_flags=False)
+    plain = assemble(allowed(SyscallPolicy.THREADS, pid=PID, changes=True, open_flags=False))
     mark = struct.pack("<I", 0x7EC1A7ED)
     assert marked.count(mark) == 2  # kill and tgkill
     assert marked.replace(mark, struct.pack("<I", PID)) == plain

@@ -12,15 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from evaluators.callee import Answer
-from evaluators.contained.unsafe import left_by_dead
+from evaluators.candidate_process import CallResult
+from evaluators.contained.unsafe import orphaned_folders
+from evaluators.failures import failure_of
 from evaluators.limits import rlimits
-from evaluators.session import Allowance, Ending, SessionEndedError
-from evaluators.subject import Subject
-from evaluators.texts import Tail, clean, short_json
-from evaluators.tiers import Usage
-from evaluators.tiers.waiting import Waiting
-from evaluators.verdict import failure_of
+from evaluators.restarting_candidate import RestartingCandidate
+from evaluators.session import EndReason, SessionEndedError, TimeAllowance
+from evaluators.text import Tail, sanitize, short_json
+from evaluators.tiers import ResourceUsage
+from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.candidate import FailureKind
 from speciate.domain.problem import Limits
 
@@ -35,19 +35,24 @@ def test_fractions_of_processor_seconds_are_rounded_up_and_the_hard_limit_follow
 @pytest.mark.parametrize(
     ("ending", "usage", "kind", "reason"),
     [
-        (Ending.BROKEN, Usage(signal.SIGKILL, ended=False), FailureKind.INVALID_OUTPUT, "malformed_frame"),
-        (Ending.LATE, Usage(signal.SIGKILL, ended=False), FailureKind.TIMEOUT, "wall_limit"),
-        (Ending.LATE, Usage(signal.SIGKILL, ended=False, cpu_s=1.6), FailureKind.TIMEOUT, "cpu_limit"),
-        (Ending.GONE, Usage(signal.SIGXCPU, ended=True, cpu_s=2.0), FailureKind.TIMEOUT, "cpu_limit"),
-        (Ending.GONE, Usage(signal.SIGKILL, ended=True, cpu_s=3.0), FailureKind.TIMEOUT, "cpu_limit"),
-        (Ending.GONE, Usage(signal.SIGKILL, ended=True), FailureKind.CRASHED, "sigkill"),
-        (Ending.GONE, Usage(signal.SIGKILL, True, 0.1, 760 << 20), FailureKind.OUT_OF_MEMORY, "killed"),
-        (Ending.GONE, Usage(signal.SIGSEGV | 0x80, ended=True), FailureKind.CRASHED, "sigsegv"),
-        (Ending.GONE, Usage(40, ended=True), FailureKind.CRASHED, "signal_40"),
-        (Ending.GONE, Usage(3 << 8, ended=True), FailureKind.CRASHED, "exited"),
-        (Ending.GONE, Usage(signal.SIGKILL, ended=False), FailureKind.CRASHED, "closed_channel"),
-        (Ending.GONE, Usage(None, ended=False), FailureKind.CRASHED, "supervisor_killed"),
-        (Ending.GONE, Usage(signal.SIGKILL, ended=False, exceeded=True), FailureKind.CRASHED, "too_many_threads"),
+        (EndReason.BROKEN, ResourceUsage(signal.SIGKILL, ended=False), FailureKind.INVALID_OUTPUT, "malformed_frame"),
+        (EndReason.LATE, ResourceUsage(signal.SIGKILL, ended=False), FailureKind.TIMEOUT, "wall_limit"),
+        (EndReason.LATE, ResourceUsage(signal.SIGKILL, ended=False, cpu_s=1.6), FailureKind.TIMEOUT, "cpu_limit"),
+        (EndReason.GONE, ResourceUsage(signal.SIGXCPU, ended=True, cpu_s=2.0), FailureKind.TIMEOUT, "cpu_limit"),
+        (EndReason.GONE, ResourceUsage(signal.SIGKILL, ended=True, cpu_s=3.0), FailureKind.TIMEOUT, "cpu_limit"),
+        (EndReason.GONE, ResourceUsage(signal.SIGKILL, ended=True), FailureKind.CRASHED, "sigkill"),
+        (EndReason.GONE, ResourceUsage(signal.SIGKILL, True, 0.1, 760 << 20), FailureKind.OUT_OF_MEMORY, "killed"),
+        (EndReason.GONE, ResourceUsage(signal.SIGSEGV | 0x80, ended=True), FailureKind.CRASHED, "sigsegv"),
+        (EndReason.GONE, ResourceUsage(40, ended=True), FailureKind.CRASHED, "signal_40"),
+        (EndReason.GONE, ResourceUsage(3 << 8, ended=True), FailureKind.CRASHED, "exited"),
+        (EndReason.GONE, ResourceUsage(signal.SIGKILL, ended=False), FailureKind.CRASHED, "closed_channel"),
+        (EndReason.GONE, ResourceUsage(None, ended=False), FailureKind.CRASHED, "supervisor_killed"),
+        (
+            EndReason.GONE,
+            ResourceUsage(signal.SIGKILL, ended=False, exceeded=True),
+            FailureKind.CRASHED,
+            "too_many_threads",
+        ),
     ],
 )
 def test_every_end_has_a_kind_and_a_reason(ending, usage, kind, reason):
@@ -81,7 +86,7 @@ def clock(monkeypatch):
 
 def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
     process = Waiter()
-    allowance = Allowance(process, 2.0, math.inf)
+    allowance = TimeAllowance(process, 2.0, math.inf)
     assert allowance.left_s() == 2.0
     clock.now, process.waited = 101.5, 4.0
     assert allowance.left_s() == 0.5  # there is time to find out
@@ -98,7 +103,7 @@ def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
 
 def test_threads_that_crowd_each_other_were_not_kept_waiting_by_others(clock):
     process = Waiter()
-    allowance = Allowance(process, 2.0, math.inf)
+    allowance = TimeAllowance(process, 2.0, math.inf)
     clock.now, process.waited, process.ran_s, process.others = 102.0, 4.5, 50.5, 1.0
     assert allowance.left_s() == 1.5
     clock.now, process.waited, process.others = 104.0, 6.5, 3.0
@@ -107,12 +112,12 @@ def test_threads_that_crowd_each_other_were_not_kept_waiting_by_others(clock):
 
 def test_waiting_has_an_end(clock):
     process = Waiter()
-    allowance = Allowance(process, 2.0, math.inf)
+    allowance = TimeAllowance(process, 2.0, math.inf)
     clock.now, process.waited = 119.0, 23.0
     assert allowance.left_s() == 1.0
     clock.now, process.waited = 120.0, 24.0
     assert allowance.left_s() == 0.0
-    bounded = Allowance(process, 2.0, clock.now + 1.0)
+    bounded = TimeAllowance(process, 2.0, clock.now + 1.0)
     assert bounded.left_s() == 1.0
     clock.now, process.waited = 121.0, 25.0
     assert bounded.left_s() == 0.0
@@ -120,14 +125,14 @@ def test_waiting_has_an_end(clock):
 
 def test_what_is_waited_for_may_have_waited_before(clock):
     process = Waiter()
-    allowance = Allowance(process, 2.0, math.inf)
+    allowance = TimeAllowance(process, 2.0, math.inf)
     clock.now, process.below = 102.5, 9.0
     assert allowance.left_s() == 2.0
 
 
 def test_what_was_granted_is_not_charged_afterwards(clock):
     process = Waiter()
-    allowance = Allowance(process, 2.0, math.inf)
+    allowance = TimeAllowance(process, 2.0, math.inf)
     clock.now, process.below = 102.5, 1.5
     assert allowance.left_s() == 1.0
     process.below = 0.0  # it has ended
@@ -150,26 +155,26 @@ class Slow:
         self._index = index
 
     def allow(self, limit_s, until):
-        return Allowance(self.process, limit_s, until)
+        return TimeAllowance(self.process, limit_s, until)
 
     def answer(self, allowance):
         self._clock.now += 3.0
         self.process.waited += 2.99
         if allowance.left_s() <= 0:
-            raise SessionEndedError(Ending.LATE)
-        return Answer(self._index, value=1)
+            raise SessionEndedError(EndReason.LATE)
+        return CallResult(self._index, value=1)
 
     def end(self):
-        return Usage(None, ended=False), {}
+        return ResourceUsage(None, ended=False), {}
 
 
 def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
-    monkeypatch.setattr("evaluators.subject.time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr("evaluators.subject.Callee", lambda *_: Slow(clock))
+    monkeypatch.setattr("evaluators.restarting_candidate.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("evaluators.restarting_candidate.CandidateProcess", lambda *_: Slow(clock))
     starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
     problem = SimpleNamespace(limits=Limits(wall_s=2))
     batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
-    with Subject(batch, starter, "", 0) as subject:
+    with RestartingCandidate(batch, starter, "", 0) as subject:
         failures = [subject.call("f", [], None).failure for _ in range(8)]
     assert failures[:6] == [None] * 6
     assert failures[6] is not None
@@ -178,7 +183,7 @@ def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
 
 def test_what_the_kernel_does_not_tell_is_no_waiting():
     for supervisor in (0, 2**22 + 1):  # no process has such a number
-        waiting = Waiting(supervisor)
+        waiting = SchedulingDelay(supervisor)
         assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
         waiting.close()
 
@@ -201,10 +206,10 @@ time.sleep(60)
 
 
 @contextmanager
-def watched(code: str) -> Iterator[Waiting]:
+def watched(code: str) -> Iterator[SchedulingDelay]:
     """Watch a process as the broker does: as the child of another."""
     supervisor = subprocess.Popen([sys.executable, "-c", PARENT, code], start_new_session=True)
-    waiting = Waiting(supervisor.pid)
+    waiting = SchedulingDelay(supervisor.pid)
     try:
         until(lambda: Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text())
         waiting.own_s()
@@ -247,9 +252,9 @@ def test_a_tail_keeps_the_end_and_forgets_what_was_taken():
 
 
 def test_texts_are_safe_for_a_database():
-    assert clean("a\0b\ud800c") == "a\ufffdb?c"
-    assert clean("abcdef", 3) == "def"
-    assert clean("abc", 0) == ""
+    assert sanitize("a\0b\ud800c") == "a\ufffdb?c"
+    assert sanitize("abcdef", 3) == "def"
+    assert sanitize("abc", 0) == ""
     assert short_json("\ud800") == '"?"'
     assert short_json(list(range(1000)), 10) == "[0, 1, 2,  …"
 
@@ -263,4 +268,4 @@ def test_only_folders_of_ones_own_dead_are_left_to_remove(tmp_path, monkeypatch)
     alive.mkdir()
     elsewhere.symlink_to(alive)
     (tmp_path / f"speciate-eval-77-{dead.pid}-x").mkdir()  # another zygote's
-    assert left_by_dead(7) == [str(mine)]
+    assert orphaned_folders(7) == [str(mine)]

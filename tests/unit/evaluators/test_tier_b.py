@@ -6,10 +6,10 @@ import resource
 import pytest
 
 from evaluators.contained import landlock
-from evaluators.contained.order import Order
-from evaluators.contained.tier_b import Walls
+from evaluators.contained.requests import SpawnRequest
+from evaluators.contained.tier_b import LandlockTier
 
-ORDER = Order("candidate", 0, {}, 0, 16, 0, 0)
+ORDER = SpawnRequest("candidate", 0, {}, 0, 16, 0, 0)
 
 
 @pytest.mark.parametrize("own_user", [True, False])
@@ -22,7 +22,7 @@ def test_the_kernel_bounds_threads_where_candidates_have_a_user_id_of_their_own(
     if pid == 0:
         code = 1
         try:
-            Walls(("/usr",), (), "", own_user=own_user).enclose(ORDER)
+            LandlockTier(("/usr",), (), "", own_user=own_user).enclose(ORDER)
             code = int(resource.getrlimit(resource.RLIMIT_NPROC) != (bounded if own_user else before))
         finally:
             os._exit(code)

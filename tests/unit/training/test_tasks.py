@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from evaluators.choose import open_broker
+from evaluators.broker_factory import open_broker
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import ProblemKind
 from speciate.training.tasks import GENERATED, Split, open_task

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from evaluators.session import Ending, SessionEndedError
-from evaluators.texts import clean
-from evaluators.tiers.sandbox import Usage
+from evaluators.session import EndReason, SessionEndedError
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ResourceUsage
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.problem import Limits
 
@@ -32,21 +32,21 @@ _SIGNAL = "sig"
 """What the reason begins with where a signal has ended a process."""
 
 
-def failure_of(ended: SessionEndedError, usage: Usage, limits: Limits) -> Failure:
+def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -> Failure:
     """Return why a process that gave no answer gave none, from what its supervisor saw."""
-    if ended.ending is Ending.BROKEN:
-        return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", clean(ended.detail))
+    if ended.ending is EndReason.BROKEN:
+        return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", sanitize(ended.detail))
     if usage.exceeded:
         return Failure(FailureKind.CRASHED, "too_many_threads", f"more than {limits.processes} threads at a time")
     number = _signal_of(usage)
     if number == signal.SIGXCPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s):
         return Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {usage.cpu_s:.1f} s of processor time")
-    if ended.ending is Ending.LATE:
+    if ended.ending is EndReason.LATE:
         return Failure(FailureKind.TIMEOUT, "wall_limit", f"no answer within the wall limit of {limits.wall_s:g} s")
     return _death(usage, limits)
 
 
-def withheld(failure: Failure) -> Failure:
+def redacted(failure: Failure) -> Failure:
     """Return what may be told of a program that has seen something secret: no text, and no reason among dozens.
 
     A length, an exit code or the number of a signal is the program's own choice, and could spell out what it has seen.
@@ -55,7 +55,7 @@ def withheld(failure: Failure) -> Failure:
     return Failure(failure.kind, "killed_by_signal" if killed else failure.reason)
 
 
-def _death(usage: Usage, limits: Limits) -> Failure:
+def _death(usage: ResourceUsage, limits: Limits) -> Failure:
     if usage.status is None:
         return SUPERVISOR_KILLED
     if not usage.ended:
@@ -71,7 +71,7 @@ def _death(usage: Usage, limits: Limits) -> Failure:
     )
 
 
-def _signal_of(usage: Usage) -> int | None:
+def _signal_of(usage: ResourceUsage) -> int | None:
     status = usage.status
     return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
 

@@ -17,7 +17,7 @@ _OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
 
 
-class Waiting:
+class SchedulingDelay:
     """Reads it, for the child of one supervisor. All is 0 where the kernel does not tell.
 
     Args:

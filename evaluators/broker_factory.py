@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from evaluators.broker import Broker
-from evaluators.canary import Verdict, examine
+from evaluators.canary import TierProbe, probe_tier
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 
@@ -47,18 +47,18 @@ def open_broker(wanted: str = AUTO) -> Broker:
     for tier in TIERS if wanted == AUTO else (wanted,):
         if tier == UNSAFE:
             continue
-        verdict = examine(tier)
+        verdict = probe_tier(tier)
         if verdict.holds:
             return Broker(tier)
         refused.append(verdict)
     raise EvaluatorUnavailableError(_why(refused), remedy=_remedy(refused))
 
 
-def _why(refused: list[Verdict]) -> str:
-    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.field_errors).rstrip('.')}" for verdict in refused)
+def _why(refused: list[TierProbe]) -> str:
+    reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.breaches).rstrip('.')}" for verdict in refused)
     return f"Candidates cannot be contained here ({reasons})."
 
 
-def _remedy(refused: list[Verdict]) -> str:
+def _remedy(refused: list[TierProbe]) -> str:
     known = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
     return " ".join([*known, _NEEDS] if len(refused) > 1 or not known else known)

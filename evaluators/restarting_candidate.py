@@ -8,17 +8,17 @@ from typing import Self
 
 from pydantic import JsonValue
 
-from evaluators.batch import Batch, Starter
-from evaluators.callee import LOADING, Answer, Callee
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
+from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import PATIENCE, SessionEndedError
-from evaluators.tiers.sandbox import Usage
-from evaluators.verdict import BATCH_DEADLINE, failure_of
+from evaluators.tiers.sandbox import ResourceUsage
 from speciate.domain.candidate import Failure, FailureKind
 
 _MAX_DEATHS = 8
 
 
-class Subject:
+class RestartingCandidate:
     """Answers calls into a candidate within its wall limit.
 
     A call that fails by an exception leaves the process as it is. One that times out, or ends the process, costs the
@@ -31,12 +31,12 @@ class Subject:
         logs: What the last process that printed anything printed, by stream.
     """
 
-    def __init__(self, batch: Batch, starter: Starter, program: str, seed: int) -> None:
+    def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
         self._batch, self._starter = batch, starter
         self._program, self._seed = program, seed
         self._left_s = batch.problem.limits.wall_s
         self._clock_left_s = PATIENCE * self._left_s  # for all calls, as for one: each has a bound of its own
-        self._callee: Callee | None = None
+        self._process: CandidateProcess | None = None
         self._final: Failure | None = None
         self._deaths = 0
         self._asked = 0
@@ -44,7 +44,7 @@ class Subject:
         self.memory_bytes = 0
         self.logs: dict[str, str] = {}
 
-    def call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> Answer:
+    def call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
         """Return the answer to one call.
 
         Args:
@@ -55,18 +55,18 @@ class Subject:
         index = self._asked
         self._asked += 1
         if self._final is not None:
-            return Answer(index, failure=self._final)
-        callee = self._callee or self._begin()
+            return CallResult(index, failure=self._final)
+        process = self._process or self._begin()
         if self._final is not None:
-            return Answer(index, failure=self._final)
-        callee.ask(index, name, args)
+            return CallResult(index, failure=self._final)
+        process.ask(index, name, args)
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
         began = time.monotonic()
-        allowance = callee.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
+        allowance = process.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
         try:
-            answer = callee.answer(allowance)
+            answer = process.answer(allowance)
         except SessionEndedError as ended:
-            return Answer(index, failure=self._died(ended, allowed_s))
+            return CallResult(index, failure=self._died(ended, allowed_s))
         finally:
             self._left_s -= allowance.used_s
             self._clock_left_s -= time.monotonic() - began
@@ -74,10 +74,10 @@ class Subject:
             self._final = answer.failure
         return answer
 
-    def _begin(self) -> Callee:
-        self._callee = Callee(self._starter.take(), self._program, self._seed, self._batch.problem)
-        self._final = self._callee.build(self._batch.deadline)
-        return self._callee
+    def _begin(self) -> CandidateProcess:
+        self._process = CandidateProcess(self._starter.take(), self._program, self._seed, self._batch.problem)
+        self._final = self._process.build(self._batch.deadline)
+        return self._process
 
     def _died(self, ended: SessionEndedError, allowed_s: float) -> Failure:
         spent = self._batch.expired
@@ -91,11 +91,11 @@ class Subject:
             self._final = failure  # nothing is left of the wall limit, or it dies whatever it is asked
         return failure
 
-    def _end(self) -> Usage:
-        callee, self._callee = self._callee, None
-        if callee is None:
-            return Usage(None, ended=False)
-        usage, logs = callee.end()
+    def _end(self) -> ResourceUsage:
+        process, self._process = self._process, None
+        if process is None:
+            return ResourceUsage(None, ended=False)
+        usage, logs = process.end()
         self.cpu_s += usage.cpu_s
         self.memory_bytes = max(self.memory_bytes, usage.memory_bytes)
         if any(logs.values()):

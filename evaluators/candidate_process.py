@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from evaluators.channel import ENVELOPE_BYTES, Message
-from evaluators.session import Allowance, Ending, Session, SessionEndedError
-from evaluators.texts import clean
-from evaluators.tiers.sandbox import Contained, Usage
-from evaluators.verdict import REFUSALS, failure_of
+from evaluators.failures import REFUSALS, failure_of
+from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ResourceUsage, SandboxedProcess
 from speciate.domain.candidate import Failure
 from speciate.domain.files import FilesError, files_of
 from speciate.domain.problem import Problem
@@ -23,7 +23,7 @@ _MAX_STRAY_FRAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """What a program gave for one question.
 
     Attributes:
@@ -37,7 +37,7 @@ class Answer:
     failure: Failure | None = None
 
 
-def _own_seed(seed: int, problem: Problem) -> int:
+def _candidate_seed(seed: int, problem: Problem) -> int:
     """Return the seed of a candidate's generators.
 
     With the evaluation's own it could draw the same numbers as its evaluator and know them beforehand. From this one
@@ -47,22 +47,24 @@ def _own_seed(seed: int, problem: Problem) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-class Callee:
+class CandidateProcess:
     """A process that serves calls into one candidate's program.
 
     The first frame per question wins; frames for questions that were not asked, or are answered already, are dropped.
     """
 
-    def __init__(self, contained: Contained, program: str, seed: int, problem: Problem) -> None:
+    def __init__(self, contained: SandboxedProcess, program: str, seed: int, problem: Problem) -> None:
         limits = problem.limits
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
         self._language = problem.language
         self._limits = limits
-        self._session.post({**_unpacked(program, problem), "seed": _own_seed(seed, problem), **_commands(problem)})
+        self._session.post(
+            {**_program_files(program, problem), "seed": _candidate_seed(seed, problem), **_commands(problem)}
+        )
         self._open = {LOADING}
         self._strays = 0
-        self._ended: tuple[Usage, dict[str, str]] | None = None
+        self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
     def build(self, deadline: float) -> Failure | None:
         """Wait until a program that needs building is built, and return why it is not; Python needs none.
@@ -79,7 +81,7 @@ class Callee:
             usage, _ = self.end()
             return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
 
-    def allow(self, limit_s: float, until: float) -> Allowance:
+    def allow(self, limit_s: float, until: float) -> TimeAllowance:
         """Begin to count the time that the process has, as in ``Allowance``."""
         return self._session.allow(limit_s, until)
 
@@ -88,7 +90,7 @@ class Callee:
         self._open.add(index)
         self._session.post({"index": index, "call": name, "args": args})
 
-    def answer(self, allowance: Allowance) -> Answer:
+    def answer(self, allowance: TimeAllowance) -> CallResult:
         """Return the next answer to a question that is open.
 
         Raises:
@@ -102,9 +104,9 @@ class Callee:
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > _MAX_STRAY_FRAMES:
-                raise SessionEndedError(Ending.BROKEN, "too many frames that answer nothing")
+                raise SessionEndedError(EndReason.BROKEN, "too many frames that answer nothing")
 
-    def end(self) -> tuple[Usage, dict[str, str]]:
+    def end(self) -> tuple[ResourceUsage, dict[str, str]]:
         """Stop the process and return what it used and what it printed; again, the same."""
         if self._ended is None:
             usage = self._session.end()
@@ -112,7 +114,7 @@ class Callee:
         return self._ended
 
 
-def _unpacked(program: str, problem: Problem) -> dict[str, JsonValue]:
+def _program_files(program: str, problem: Problem) -> dict[str, JsonValue]:
     """Return the main file of a program and the others; a text that is no set of files is all in the main one."""
     try:
         files = files_of(program) if problem.many_files else {}
@@ -128,11 +130,11 @@ def _commands(problem: Problem) -> dict[str, JsonValue]:
     return {"language": problem.language.model_dump(mode="json"), "cpu_s": problem.limits.cpu_s}
 
 
-def _read(index: int, message: Message, *, built: bool) -> Answer:
+def _read(index: int, message: Message, *, built: bool) -> CallResult:
     match message:
         case {"value": value} if index != LOADING or built:
-            return Answer(index, value=value)
+            return CallResult(index, value=value)
         case {"error": str(reason), "detail": str(detail)} if reason in REFUSALS:
-            return Answer(index, failure=Failure(REFUSALS[reason], reason, clean(detail)))
+            return CallResult(index, failure=Failure(REFUSALS[reason], reason, sanitize(detail)))
         case _:
-            raise SessionEndedError(Ending.BROKEN, "a frame is neither an answer nor a refusal")
+            raise SessionEndedError(EndReason.BROKEN, "a frame is neither an answer nor a refusal")

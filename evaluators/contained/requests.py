@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from .seccomp import Freedom
+from .seccomp import SyscallPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SpawnRequest:
     """One process to start. Nothing in it comes from a candidate.
 
     Attributes:
@@ -20,7 +20,7 @@ class Order:
         processes: How many threads (and processes, where any are free) it may have.
         tmp_bytes: Size of its own ``/tmp``.
         tmp_files: How many files and folders that may hold.
-        freedom: What it may start.
+        syscall_policy: System calls it may make.
         folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
     """
 
@@ -31,22 +31,22 @@ class Order:
     processes: int
     tmp_bytes: int
     tmp_files: int
-    freedom: Freedom = Freedom.THREADS
+    syscall_policy: SyscallPolicy = SyscallPolicy.THREADS
     folder: str = ""
 
     def encode(self) -> bytes:
         """Return the order as one message."""
-        return json.dumps(asdict(self) | {"freedom": self.freedom.value}).encode()
+        return json.dumps(asdict(self) | {"syscall_policy": self.syscall_policy.value}).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Order:
+    def decode(cls, data: bytes) -> SpawnRequest:
         """Return the order that a message holds."""
         fields = json.loads(data)
-        return cls(**fields | {"freedom": Freedom(fields["freedom"])})
+        return cls(**fields | {"syscall_policy": SyscallPolicy(fields["syscall_policy"])})
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class BootMessage:
     """How a zygote starts.
 
     Attributes:
@@ -73,7 +73,7 @@ class Boot:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Boot:
+    def decode(cls, data: bytes) -> BootMessage:
         """Return the instructions that a message holds."""
         fields = json.loads(data)
         sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable", "hidden")}

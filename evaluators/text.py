@@ -7,7 +7,7 @@ import json
 from pydantic import JsonValue
 
 
-def clean(text: str, max_chars: int = 4000) -> str:
+def sanitize(text: str, max_chars: int = 4000) -> str:
     """Return the end of a text without NUL and lone surrogates."""
     return text[-max_chars:].encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd") if max_chars else ""
 
@@ -35,6 +35,6 @@ class Tail:
 
     def take(self) -> str:
         """Return what was kept, and forget it."""
-        text = clean(self._kept.decode("utf-8", "replace"), self.max_bytes)
+        text = sanitize(self._kept.decode("utf-8", "replace"), self.max_bytes)
         self._kept = b""
         return text
