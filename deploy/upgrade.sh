@@ -1,7 +1,7 @@
 #!/bin/sh
-# Replaces every process of ours by the new image while others answer: new replicas of the API stand beside the old ones
-# before these stop. Options are for compose itself: `deploy/upgrade.sh -f docker-compose.yml -f deploy/compose.tier-a.yml`.
-# A plain `docker compose up -d --build` stops all replicas, and the proxy with them, and is silent for some seconds.
+# Upgrade all Speciate processes without downtime: new replicas of the API start before the old ones stop. Options are
+# passed to compose: `deploy/upgrade.sh -f docker-compose.yml -f deploy/compose.tier-a.yml`.
+# A plain `docker compose up -d --build` stops all replicas and the proxy for some seconds.
 set -eu
 options=$*
 compose() { docker compose $options "$@"; }
@@ -20,12 +20,12 @@ give_up() {
     exit 1
 }
 compose up -d --no-deps --no-recreate --wait --scale api=$((2 * $(echo "$old" | wc -l))) api || give_up
-sleep 6  # the proxy asks for the replicas' addresses every five seconds
+sleep 6  # the proxy resolves the replicas' addresses every five seconds
 for replica in $old; do
     docker stop "$replica" > /dev/null
     docker rm "$replica" > /dev/null
     sleep 6
 done
-# What a worker holds it finishes or hands back; whoever asks a policy meanwhile waits for it.
+# Workers finish their work or return it. Generate workers wait for policies that restart.
 compose up -d --no-deps --wait policies generate evaluate control
 compose up -d --no-deps register

@@ -1,4 +1,4 @@
-"""``docker-compose.yml`` is valid, and every promise of its services is kept."""
+"""``docker-compose.yml`` is valid, hardened and complete."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _unknown(document: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", [FILE, OVERRIDE], ids=lambda path: path.name)
-def test_every_key_is_one_of_the_compose_specification(path: Path) -> None:
+def test_keys_belong_to_the_compose_specification(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
     assert _unknown(document) == set()
     document["services"]["odd"] = {"image": "x", "healtcheck": {}}
@@ -92,7 +92,7 @@ def test_docker_compose_config_accepts_it(files: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_hardened_pinned_and_watched(name: str) -> None:
+def test_services_are_hardened_pinned_and_monitored(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -111,7 +111,7 @@ def test_every_service_is_hardened_pinned_and_watched(name: str) -> None:
         assert named or source == "./models" or (ROOT / source).exists(), f"{source} is not there"
 
 
-def test_candidates_reach_nothing_but_the_servers() -> None:
+def test_candidates_reach_only_the_servers() -> None:
     networks = compose()["networks"]
     assert SERVICES["evaluate"]["networks"] == ["data"]
     assert networks["data"]["internal"]
@@ -124,7 +124,7 @@ def test_candidates_reach_nothing_but_the_servers() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_command_and_variable_of_ours_is_real(name: str) -> None:
+def test_commands_and_variables_exist(name: str) -> None:
     service = SERVICES[name]
     program, *rest = service["command"]
     match program:
@@ -155,14 +155,14 @@ def test_every_command_and_variable_of_ours_is_real(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, service in SERVICES.items() if service.get("command", [""])[0] == "sh"]
 )
-def test_a_shell_becomes_the_server_it_starts(name: str) -> None:
+def test_shells_exec_their_server(name: str) -> None:
     # A shell as process 1 hears no signal: its container would be killed, after a wait.
     script = SERVICES[name]["command"][-1]
     assert "exec " in script
     assert "|" not in script
 
 
-def test_the_cache_asks_for_its_password_and_stops_when_told(tmp_path: Path) -> None:
+def test_cache_requires_its_password_and_stops_on_sigterm(tmp_path: Path) -> None:
     (tmp_path / "redis_password").write_text("a-secret-of-this-test")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -182,7 +182,7 @@ def test_the_cache_asks_for_its_password_and_stops_when_told(tmp_path: Path) -> 
             server.kill()
 
 
-def test_doctor_knows_every_variable_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_knows_every_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     named = set(re.findall(r"\$\{(SPECIATE_\w+)", FILE.read_text()))
     assert len(named) > 5
     for name in named:
@@ -191,13 +191,13 @@ def test_doctor_knows_every_variable_of_the_file(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("given", "url"), [({}, ""), ({"SPECIATE_URL": "https://lab.example"}, "https://lab.example")])
-def test_whoever_sets_cookies_and_links_knows_what_browsers_call_the_service(given: dict[str, str], url: str) -> None:
+def test_processes_know_the_public_url(given: dict[str, str], url: str) -> None:
     services = compose(environment=given)["services"]
     assert services["api"]["environment"]["SPECIATE_URL"] == url
     assert services["control"]["environment"]["SPECIATE_URL"] == (url or "http://127.0.0.1:8420")
 
 
-def test_a_large_machine_has_room_for_what_its_cores_evaluate() -> None:
+def test_limits_fit_a_large_machine() -> None:
     cores = 64
     # A slot is a process of five threads, a zygote, a supervisor and a candidate with all the threads it may ever have.
     (most,) = [rule.le for rule in Limits.model_fields["processes"].metadata if hasattr(rule, "le")]
@@ -214,7 +214,7 @@ def test_every_queue_has_a_worker() -> None:
     assert set(",".join(queues).split(",")) == {"generate", "evaluate", "retry", "control"}
 
 
-def test_the_secrets_are_made_once_and_for_their_owner(tmp_path: Path) -> None:
+def test_secrets_are_created_once_for_their_owner(tmp_path: Path) -> None:
     def made() -> dict[str, str]:
         subprocess.run([ROOT / "deploy" / "make-secrets.sh", tmp_path / "secrets"], check=True)
         return {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
@@ -228,7 +228,7 @@ def test_the_secrets_are_made_once_and_for_their_owner(tmp_path: Path) -> None:
     assert made() == first
 
 
-def test_the_profile_of_tier_a_leaves_namespaces_and_takes_the_kernel_away() -> None:
+def test_tier_a_profile_allows_namespaces_and_blocks_kernel_calls() -> None:
     profile = json.loads((ROOT / "deploy" / "seccomp" / "tier-a.json").read_text())
     assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
     assert {rule["action"] for rule in profile["syscalls"]} == {"SCMP_ACT_ERRNO"}
@@ -249,14 +249,14 @@ def test_one_service_builds_the_image_of_all() -> None:
     assert [name for name in OURS if "build" in SERVICES[name]] == ["migrate"]
 
 
-def test_an_upgrade_replaces_every_process_of_ours() -> None:
+def test_upgrade_replaces_every_process() -> None:
     script = (ROOT / "deploy" / "upgrade.sh").read_text()
     replaced = {name for line in re.findall(r"^compose up .*$", script, flags=re.MULTILINE) for name in line.split()}
     assert {name for name in OURS if SERVICES[name]["restart"] != "no"} <= replaced
     assert subprocess.run(["sh", "-n", ROOT / "deploy" / "upgrade.sh"]).returncode == 0
 
 
-def test_the_image_holds_what_the_processes_need() -> None:
+def test_image_contains_what_processes_need() -> None:
     text = (ROOT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)
     assert len(stages) == 2

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests build, hold to the API's schemas, and keep the promises of the compose file."""
+"""The Kubernetes manifests build, match the schemas of the API, and correspond to the compose file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _pod(manifest: Manifest) -> Manifest | None:
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "base").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_file_is_as_the_schemas_say(path: Path) -> None:
+def test_files_match_the_schemas(path: Path) -> None:
     if path.stem in {"kustomization", "hardening"}:
         assert yaml.safe_load(path.read_text())
         return
@@ -56,7 +56,7 @@ def test_every_file_is_as_the_schemas_say(path: Path) -> None:
 
 
 @needs_kubectl
-def test_what_is_applied_is_as_the_schemas_say(built: dict[tuple[str, str], Manifest]) -> None:
+def test_built_manifests_match_the_schemas(built: dict[tuple[str, str], Manifest]) -> None:
     assert len(built) > 15
     for (kind, _), manifest in built.items():
         if kind != "ScaledObject":  # KEDA's own; looked at below
@@ -68,7 +68,7 @@ def test_what_is_applied_is_as_the_schemas_say(built: dict[tuple[str, str], Mani
 
 
 @needs_kubectl
-def test_every_pod_is_restricted_and_watched(built: dict[tuple[str, str], Manifest]) -> None:
+def test_pods_are_restricted_and_monitored(built: dict[tuple[str, str], Manifest]) -> None:
     pods = _pods(built)
     assert set(pods) == {"migrate", "api", "generate", "evaluate", "control", "policies"}
     for name, pod in pods.items():
@@ -92,7 +92,7 @@ def test_every_pod_is_restricted_and_watched(built: dict[tuple[str, str], Manife
 
 
 @needs_kubectl
-def test_every_file_that_a_variable_names_is_mounted(built: dict[tuple[str, str], Manifest]) -> None:
+def test_files_named_by_variables_are_mounted(built: dict[tuple[str, str], Manifest]) -> None:
     looked_at = set()
     for name, pod in _pods(built).items():
         items = {
@@ -133,7 +133,7 @@ def test_the_processes_are_those_of_the_compose_file(built: dict[tuple[str, str]
 
 
 @needs_kubectl
-def test_names_that_refer_to_each_other_are_there(built: dict[tuple[str, str], Manifest]) -> None:
+def test_references_resolve(built: dict[tuple[str, str], Manifest]) -> None:
     labels = [
         (each["spec"]["template"]["metadata"]["labels"], each["spec"]["template"]["spec"])
         for (kind, _), each in built.items()
@@ -164,14 +164,14 @@ def test_names_that_refer_to_each_other_are_there(built: dict[tuple[str, str], M
 
 
 @needs_kubectl
-def test_browsers_find_the_service_where_it_says(built: dict[tuple[str, str], Manifest]) -> None:
+def test_ingress_matches_the_public_url(built: dict[tuple[str, str], Manifest]) -> None:
     config = built["ConfigMap", _generated(built, "ConfigMap")]["data"]
     host = built["Ingress", "speciate"]["spec"]["rules"][0]["host"]
     assert config["SPECIATE_URL"] == f"https://{host}"
     assert config["SPECIATE_POLICY_URL"], "what the base says is left out"
 
 
-def test_autoscaling_asks_for_metrics_that_there_are() -> None:
+def test_autoscaling_uses_existing_metrics() -> None:
     text = (FOLDER / "overlays" / "example" / "autoscaling.yaml").read_text()
     scaled = [each for each in yaml.safe_load_all(text) if each["kind"] == "ScaledObject"]
     metrics = (ROOT / "service" / "metrics.py").read_text()

@@ -1,4 +1,4 @@
-"""Prometheus' rules and Grafana's dashboard ask for what there is."""
+"""Prometheus rules and the Grafana dashboard use existing metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _targets() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.servers
-def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_shown(stores: Stores) -> None:
+def test_queried_metrics_are_exported_and_exported_metrics_are_shown(stores: Stores) -> None:
     counting = WorkerCounters(stores.redis)
     for family in FAMILIES:
         labels = tuple("x" for _ in family.labels)
@@ -66,7 +66,7 @@ def test_every_metric_that_is_asked_for_is_exported_and_every_one_of_ours_is_sho
     assert counters.EVALUATIONS.name + "_total" in exported
 
 
-def test_alerts_say_what_to_do() -> None:
+def test_alerts_have_a_remedy() -> None:
     rules = _rules()
     assert len(rules) == len({rule["alert"] for rule in rules}) >= 8
     for rule in rules:

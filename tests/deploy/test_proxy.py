@@ -1,4 +1,4 @@
-"""What the proxy tells the API of whoever asks, tried with nginx."""
+"""Client addresses and schemes that nginx forwards to the API."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _answers(client: httpx.Client) -> bool:
 
 
 @pytest.mark.parametrize("sent", ["192.0.2.1", "192.0.2.1, 192.0.2.2", "127.0.0.1, 192.0.2.1", "nonsense", ""])
-def test_nobody_chooses_an_address(proxy: httpx.Client, sent: str) -> None:
+def test_clients_cannot_forge_their_address(proxy: httpx.Client, sent: str) -> None:
     assert proxy.get("/who", headers={"X-Forwarded-For": sent}).json()["address"] == "127.0.0.1"
     twice = [("X-Forwarded-For", sent), ("X-Forwarded-For", "192.0.2.3")]
     assert proxy.get("/who", headers=twice).json()["address"] == "127.0.0.1"
@@ -72,7 +72,5 @@ def test_nobody_chooses_an_address(proxy: httpx.Client, sent: str) -> None:
 @pytest.mark.parametrize(
     ("sent", "scheme"), [({}, "http"), ({"X-Forwarded-Proto": "https"}, "https"), ({"X-Forwarded-Proto": "ws"}, "http")]
 )
-def test_where_tls_ended_before_the_proxy_the_service_knows_it(
-    proxy: httpx.Client, sent: dict[str, str], scheme: str
-) -> None:
+def test_forwarded_scheme_reaches_the_service(proxy: httpx.Client, sent: dict[str, str], scheme: str) -> None:
     assert proxy.get("/who", headers=sent).json()["scheme"] == scheme

@@ -79,7 +79,7 @@ class Topology:
                 for number, process in enumerate(self.names(name)):
                     self.processes.start(self.command(name, number, process))
                 del waiting[name]
-            # Whoever others wait for is asked first.
+            # Check services that others depend on first.
             for name in [
                 name for name in unchecked if name not in waiting and time.monotonic() >= again.get(name, 0.0)
             ]:
@@ -95,7 +95,7 @@ class Topology:
         return all(other in healthy for other in self.services[name].get("depends_on", {}))
 
     def _is_well(self, name: str) -> bool:
-        """Whether a service that lives is healthy, and one that ends has succeeded."""
+        """Return True if a service is healthy, or if a one-off service has succeeded."""
         service, status = self.services[name], self.processes.poll()
         ended = [status[process].returncode for process in self.names(name)]
         if service["restart"] == "no":
@@ -170,7 +170,7 @@ def _port(name: str, service: dict[str, Any]) -> str:
 
 
 def has_nginx() -> bool:
-    """Whether the proxy can be started here."""
+    """Return True if nginx is installed."""
     return shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") is not None
 
 

@@ -1,4 +1,4 @@
-"""What a deployment must do, seen from outside its proxy."""
+"""Check a deployment from outside its proxy."""
 
 from __future__ import annotations
 
