@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,14 +168,19 @@ def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins
             client = client_for(next(iter(mine.values())).policy)
             if begins and isinstance(client, IdentifyingClient):
                 client.revalidate()
-            answers = client.sample([p.request for p in mine.values()])
-            for (i, request), result in zip(mine.items(), answers, strict=True):
-                _check(client, request, result)
-                results[i] = result
+            _sample_one(client, mine, results)
     except PolicyUnavailableError as error:
         error.spent_tokens += sum(result.tokens for result in results.values())
         raise
     return [result for _, result in sorted(results.items())]
+
+
+def _sample_one(client: PolicyClient, planned: Mapping[int, _PlannedRequest], results: dict[int, SampleResult]) -> None:
+    """Sample one policy; add each result after its check, so that the caller knows the tokens spent on an error."""
+    answers = client.sample([p.request for p in planned.values()])
+    for (i, request), result in zip(planned.items(), answers, strict=True):
+        _check(client, request, result)
+        results[i] = result
 
 
 def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult) -> None:

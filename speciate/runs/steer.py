@@ -12,7 +12,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec, RunState
-from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles, RunStore
 from speciate.ports.work import CommitListener
@@ -102,18 +102,17 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
     if learns and not ensembles:
         raise InvalidInputError("policy_choice 'ucb' requires at least two policies for a role.")
     for role, members in ensembles.items():
-        where = "mutator" if role is PolicyRole.MUTATE else "policy"
-        _refuse_repeated(where, [member.version for member in members])
-        if learns and len({member.weight for member in members}) > 1:
-            raise InvalidInputError(f"policy_choice 'ucb' learns the weights of each {where}: expected equal weights.")
+        _check_members("mutator" if role is PolicyRole.MUTATE else "policy", members, learns=learns)
 
 
-def _refuse_repeated(where: str, versions: Sequence[PolicyVersion]) -> None:
+def _check_members(where: str, members: Sequence[WeightedPolicyVersion], *, learns: bool) -> None:
     seen: set[UUID] = set()
-    for version in versions:
+    for version in (member.version for member in members):
         if version.id in seen:
             raise InvalidInputError(f"{where} names {version.name} twice: expected each policy once.")
         seen.add(version.id)
+    if learns and len({member.weight for member in members}) > 1:
+        raise InvalidInputError(f"policy_choice 'ucb' learns the weights of each {where}: expected equal weights.")
 
 
 def _mutating(policy: PolicyVersion, mutator: PolicyVersion | None, ensembles: Ensembles) -> list[PolicyVersion]:
