@@ -1,4 +1,4 @@
-"""Entrants of a tournament: who proposes, who changes, and how they search."""
+"""Entrants of tournaments: a policy or ensemble for each role, with a strategy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
 from speciate.domain.values import Slug, Value
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-"""Id, ``slug`` (the newest version) or ``slug@version``; a stored declaration holds only ``slug@version``."""
+"""Id, ``slug`` (the newest version) or ``slug@version``; stored declarations hold only ``slug@version``."""
 
 
 class Member(Value):
@@ -22,20 +22,20 @@ class Member(Value):
 
 
 class Entrant(Value):
-    """One competitor: who proposes, who changes, and how they search.
+    """One competitor of a tournament.
 
     Attributes:
         name: Name in the report.
-        policy: Policy that is asked for programs; the first one of several. May be given as names with weights.
-        mutator: Another policy that changes parents, given alike; None is the same one.
-        policies: All that are asked for programs, where they are several; otherwise empty.
-        mutators: All that change parents, where they are several; otherwise empty.
-        choice: How the next policy is chosen where a role has several.
+        policy: Proposing policy, the first one of an ensemble. The input may be names with weights.
+        mutator: Policy that changes parents, likewise; None is ``policy``.
+        policies: All proposers of an ensemble, otherwise empty.
+        mutators: All mutators of an ensemble, otherwise empty.
+        choice: How the next policy of an ensemble is chosen.
         strategy: Key of ``speciate.search.strategies.STRATEGIES``.
-        strategy_options: Its options.
-        batch: Answers asked for in one unit of work.
-        samples_per_prompt: Answers drawn for one prompt.
-        against: Entrant that it is compared with; None is the tournament's baseline.
+        strategy_options: Options of the strategy.
+        batch: Answers requested in one work unit.
+        samples_per_prompt: Answers sampled for one prompt.
+        against: Entrant to compare with; None is the tournament's baseline.
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"policies", "mutators", "choice"})
@@ -61,22 +61,22 @@ class Entrant(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _several(cls, values: Any) -> Any:
-        """Take names with weights where a name is expected, as runs do."""
+    def _expand_weights(cls, values: Any) -> Any:
+        """Accept names with weights instead of a name, as runs do."""
         if not isinstance(values, dict):
             return values
         spread = dict(values)
-        for role, all_of_it in (("policy", "policies"), ("mutator", "mutators")):
+        for role, members in (("policy", "policies"), ("mutator", "mutators")):
             if isinstance(given := spread.get(role), dict):
                 if not given:
-                    raise ValueError(f"{role} names nobody: expected a name, or names with weights")
+                    raise ValueError(f"{role} is empty: expected a name, or names with weights")
                 spread[role] = next(iter(given))
                 if len(given) > 1:
-                    spread[all_of_it] = [{"policy": name, "weight": weight} for name, weight in given.items()]
+                    spread[members] = [{"policy": name, "weight": weight} for name, weight in given.items()]
         return spread
 
     @model_validator(mode="after")
-    def _first_of_several(self) -> Self:
+    def _ensemble_is_consistent(self) -> Self:
         for first, several in ((self.policy, self.policies), (self.mutator, self.mutators)):
             if several and (len(several) < 2 or several[0].policy != first):
                 raise ValueError("an ensemble has at least two policies, and 'policy' or 'mutator' names its first")
@@ -85,22 +85,17 @@ class Entrant(Value):
         return self
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """Every policy that takes part, once: those that propose, then those that change."""
+    def policy_names(self) -> tuple[str, ...]:
+        """Every policy of the entrant once: proposers, then mutators."""
         proposers = [member.policy for member in self.policies] or [self.policy]
         mutators = [member.policy for member in self.mutators] or ([self.mutator] if self.mutator else [])
         return tuple(dict.fromkeys([*proposers, *mutators]))
 
-    @property
-    def ensemble(self) -> bool:
-        """Whether a role has several policies."""
-        return bool(self.policies or self.mutators)
-
-    def told(self) -> tuple[str, str | None]:
-        """Return who proposes and who changes, as one reads it."""
-        return (_mixture(self.policies) or self.policy), (_mixture(self.mutators) or self.mutator)
+    def role_labels(self) -> tuple[str, str | None]:
+        """Return a label of the proposers and one of the mutators."""
+        return (_label(self.policies) or self.policy), (_label(self.mutators) or self.mutator)
 
 
-def _mixture(members: Sequence[Member]) -> str:
+def _label(members: Sequence[Member]) -> str:
     equal = len({member.weight for member in members}) == 1
     return " + ".join(m.policy if equal else f"{m.policy}={m.weight:g}" for m in members)

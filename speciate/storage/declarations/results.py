@@ -104,7 +104,7 @@ class TournamentResults(Store):
     def runs(self, record: TournamentRecord) -> Iterator[TournamentRun]:
         """Yield every planned run with its results, in the order of the plan, without holding them all."""
         last = 0
-        entrants = {entrant.name: (entrant.strategy, *entrant.told()) for entrant in record.declaration.entrants}
+        entrants = {entrant.name: (entrant.strategy, *entrant.role_labels()) for entrant in record.declaration.entrants}
         while True:
             with reading(self._engine) as connection:
                 rows = connection.execute(_PART, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}).all()
@@ -171,7 +171,7 @@ class TournamentResults(Store):
 
     @with_retries
     def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
-        names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
+        names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
         with reading(self._engine) as connection:
             rows = connection.execute(_POLICIES, {"id": tournament_id, **versions_by_name(names)}).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}

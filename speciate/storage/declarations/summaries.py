@@ -100,7 +100,7 @@ def _summaries(
     spaces = {each.name: RewardSpace(tuple(read_stored(Objective, o) for o in each.objectives)) for each in found}
     kept = []
     for row in rows:
-        positions = {name: i for i, name in enumerate(declared.entrant(row.entrant).asked)}
+        positions = {name: i for i, name in enumerate(declared.entrant(row.entrant).policy_names)}
         answers = _answers(candidates.get(row.run_id, ()), spaces[row.problem], positions)
         completions = _completions(rollouts.get(row.run_id, ()), positions)
         numbers = _numbers(declared, row, answers, completions)
@@ -165,9 +165,9 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
         "failed": row.failed,
         "duplicates": row.duplicates,
     }
-    most = max(len(entrant.asked) for entrant in declared.entrants)
+    most = max(len(entrant.policy_names) for entrant in declared.entrants)
     positions = np.full((most, len(POLICY_NUMBERS)), np.nan)
-    for i in range(len(declared.entrant(row.entrant).asked)):
+    for i in range(len(declared.entrant(row.entrant).policy_names)):
         positions[i] = health(answers, completions, i)
     return np.concatenate([[found[name] for name in RUN_NUMBERS], found["best_by"], positions.ravel()])
 

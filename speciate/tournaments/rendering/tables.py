@@ -92,9 +92,9 @@ def _problems(design: Design) -> Section:
 
 
 def _entrant(entrant: Entrant, baseline: str) -> str:
-    proposer, mutator = entrant.told()
+    proposer, mutator = entrant.role_labels()
     policies = proposer + (f", mutator {mutator}" if mutator else "")
-    chosen = f", chosen by {entrant.choice.value}" if entrant.ensemble else ""
+    chosen = f", chosen by {entrant.choice.value}" if entrant.policies or entrant.mutators else ""
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
     options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
     how = f"{entrant.strategy} {options}".strip()

@@ -81,7 +81,7 @@ def make_report(
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, kept)
     policy_health = health(schedule, kept, resamples)
-    asked = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.asked)
+    asked = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
     return Report(
         design=Design(
             declared=schedule.declared,

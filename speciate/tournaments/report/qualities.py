@@ -44,7 +44,7 @@ def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[
     found = []
     for i, entrant in enumerate(schedule.declared.entrants):
         ended = results.ended[..., i]
-        for position, policy in enumerate(entrant.asked):
+        for position, policy in enumerate(entrant.policy_names):
             numbers = {name: results.by_policy[:, :, i, position, j] for j, name in enumerate(POLICY_NUMBERS)}
             counts = {name: int(np.nansum(numbers.pop(name)[ended])) for name in ("rollouts", "answers")}
             means = {

@@ -62,6 +62,7 @@ class Results:
     def empty(cls, schedule: Schedule) -> Self:
         """Return the results of a tournament in which no run has ended."""
         entrants = schedule.declared.entrants
+        policies = max(len(entrant.policy_names) for entrant in entrants)
         shape = (len(schedule.problems), len(schedule.seeds), len(entrants))
         numbers: dict[str, Any] = {name: np.zeros(shape) for name in RUN_NUMBERS}
         numbers["reached"] = np.zeros(shape, dtype=np.bool_)
@@ -69,7 +70,7 @@ class Results:
             np.zeros(shape, dtype=np.int8),
             **numbers,
             best_by=np.zeros((*shape, len(budgets(schedule.declared)))),
-            by_policy=np.full((*shape, max(len(entrant.asked) for entrant in entrants), len(POLICY_NUMBERS)), np.nan),
+            by_policy=np.full((*shape, policies, len(POLICY_NUMBERS)), np.nan),
         )
 
     def fill(self, at: tuple[NDArray[np.int64], ...], states: ArrayLike, numbers: FloatArray) -> None:

@@ -51,7 +51,7 @@ class Answers:
             score below the worst declared end. Shape (n,).
         valid: True for feasible candidates with a score.
         spent: Evaluations spent, including this candidate.
-        policy: Position of its policy in ``Entrant.asked``; −1 for the problem's seed program.
+        policy: Position of its policy in ``Entrant.policy_names``; −1 for the problem's seed program.
         rollout: Index of its completion; −1 for none.
         duplicate: True if the candidate repeats a program of the run.
     """
@@ -70,7 +70,7 @@ class Completions:
     """The completions of a run.
 
     Attributes:
-        policy: Position of the policy in ``Entrant.asked``.
+        policy: Position of the policy in ``Entrant.policy_names``.
         tokens: Tokens of the completion.
         surprise: Mean −log p of these tokens, NaN if unknown.
         unreadable: True if the completion has no readable answer.

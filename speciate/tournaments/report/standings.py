@@ -64,7 +64,7 @@ def _standing(schedule: Schedule, results: Results, i: int, resamples: Resamples
     successes, scores = _complete(results, i)
     passed = _pass(successes, k, [k])[:, 0]
     best = best_at_k(scores, [1, k]) if len(scores) else np.zeros((0, 2))
-    proposer, mutator = entrant.told()
+    proposer, mutator = entrant.role_labels()
 
     def ert(spent: FloatArray) -> Estimate:
         sums = (spent[..., i] * ended)[some].sum(axis=1)

@@ -61,6 +61,6 @@ def report_of(
         name: ProblemFacts(name=name, digest="d", evaluator_digest="e", target="t", forgeable=False)
         for name in schedule.problems
     }
-    names = [name for entrant in schedule.declared.entrants for name in entrant.asked]
+    names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
     policies = {name: PolicyFacts(name=name, digest="d", training=trainings.get(name)) for name in names}
     return make_report(schedule, amendments, results, problems, policies)
