@@ -133,7 +133,7 @@ class Stack:
             self.servers = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the status of API, workers and policy server by name."""
+        """Return the status of API, workers and inference server by name."""
         return self.processes.poll() if self.processes is not None else {}
 
     def restart_ended(self) -> list[str]:
@@ -221,7 +221,7 @@ class Stack:
             "SPECIATE_DRAIN_S": str(min(s.drain_s, 3.0)),
             "SPECIATE_SHUTDOWN_DELAY_S": "0",
         }
-        # Not a setting: the token that every policy server requires, including the local one.
+        # Not a setting: the token that every inference server requires, including the local one.
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
             ours[SERVE_TOKEN_VARIABLE] = serve_token
         # Numeric libraries must not start a thread per core in every worker.
@@ -269,7 +269,7 @@ class Stack:
                 self._fail_if_ended()
                 if time.monotonic() > deadline:
                     raise UnavailableError(
-                        f"the policy server is not ready after {self.ready_timeout_s:.0f} s."
+                        f"the inference server is not ready after {self.ready_timeout_s:.0f} s."
                         f" See {self.log_of('policies')}."
                     )
                 time.sleep(0.02)

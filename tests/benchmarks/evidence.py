@@ -155,7 +155,7 @@ def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
 
 
 class _Local(PolicyClient):
-    """A checkpoint asked in this process, by the engine of the policy server."""
+    """A checkpoint asked in this process, by the engine of the inference server."""
 
     def __init__(self, policy: Policy, folder: Path) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""Tokens a CPU-second of the embedded policy server: the engine alone, and through HTTP."""
+"""Tokens per CPU-second of the inference server: the engine alone, and through HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(_: Settings) -> None:
             engine = _engine(folder)
             rows += [(name, "engine", *engine), (name, "HTTP", *_http(folder))]
     show(
-        f"Embedded policy server: tokens a CPU-second, {PROMPT_TOKENS} tokens read and {NEW_TOKENS} drawn for each"
+        f"Inference server: tokens per CPU-second, {PROMPT_TOKENS} tokens read and {NEW_TOKENS} drawn for each"
         f" completion, top-p 0.95, one thread, median of {REPEATS}",
         ["", "", *(f"batch {batch}" for batch in BATCHES)],
         rows,

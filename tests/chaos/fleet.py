@@ -1,4 +1,4 @@
-"""The process graph of production on one machine: two of API and control, workers, both servers, a policy server."""
+"""Process graph of production on one machine: two of API and control, workers, both servers, an inference server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fleet(Stack):
             return (self.poll().get(part) or self.servers.poll()[part]).pid
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the status of API, workers and policy server by name."""
+        """Return the status of API, workers and inference server by name."""
         with self._lock:
             return super().poll()
 

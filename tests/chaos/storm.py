@@ -59,7 +59,7 @@ class Plan:
         seconds: How long faults happen; then everything is let come to its end.
         runs: Runs that go on at once.
         budget: Evaluations of each.
-        asking: Share of the runs that ask the policy server, the others have scripted policies.
+        asking: Share of the runs that ask the inference server, the others have scripted policies.
         rate: Requests a second that are aimed at.
         pause_s: Mean seconds between two faults.
         slack_s: What a busy machine is allowed beyond lease + 3 s.
