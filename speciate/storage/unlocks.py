@@ -201,30 +201,32 @@ def _target(
     counts: dict[tuple[str, str, str], int],
     firsts: Sequence[UnlockRecord],
 ) -> TargetUnlocks:
-    by_key = {(first.policy_label, first.strategy): first for first in firsts}
     earliest = min(firsts, key=lambda first: (first.at, first.run_id), default=None)
-    attempts = tuple(
-        Attempt(
-            policy=" + ".join(row.ensemble) or row.policy,
-            mutator=row.mutator,
-            strategy=row.strategy,
-            runs=row.runs,
-            evaluations=int(row.evaluations),
-            tokens=int(row.tokens),
-            seconds=float(row.seconds),
-            reached=counts.get((*_key(row), name), 0),
-            unlocked_first=earliest is not None and _key(row) == (earliest.policy_label, earliest.strategy),
-            first=by_key.get(_key(row)),
-        )
-        for row in tried
-    )
-    who = dict.fromkeys(attempt.policy_label for attempt in attempts)
+    attempts = tuple(_attempt(row, counts.get((*_key(row), name), 0), firsts, earliest) for row in tried)
+    tested = dict.fromkeys(attempt.policy_label for attempt in attempts)
     reached = dict.fromkeys(attempt.policy_label for attempt in attempts if attempt.reached)
     return TargetUnlocks(
         target=name,
         unlock=unlock,
         first=earliest,
-        only=next(iter(reached)) if len(reached) == 1 and len(who) > 1 else None,
-        never=tuple(each for each in who if each not in reached),
+        only=next(iter(reached)) if len(reached) == 1 and len(tested) > 1 else None,
+        never=tuple(label for label in tested if label not in reached),
         attempts=attempts,
+    )
+
+
+def _attempt(row: sa.Row[Any], reached: int, firsts: Sequence[UnlockRecord], earliest: UnlockRecord | None) -> Attempt:
+    by_key = {(first.policy_label, first.strategy): first for first in firsts}
+    first = by_key.get(_key(row))
+    return Attempt(
+        policy=" + ".join(row.ensemble) or row.policy,
+        mutator=row.mutator,
+        strategy=row.strategy,
+        runs=row.runs,
+        evaluations=int(row.evaluations),
+        tokens=int(row.tokens),
+        seconds=float(row.seconds),
+        reached=reached,
+        unlocked_first=earliest is not None and _key(row) == (earliest.policy_label, earliest.strategy),
+        first=first,
     )

@@ -546,21 +546,26 @@ class WorkStoreConformance:
         read = self.harness.work.advice
         assert read(run_id) == (Advice(),)
         for number, carried in ((1, 0), (2, 1)):
-            lease = self._claim(self._only(commit))
-            assert (lease.ordinal, lease.payload["latest"]) == (number, 1 + 2 * (number - 1))
-            told = Advice(number, f"piece {number} \u2028 $x", number - 1)
-            asked = replace(toy_rollout(), role=PolicyRole.ADVISE, advice=number - 1)
-            answers = [replace(p, advice=carried) for p in toy_proposals(f"x = {number}\ny = 1\n", f"x = 0.{number}\n")]
-            batch = ProposedBatch((toy_rollout(), asked), tuple(answers), advice=told)
-            proposed = self.harness.work.record_proposals(lease, batch)
-            assert proposed is not None
-            assert read(run_id)[1] == told
-            placed = (Placement(2 * number, 0, f"cell {number}", 1.0, (float(number), 1.0)),)
-            commit = self._evaluate(self._only(proposed), placed)
+            commit = self._advise(commit, number, carried)
         # The second piece halved the statistics and replaced the first one, whose answers were still pending.
         assert read(run_id) == (Advice(gain=Gain(2, 1, 1.0, 0.5)), Advice(2, "piece 2 \u2028 $x", 1))
         written = [e.data for e in self.harness.events(run_id) if e.kind is EventKind.ADVICE_WRITTEN]
         assert [(data["advice"], data["parent"], data["dropped"]) for data in written] == [(1, 0, None), (2, 1, 1)]
+
+    def _advise(self, commit: Commit, number: int, carried: int) -> Commit:
+        """Record a batch that writes piece ``number`` of advice, and whose answers had ``carried`` in their prompt."""
+        lease = self._claim(self._only(commit))
+        assert (lease.ordinal, lease.payload["latest"]) == (number, 1 + 2 * (number - 1))
+        written = Advice(number, f"piece {number} \u2028 $x", number - 1)
+        request = replace(toy_rollout(), role=PolicyRole.ADVISE, advice=number - 1)
+        answers = [replace(p, advice=carried) for p in toy_proposals(f"x = {number}\ny = 1\n", f"x = 0.{number}\n")]
+        proposed = self.harness.work.record_proposals(
+            lease, ProposedBatch((toy_rollout(), request), tuple(answers), advice=written)
+        )
+        assert proposed is not None
+        assert self.harness.work.advice(commit.run_id)[1] == written
+        placed = (Placement(2 * number, 0, f"cell {number}", 1.0, (float(number), 1.0)),)
+        return self._evaluate(self._only(proposed), placed)
 
     def test_a_cell_accepts_only_better_candidates(self) -> None:
         low, high = Placement(1, 0, "w0", 0.2, (1.0, 9.0)), Placement(2, 0, "w0", 0.5, (2.0, 9.0))

@@ -1,7 +1,7 @@
 """What breaks first with ten and a hundred hosts: a simulation of the queueing, calibrated with what one host measured.
 
 Lanes go round: ask the policy, book the proposals, wait for a slot, evaluate, book the results. Each booking is a
-transaction that takes a core of PostgreSQL and holds the lock of its run; each doorbell is a message of the broker. The
+transaction that takes a core of PostgreSQL and holds the lock of its run; each dispatch is a message of the broker. The
 service times are those of docs/evidence/benchmarks.md; ``measure`` takes the sizes anew. Times in seconds.
 """
 
@@ -35,7 +35,7 @@ SLOTS: Final = 16
 """Evaluations at once on a host of 16 cores."""
 
 MESSAGE_S: Final = 0.32e-3
-"""Processor time of Valkey for a booking: the archive's update, the doorbell, the wake-up of streams."""
+"""Processor time of Valkey for a booking: the archive update, the work message, the wake-up of streams."""
 
 _WARM_UP: Final = 0.5
 _EVENTS: Final = 40_000
@@ -187,7 +187,7 @@ class _Simulation:
             station.waiting.append((asked, begin))
 
     def _book(self, lane: int, then: Callable[[], None]) -> None:
-        """One transaction: the run's lock, then a core, then the doorbell of what comes next."""
+        """One transaction: the run's lock, then a core, then the message of the next unit."""
         run = self.runs[lane // 8]
         database = self.databases[lane // 8 % len(self.databases)]
         core_s = float(self.rng.exponential(self.cluster.booking_s))
@@ -286,7 +286,7 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
 
 
 class _Caching(LocalQueue):
-    """Doorbells stay here, the archive's cache is kept as ever: without it no parent would be newer than the seed."""
+    """Work messages stay here and the archive cache is updated: without it no parent would be newer than the seed."""
 
     def __init__(self, stores: Stores) -> None:
         super().__init__()

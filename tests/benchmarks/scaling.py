@@ -48,7 +48,7 @@ def control_plane(settings: Settings) -> None:
 
 
 def sampling(settings: Settings) -> None:
-    """Measure choosing a parent, from the doorbell's view to its program text, at 10³ and 10⁶ stored candidates."""
+    """Measure choosing a parent, from the work message to its program text, at 10³ and 10⁶ stored candidates."""
     from speciate.embedded import EmbeddedServers
     from speciate.storage.migrate import upgrade
 

@@ -1,6 +1,6 @@
 """An evaluator that burns one millisecond of processor time for each candidate, inside the worker.
 
-The work plane is what is measured here, so containment is left out; ``workers.app`` is otherwise the real one.
+The work queue is measured here, so containment is left out; ``workers.app`` is otherwise the real one.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Figures:
 
 
 class _Collecting:
-    """``Signals`` for the loop: doorbells are collected, the archive's cache is kept as ever."""
+    """``Signals`` for the loop: work messages are collected, the archive cache is updated."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -165,7 +165,7 @@ def run(settings: Settings) -> None:
     ]
     ratios = [a.per_second / b.per_second for a, b in zip(figures["Celery"], figures["asyncio loop"], strict=True)]
     show(
-        f"Work plane: {CANDIDATES} candidates of 1 ms, batches of 16, {SLOTS} slots, median of {REPEATS}",
+        f"Work queue: {CANDIDATES} candidates of 1 ms, batches of 16, {SLOTS} slots, median of {REPEATS}",
         ["", "candidates/s", "CPU ms/candidate", "beyond the evaluation"],
         rows,
         f"Celery / loop, run by run: {', '.join(f'{r:.2f}' for r in ratios)}"

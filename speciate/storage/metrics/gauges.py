@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -100,15 +101,19 @@ def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:
         unlocks = int(connection.execute(_UNLOCKS).scalar_one())
         stalled = int(connection.execute(_STALLED, {"stall_s": stall_s}).scalar_one())
         age = connection.execute(_RECONCILER).scalar()
-    resources = ("evaluations", "tokens", "seconds")
     return Gauges(
         runs={row.state: row.runs for row in rows},
         candidates={"ok": int(sum(row.ok for row in rows))} | {row.kind: int(row.failures) for row in failures},
-        spent={name: float(sum(getattr(row, name) for row in rows)) for name in resources},
-        left={name: float(sum(getattr(row, f"{name}_left") or 0 for row in rows)) for name in resources},
+        spent=_totals(rows, ""),
+        left=_totals(rows, "_left"),
         unlocks=unlocks,
         work=tuple(WorkGauge(row.kind, row.state, row.units, float(row.oldest_s), row.overdue) for row in work),
         stalled=stalled,
         alarmed=sum(row.alarmed for row in rows),
         reconciler_age_s=None if age is None else float(age),
     )
+
+
+def _totals(rows: Sequence[sa.Row[Any]], suffix: str) -> dict[str, float]:
+    resources = ("evaluations", "tokens", "seconds")
+    return {name: float(sum(getattr(row, name + suffix) or 0 for row in rows)) for name in resources}
