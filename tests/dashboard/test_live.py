@@ -332,7 +332,7 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, site: Site) -> N
     visitor.go("/tournaments/new")
     page.locator("[name=slug]").fill("No Slug")
     page.locator("[name=problems]").fill("variant-0")
-    page.get_by_role("button", name="Declare the tournament").click()
+    page.get_by_role("button", name="Declare tournament").click()
     expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
     visitor.errors = [each for each in visitor.errors if "422" not in each]
     page.locator("[name=slug]").fill("from-a-page")
@@ -341,7 +341,7 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, site: Site) -> N
         page.locator(f"[name=name{row}]").fill(name)
         page.locator(f"[name=policy{row}]").fill(name)
     page.locator("[name=seeds]").fill("0-1")
-    page.get_by_role("button", name="Declare the tournament").click()
+    page.get_by_role("button", name="Declare tournament").click()
     expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
     assert site.stores.tournaments.get("from-a-page").planned == 8
     page.get_by_role("button", name="Pause").click()
@@ -356,20 +356,20 @@ def test_a_campaign_is_declared_from_a_form(visitor: Visitor, site: Site) -> Non
     page.locator("[name=policy]").fill("left")
     page.locator("[name=problems]").fill("variant-0\nvariant-1")
     page.locator("[name=evaluations]").fill("63")
-    page.get_by_role("button", name="Declare the campaign").click()
+    page.get_by_role("button", name="Declare campaign").click()
     expect(page.locator("#wrong-evaluations")).to_contain_text("expected at least 64")
     visitor.errors = [each for each in visitor.errors if "422" not in each]
     expect(page.locator("[name=problems]")).to_have_value(re.compile("variant-0\\s+variant-1"))
     page.locator("[name=evaluations]").fill("64")
     page.locator("[name=strategy]").select_option("vector_evolution")
     page.locator("[name='option.min_elites']").fill("5")
-    page.get_by_role("button", name="Declare the campaign").click()
+    page.get_by_role("button", name="Declare campaign").click()
     expect(page).to_have_url(re.compile(r"/campaigns/from-a-form$"))
     declared = site.stores.campaigns.get("from-a-form").declaration
     assert (declared.evaluations, declared.strategy, len(declared.problems)) == (64, "vector_evolution", 2)
     assert declared.strategy_options == {"min_elites": 5}
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Cancel the campaign").click()
+    page.get_by_role("button", name="Cancel campaign").click()
     expect(page.locator("[role=status]")).to_have_text("cancelled")
 
 

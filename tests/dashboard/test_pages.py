@@ -196,7 +196,7 @@ def test_candidates_are_sorted_and_filtered_without_javascript(plain_visitor: Vi
     page.get_by_label("Outcome").select_option("failed")
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"show=cost.*sort=sidelobe.*status=failed"))
-    expect(page.get_by_text("No candidate matches the filter")).to_be_visible()
+    expect(page.get_by_text("No candidates match the filter")).to_be_visible()
 
 
 def test_every_page_is_complete_without_javascript(plain_visitor: Visitor, site: Site) -> None:

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import Field, parse_number, read_strategy, strategy_context
+from service.dashboard.fields import number_fields, parse_number, read_strategy, strategy_context
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.forms import FormDep
 from service.dashboard.routes.declarations import DeclarationPages
@@ -21,12 +21,12 @@ from speciate.runs.lanes import WAITING
 _MAX_DECISIONS: Final = 40
 _MAX_PROBLEMS: Final = 300
 _COUNTS: Final = {
-    "evaluations": "of all problems together",
-    "slice": "evaluations granted to a problem at a time; best a multiple of the batch",
-    "parallel": "problems with an open slice at the same time",
-    "batch": "answers requested in one work unit",
-    "samples_per_prompt": "answers sampled for one prompt",
-    "seed": "of every run and of tie-breaking",
+    "evaluations": "Budget of all problems together.",
+    "slice": "Evaluations granted to a problem at a time; best a multiple of the batch.",
+    "parallel": "Problems with an open slice at the same time.",
+    "batch": "Candidates per batch.",
+    "samples_per_prompt": "Completions per prompt.",
+    "seed": "Seed of every run and of tie-breaking.",
 }
 _TEXTS: Final = ("title", "policy", "mutator", "mode")
 
@@ -70,12 +70,7 @@ class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
 
     def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the number fields with their defaults, the modes and the strategy's options."""
-        fields = Campaign.model_fields
-        defaults = {name: "" if fields[name].is_required() else str(fields[name].default) for name in _COUNTS}
-        counts = [
-            Field(name, name.replace("_", " "), "integer", values.get(name, defaults[name]), note)
-            for name, note in _COUNTS.items()
-        ]
+        counts = number_fields(Campaign, _COUNTS, values)
         return {"counts": counts, "modes": [mode.value for mode in AllocationMode], **strategy_context(values)}
 
 

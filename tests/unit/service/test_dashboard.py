@@ -634,4 +634,4 @@ def test_empty_lists_say_how_to_start() -> None:
     assert begin in fragment("activity_live.html", **nothing)
     fresh, sought = (fragment("runs_live.html", runs=(), older=None, filtered=given) for given in (False, True))
     assert begin in fresh
-    assert ("No run matches the filter" in fresh, "No run matches the filter" in sought) == (False, True)
+    assert ("No runs match the filter" in fresh, "No runs match the filter" in sought) == (False, True)
