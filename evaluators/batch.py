@@ -1,4 +1,4 @@
-"""One batch on its way through an evaluator, and the interpreters that are started for it ahead of time."""
+"""A batch of programs to evaluate, and the processes started ahead of time for it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class EvaluationBatch:
     """Programs to score.
 
     Attributes:
-        problem: What scores them.
+        problem: Problem that scores them.
         programs: Their texts.
         seeds: Seed of each evaluation.
-        sandbox: Tier that contains them.
+        sandbox: Sandbox of the tier.
         deadline: When the batch must end, on the clock of ``time.monotonic``; may be infinite.
-        author_grace_s: Seconds that an author's script gets for loading and for its own part of an evaluation, besides
+        author_grace_s: Seconds for an author's script to load and for its own part of an evaluation, in addition to
             twice the problem's wall limit.
         folder: Folder of the problem's data files, or None.
     """
@@ -50,7 +50,7 @@ class EvaluationBatch:
 
     @property
     def expired(self) -> bool:
-        """Whether the batch must end."""
+        """True if the deadline has passed."""
         return time.monotonic() >= self.deadline
 
     @property
@@ -59,19 +59,19 @@ class EvaluationBatch:
         return self.author_grace_s + 2 * self.problem.limits.wall_s
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
-        """Return what a process of this batch is to be; it sees the problem's folder, or one of its own."""
+        """Return the specification of a process of this batch; it sees the problem's folder, or its own."""
         syscall_policy, preload = SyscallPolicy.THREADS, self.problem.preload
         if role is ProcessRole.CANDIDATE and self.problem.language is not None:
             role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
         return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder)
 
     def out_of_time(self) -> Evaluation:
-        """Return the result of a program that the batch had no time for."""
+        """Return the result of a program that was not evaluated before the deadline."""
         return Evaluation(failure=BATCH_DEADLINE, tier=self.sandbox.name)
 
 
 class ProcessStarter:
-    """Hands out contained processes, and starts the next one while the present one works."""
+    """Provide contained processes, starting the next one while the current one works."""
 
     def __init__(self, sandbox: Sandbox, needs: ProcessSpec, expected: int) -> None:
         self._sandbox, self._needs = sandbox, needs
@@ -79,10 +79,10 @@ class ProcessStarter:
         self._spare: SandboxedProcess | None = None
 
     def take(self) -> SandboxedProcess:
-        """Return a process that waits for its first message.
+        """Return a process that is ready for its first message.
 
         Raises:
-            EvaluatorUnavailableError: None can be started.
+            EvaluatorUnavailableError: No process starts.
         """
         self._expected -= 1
         log = ""
@@ -90,21 +90,21 @@ class ProcessStarter:
             contained, self._spare = self._spare or self._start(), None
             if contained.wait_ready(_START_S):
                 return contained
-            # An earlier candidate may have killed the spare; only a fresh one that fails says that nothing works.
+            # An earlier candidate may have killed the spare; only the failure of a fresh process is conclusive.
             log = _discard(contained)
         raise EvaluatorUnavailableError(
-            f"No contained process starts in tier {self._sandbox.name!r}: {log.strip()[-500:] or 'it says nothing'}.",
+            f"No contained process starts in tier {self._sandbox.name!r}: {log.strip()[-500:] or 'no output'}.",
             remedy="Check that the Python installation of the worker is complete and readable by its user.",
         )
 
     def warm(self) -> None:
-        """Start the next process if another program is expected; where that fails, ``take`` tries again and tells."""
+        """Start the next process if another program is expected; ``take`` repeats and reports a failed start."""
         if self._expected > 0 and self._spare is None:
             with contextlib.suppress(EvaluatorUnavailableError):
                 self._spare = self._start()
 
     def close(self) -> None:
-        """Stop the process that nobody took."""
+        """Stop the unused spare process."""
         if self._spare is not None:
             _discard(self._spare)
             self._spare = None

@@ -1,7 +1,7 @@
-"""The way in: takes a problem and programs, returns rewards or failures. Runs in the worker's process and is trusted.
+"""Evaluate programs against a problem; runs in the worker's process and is trusted.
 
-The broker alone knows expected outputs and decides what counts. Programs and scripts run in processes of a tier
-(``evaluators.tiers``), which see code and inputs and nothing else.
+Only the broker knows expected outputs and decides the result. Programs and scripts run in processes of a tier
+(``evaluators.tiers``), which see code and inputs only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
     ProblemKind.DATA: evaluate_data,
     ProblemKind.IN_PROCESS: evaluate_in_process,
 }
-"""How each kind of problem scores a batch."""
+"""Evaluation function of each kind of problem."""
 
 
 class Broker:
-    """Scores candidates outside their process; an ``EvaluatorClient``.
+    """Score candidates outside their process; an ``EvaluatorClient``.
 
-    Of one batch nothing is left for the next but warm interpreters that have read nothing of it. One broker serves
-    several threads, and survives a fork.
+    Batches share only warm interpreters that have read nothing of them. A broker serves several threads and survives a
+    fork.
     """
 
     def __init__(self, tier: str, *, author_grace_s: float = 10.0) -> None:
@@ -42,43 +42,41 @@ class Broker:
 
         Args:
             tier: A name in ``TIERS``.
-            author_grace_s: Seconds that an author's script gets for itself, besides twice the problem's wall limit.
+            author_grace_s: Seconds for an author's script in addition to twice the problem's wall limit.
 
         Raises:
-            ConfigurationError: There is no such tier.
+            ConfigurationError: Unknown tier.
         """
         if tier not in TIERS:
-            raise ConfigurationError(
-                f"There is no evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}."
-            )
+            raise ConfigurationError(f"Unknown evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}.")
         self._sandbox = ZygotePool(tier)
         self._author_grace_s = author_grace_s
 
     @property
     def tier(self) -> str:
-        """Containment in force."""
+        """Name of the tier."""
         return self._sandbox.name
 
     @property
     def zygotes(self) -> list[int]:
-        """Process ids of the warm interpreters that run."""
+        """Process ids of the running zygotes."""
         return self._sandbox.pids
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Score programs against a problem, one result per program in order.
+        """Score programs against a problem; return one result per program, in order.
 
         Args:
             problem: The problem.
             programs: Program texts (or data documents).
             seeds: Seed of each evaluation.
-            timeout_s: Seconds for the whole batch; what is not scored by then fails with ``timeout``, reason
+            timeout_s: Seconds for the whole batch; programs not scored by then fail with ``timeout``, reason
                 ``batch_deadline``.
 
         Raises:
-            EvaluatorUnavailableError: No process can be started; no candidate is to blame.
-            ValueError: There are not as many seeds as programs.
+            EvaluatorUnavailableError: No process starts; this is not a candidate's failure.
+            ValueError: The numbers of seeds and programs differ.
         """
         if len(seeds) != len(programs):
             raise ValueError(f"{len(programs)} programs with {len(seeds)} seeds: expected one seed per program")
@@ -91,12 +89,12 @@ class Broker:
         return _repeat_lost(batch, KINDS[problem.kind](batch))
 
     def close(self) -> None:
-        """Stop what the tier keeps running."""
+        """Stop the zygotes."""
         self._sandbox.close()
 
 
 def _repeat_lost(batch: EvaluationBatch, results: list[Evaluation]) -> list[Evaluation]:
-    """Repeat, once, what failed because the sandbox ended under it: that says nothing about the program."""
+    """Repeat once the evaluations whose sandbox was lost, which is not the program's failure."""
     lost = [i for i, result in enumerate(results) if result.failure and result.failure.reason in SANDBOX_LOST]
     if not lost:
         return results

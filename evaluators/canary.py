@@ -1,7 +1,7 @@
-"""What a tier is believed only after: our own attacks, run in it on this machine, at the start of every worker.
+"""Attack a tier on this machine at the start of every worker, before trusting it.
 
-A kernel may lack a feature, a container may forbid it, a distribution may switch it off; that a tier starts proves
-nothing. The canary is honest: it tries, and reports what it could do.
+A kernel may lack a feature, a container may forbid it, a distribution may disable it; that a tier starts proves
+nothing. The canary program attempts attacks and reports which succeeded.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _MOVE = (
     " checkout nor its package is the folder of a Python installation."
 )
 
-_COMMON = f"/var/tmp/speciate-canary-{os.getpid()}"  # noqa: S108  # where everybody may usually write
+_COMMON = f"/var/tmp/speciate-canary-{os.getpid()}"  # noqa: S108  # usually writable by every user
 _CLONE_NEWUSER = 0x10000000
 _LIMITS = Limits(wall_s=10, cpu_s=10)
 _SHORT = Limits(wall_s=0.25, cpu_s=1)
@@ -86,12 +86,12 @@ _SHORT = Limits(wall_s=0.25, cpu_s=1)
 
 @dataclass(frozen=True, slots=True)
 class TierProbe:
-    """Whether a tier holds here.
+    """Result of attacking a tier.
 
     Attributes:
         tier: Its name.
-        breaches: What it let happen, or why it does not work; empty when it holds.
-        remedy: What would mend it, if that is known.
+        breaches: Successful attacks, or the reason why the tier does not work; empty if it holds.
+        remedy: Fix, if known.
     """
 
     tier: str
@@ -100,13 +100,13 @@ class TierProbe:
 
     @property
     def holds(self) -> bool:
-        """Whether programs of strangers may run in it."""
+        """True if untrusted programs may run in the tier."""
         return not self.breaches
 
 
 @cache
 def probe_tier(tier: str) -> TierProbe:
-    """Attack a tier and return what happened; once for each process, its forked children included."""
+    """Attack a tier and return the result; runs once per process, forked children included."""
     pool = ZygotePool(tier)
     try:
         breaches = tuple(_attack(pool))
@@ -129,7 +129,7 @@ def _attack(pool: ZygotePool) -> Iterator[str]:
         if tried.rewards is None:
             yield f"the canary fails: {tried.failure}"
         elif tried.rewards != (1.0,):
-            yield f"the canary got through: {tried.artifacts.get('cases', '')}"
+            yield f"an attack succeeded: {tried.artifacts.get('cases', '')}"
         if honest.rewards != (1.0,):
             yield f"an honest program fails: {honest.failure or honest.artifacts}"
         (endless,) = evaluate_cases(
@@ -141,7 +141,7 @@ def _attack(pool: ZygotePool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _targets() -> Iterator[list[list[object]]]:
-    """Set up what the canary tries to reach, and give the attempts."""
+    """Set up the targets of the attacks and yield the attempts."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="speciate-canary-")))
         folder.chmod(0o755)
@@ -182,7 +182,7 @@ def _targets() -> Iterator[list[list[object]]]:
 
 
 def _remove(path: str) -> None:
-    # Where everything is read-only, as in containers, even what is not there cannot be removed.
+    # On a read-only root, as in containers, unlink fails even if the file does not exist.
     if os.path.lexists(path):
         Path(path).unlink()
 

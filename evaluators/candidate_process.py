@@ -1,4 +1,4 @@
-"""One candidate process as the broker sees it: questions go in, answers come out, each counted once."""
+"""The broker's end of one candidate process: calls go in, each result is accepted once."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from speciate.domain.files import FilesError, files_of
 from speciate.domain.problem import Problem
 
 LOADING = -1
-"""Index under which a program that cannot be loaded is reported."""
+"""Index that reports a program that cannot be loaded."""
 
 _MAX_STRAY_FRAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a program gave for one question.
+    """Result of one call.
 
     Attributes:
-        index: Which question.
-        value: The value; None on failure.
-        failure: Why there is none; None on success.
+        index: Number of the call.
+        value: Returned value; None on failure.
+        failure: Cause of the failure; None on success.
     """
 
     index: int
@@ -40,8 +40,8 @@ class CallResult:
 def _candidate_seed(seed: int, problem: Problem) -> int:
     """Return the seed of a candidate's generators.
 
-    With the evaluation's own it could draw the same numbers as its evaluator and know them beforehand. From this one
-    nobody finds the other who does not have the evaluator's text.
+    With the evaluation's own seed a candidate could predict its evaluator's random numbers. Without the text of the
+    evaluator that seed cannot be derived from this one.
     """
     digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
@@ -50,7 +50,7 @@ def _candidate_seed(seed: int, problem: Problem) -> int:
 class CandidateProcess:
     """A process that serves calls into one candidate's program.
 
-    The first frame per question wins; frames for questions that were not asked, or are answered already, are dropped.
+    The first frame per call counts; frames for unknown or answered calls are dropped.
     """
 
     def __init__(self, contained: SandboxedProcess, program: str, seed: int, problem: Problem) -> None:
@@ -67,10 +67,10 @@ class CandidateProcess:
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
     def build(self, deadline: float) -> Failure | None:
-        """Wait until a program that needs building is built, and return why it is not; Python needs none.
+        """Wait for the build of a program and return the failure, if any; Python needs no build.
 
         Args:
-            deadline: When the batch must end; may be infinite.
+            deadline: Deadline of the batch; may be infinite.
         """
         if self._language is None:
             return None
@@ -91,10 +91,10 @@ class CandidateProcess:
         self._session.post({"index": index, "call": name, "args": args})
 
     def answer(self, allowance: TimeAllowance) -> CallResult:
-        """Return the next answer to a question that is open.
+        """Return the next result of an open call.
 
         Raises:
-            SessionEndedError: None will come.
+            SessionEndedError: The session has ended.
         """
         while True:
             message = self._session.receive(allowance)
@@ -104,10 +104,10 @@ class CandidateProcess:
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > _MAX_STRAY_FRAMES:
-                raise SessionEndedError(EndReason.BROKEN, "too many frames that answer nothing")
+                raise SessionEndedError(EndReason.BROKEN, "too many frames that answer no open call")
 
     def end(self) -> tuple[ResourceUsage, dict[str, str]]:
-        """Stop the process and return what it used and what it printed; again, the same."""
+        """Stop the process; return its resource usage and output. Repeated calls return the same."""
         if self._ended is None:
             usage = self._session.end()
             self._ended = usage, self._session.logs()
@@ -115,7 +115,7 @@ class CandidateProcess:
 
 
 def _program_files(program: str, problem: Problem) -> dict[str, JsonValue]:
-    """Return the main file of a program and the others; a text that is no set of files is all in the main one."""
+    """Return the main file of a program and its other files; a plain text is the main file."""
     try:
         files = files_of(program) if problem.many_files else {}
     except FilesError:

@@ -1,4 +1,4 @@
-"""Running the stages of a problem: each measures some objectives, and says whether the next is worth it."""
+"""Run the stages of an evaluation cascade; each measures objectives and decides about the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.stage import CascadeStage, worst_value
 
 STOPPED = "stopped"
-"""Artifact that says why a candidate got no further."""
+"""Artifact with the reason why a candidate stopped."""
 
 StageRewards = Mapping[str, float]
 """Rewards of one stage, by objective."""
@@ -18,13 +18,13 @@ StageRewards = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class CascadeResult:
-    """What a cascade gave.
+    """Result of a cascade.
 
     Attributes:
-        rewards: Shape (d,), declared order; None when the first stage failed.
-        failure: Why there are none.
-        stopped_at: Stage that gave no rewards any more; None when all was measured.
-        artifacts: Why it stopped, for feedback.
+        rewards: Shape (d,), declared order; None if the first stage failed.
+        failure: Cause of that failure.
+        stopped_at: First stage without rewards; None if all objectives were measured.
+        artifacts: Reason for stopping, as feedback.
     """
 
     rewards: tuple[float, ...] | None
@@ -34,7 +34,7 @@ class CascadeResult:
 
 
 def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure]) -> CascadeResult:
-    """Measure stage after stage until one fails or its rule keeps the candidate from the next.
+    """Measure stage after stage until one fails or its rule rejects the candidate.
 
     Args:
         problem: The problem.

@@ -1,8 +1,8 @@
 """Kind ``cases``: the candidate maps inputs to outputs, and the broker compares them with the expected ones.
 
-An objective's reward is the share of its cases passed; an objective of role ``record`` that no case counts towards is
-0. A candidate that stops half-way keeps the cases it has answered. Visible cases are asked first: as long as a
-candidate has not seen a hidden input, nothing it says can give one away.
+An objective's reward is the share of its cases passed; an objective of role ``record`` without cases is 0. A candidate
+that stops halfway keeps the cases it has answered. Visible cases run first: until a candidate has seen a hidden input,
+its output cannot reveal one.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
 
 
 class _CaseSession:
-    """Asks one candidate its cases, stage by stage."""
+    """Run the cases of one candidate, stage by stage."""
 
     def __init__(self, batch: EvaluationBatch, process: CandidateProcess) -> None:
         self._batch, self._problem, self._process = batch, batch.problem, process
-        # What became of the answers. They themselves are not kept: together they may be larger than memory.
+        # Outcomes only: the answers together may exceed memory.
         self._passed: set[int] = set()
         self._values = 0
         self._shown: dict[int, str] = {}  # the first failed cases, answered before any hidden input was seen
@@ -71,7 +71,7 @@ class _CaseSession:
         self._logs: dict[str, str] = {}
 
     def score(self) -> CascadeResult:
-        """Ask everything that the cascade wants."""
+        """Run all stages of the cascade."""
         if (failure := self._process.build(self._batch.deadline)) is not None:
             return CascadeResult(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
         self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
@@ -84,7 +84,7 @@ class _CaseSession:
 
     @property
     def artifacts(self) -> dict[str, str]:
-        """Texts for feedback; nothing that could quote a hidden input."""
+        """Texts for feedback, without anything that could quote a hidden input."""
         problem, artifacts = self._problem, dict[str, str]()
         if self._stop is not None:
             artifacts[STOPPED] = f"{self._stop.kind}: {self._stop.detail or self._stop.reason}"

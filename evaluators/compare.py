@@ -1,4 +1,4 @@
-"""Whether an answer is the expected one. Both are JSON values: no ``__eq__`` of a candidate takes part."""
+"""Compare an answer with the expected one as JSON values; no ``__eq__`` of a candidate takes part."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kind ``data``: the author's ``score(text, context)`` over many texts in one contained process; no text is executed.
 
 Each text has the problem's wall limit to itself. One that makes the function loop or die fails alone: the process is
-started anew for the next. Since the process is the author's and outlives an evaluation, processor time and memory are
+restarted for the next. Since the process is the author's and outlives an evaluation, processor time and memory are
 not attributed to single texts.
 """
 

@@ -1,4 +1,4 @@
-"""How the end of a process, or an answer that is none, becomes a failure value."""
+"""Convert the end of a process, or a malformed answer, into a failure value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSALS = {
     "too_long": FailureKind.INVALID_OUTPUT,
     "not_json": FailureKind.INVALID_OUTPUT,
 }
-"""Failure kind of each reason for which a program that lives on gave no value."""
+"""Failure kind of each reason that a running program reports."""
 
 SUPERVISOR_KILLED = Failure(FailureKind.CRASHED, "supervisor_killed", "the process ended together with its supervisor")
 
@@ -33,7 +33,7 @@ _SIGNAL = "sig"
 
 
 def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -> Failure:
-    """Return why a process that gave no answer gave none, from what its supervisor saw."""
+    """Return the failure of a process that ended without an answer, from its supervisor's report."""
     if ended.ending is EndReason.BROKEN:
         return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", sanitize(ended.detail))
     if usage.exceeded:
@@ -47,9 +47,9 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
 
 
 def redacted(failure: Failure) -> Failure:
-    """Return what may be told of a program that has seen something secret: no text, and no reason among dozens.
+    """Return the failure of a program that has seen a secret, without text and with a coarse reason.
 
-    A length, an exit code or the number of a signal is the program's own choice, and could spell out what it has seen.
+    A length, an exit code or a signal number is the program's own choice and could encode the secret.
     """
     killed = failure.reason.startswith(_SIGNAL)
     return Failure(failure.kind, "killed_by_signal" if killed else failure.reason)

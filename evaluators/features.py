@@ -1,4 +1,4 @@
-"""What this kernel offers to contain a process with."""
+"""Isolation features of this kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel enforces on a contained process: resource limits, set before anything of a candidate is read."""
+"""Resource limits of a contained process, set before anything of a candidate is read."""
 
 from __future__ import annotations
 

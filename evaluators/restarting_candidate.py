@@ -1,4 +1,4 @@
-"""The candidate of one scripted evaluation: a process that is there when called, and a fresh one after it died."""
+"""The candidate of one scripted evaluation, in a process that is replaced after it dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_DEATHS = 8
 
 
 class RestartingCandidate:
-    """Answers calls into a candidate within its wall limit.
+    """Serve calls into a candidate within its wall limit.
 
     A call that fails by an exception leaves the process as it is. One that times out, or ends the process, costs the
     candidate its state: the next call meets a fresh process. After ``_MAX_DEATHS`` of them, or once the program

@@ -1,4 +1,4 @@
-"""The author's script in a contained process of its own, which serves a batch and is started anew when it dies."""
+"""The author's script in its own contained process, which serves a batch and is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = frozenset(kind.value for kind in FailureKind)
 
 
 class ScriptFailedError(Exception):
-    """The script gave no verdict; ``failure`` says why and ``log`` is what it printed, for its author."""
+    """The script returned no result; ``failure`` is the cause and ``log`` its output, for the author."""
 
     def __init__(self, failure: Failure, log: str = "") -> None:
         super().__init__(failure.reason)
@@ -35,7 +35,7 @@ class ScriptFailedError(Exception):
 
 
 class Script:
-    """Runs the functions of the problem's script, one program at a time."""
+    """Run the functions of the problem's script, one program at a time."""
 
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
@@ -53,7 +53,7 @@ class Script:
         findings: ScriptOutput,
         excuses: Set[str] = frozenset(),
     ) -> StageRewards | Failure:
-        """Return what a stage's function says of a program.
+        """Return the rewards or the failure that a stage's function reports for a program.
 
         Args:
             step: The stage.
@@ -94,7 +94,7 @@ class Script:
         """Return the script's next message.
 
         Raises:
-            ScriptFailedError: None came; the script is started anew for the next program.
+            ScriptFailedError: No message came; the script is restarted for the next program.
         """
         session = self._running()
         try:
@@ -175,7 +175,7 @@ class Script:
 
 @dataclass(slots=True)
 class ScriptOutput:
-    """What a script left behind over all stages of an evaluation.
+    """Notes and output of a script over all stages of an evaluation.
 
     Attributes:
         notes: Texts it wants kept.
@@ -199,7 +199,7 @@ def read_outcome(
         objectives: What must have been measured, and nothing else.
         message: What the script sent.
         excuses: Reasons of failures that there really were. Of those that are not the program's fault the script may
-            pass on these and no others: whoever fails for such a reason is evaluated again.
+            pass on these and no others: a candidate that fails for such a reason is evaluated again.
     """
     match message:
         case {"rewards": dict(rewards)}:

@@ -1,4 +1,4 @@
-"""A conversation with a contained process: nothing it says or fails to say can block or hurt the broker."""
+"""Exchange messages with an untrusted process, which can neither block nor harm the broker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TimeAllowance:
 
 
 class EndReason(StrEnum):
-    """Why nothing more comes from a process."""
+    """Reason why a session ended."""
 
     LATE = "late"
     """It did not answer in time."""
@@ -77,7 +77,7 @@ class EndReason(StrEnum):
 
 
 class SessionEndedError(Exception):
-    """Nothing more comes from the process; ``ending`` says why."""
+    """The session has ended; ``ending`` is the reason."""
 
     def __init__(self, ending: EndReason, detail: str = "") -> None:
         super().__init__(detail)
@@ -164,7 +164,7 @@ class Session:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent.clear()  # nobody reads any more; what was answered before can still be received
+            self._unsent.clear()  # the reader is gone; earlier answers can still be received
             return
         del self._unsent[:sent]
 

@@ -1,4 +1,4 @@
-"""Texts that candidates and scripts leave behind: bounded, and free of what a database refuses."""
+"""Bound and sanitize texts from candidates and scripts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What runs inside: a zygote, the supervisors it forks, and the programs that a contained process can be.
+"""Code inside the sandbox: a zygote, the supervisors it forks, and the programs of contained processes.
 
-Everything here uses the standard library only and never imports ``speciate``: it is started by a bare interpreter that
-finds this folder and nothing else of the project. Nothing here is trusted with an expected output.
+It uses the standard library only and never imports ``speciate``: a bare interpreter starts it that finds no other
+folder of the project. No expected output ever reaches it.
 
-Read in this order: ``zygote`` (one fork for every order), ``supervise`` (watches and sweeps), ``tier_a``, ``tier_b``
-and ``unsafe`` (the walls), ``kernel``, ``landlock``, ``seccomp`` and ``syscalls`` (what the walls are made of),
-``candidate`` and ``author`` (what runs between them), ``program``, ``seeding`` and ``wire`` (what those two share).
+Read in this order: ``zygote`` (one fork per request), ``supervise`` (watches and cleans up), ``tier_a``, ``tier_b``
+and ``unsafe`` (isolation), ``kernel``, ``landlock``, ``seccomp`` and ``syscalls`` (its building blocks),
+``candidate`` and ``author`` (the contained programs), ``program``, ``seeding`` and ``wire`` (shared by those two).
 """

@@ -1,4 +1,4 @@
-"""Serves the author's script: what ``evaluate(candidate, context)`` and ``score(text, context)`` are given.
+"""Serve the author's script: the arguments of ``evaluate(candidate, context)`` and ``score(text, context)``.
 
 First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
 ``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
@@ -31,7 +31,7 @@ class _EvaluationEnd(BaseException):
 
 
 class Failure:
-    """Why a call gave no value.
+    """Failure of a call.
 
     Attributes:
         kind: ``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``.
@@ -47,18 +47,18 @@ class Failure:
 
 
 class Reply:
-    """What a call into the candidate gave.
+    """Result of a call into the candidate.
 
     Attributes:
         value: The answer as a JSON value; None on failure.
-        failure: Why there is none; None on success.
+        failure: Cause of the failure; None on success.
     """
 
     def __init__(self, value: Any = None, failure: Failure | None = None) -> None:
         self.value, self.failure = value, failure
 
     def unwrap(self) -> Any:
-        """Return the value; when there is none, end the evaluation with the candidate's failure."""
+        """Return the value, or end the evaluation with the candidate's failure."""
         if self.failure is not None:
             raise _EvaluationEnd(vars(self.failure))
         return self.value
@@ -98,7 +98,7 @@ class Candidate:
 
 
 class Context:
-    """What the script is told besides the candidate.
+    """Seed, files and feedback of one evaluation.
 
     Attributes:
         seed: Seed of this evaluation; ``random`` and ``numpy.random`` are already seeded with it.
@@ -110,11 +110,11 @@ class Context:
         self.notes: list[tuple[str, str]] = []
 
     def note(self, label: str, text: object) -> None:
-        """Keep a text with the candidate, as feedback for people and prompts: nothing secret."""
+        """Store a text with the candidate as feedback for users and prompts; it must not be secret."""
         self.notes.append((str(label), str(text)))
 
     def invalid(self, detail: str) -> NoReturn:
-        """End the evaluation: what the candidate gave breaks the rules, and ``detail`` says how."""
+        """End the evaluation because the answer breaks the rules; ``detail`` explains how."""
         raise _EvaluationEnd({"kind": "invalid_output", "reason": "refused_by_evaluator", "detail": str(detail)})
 
 
@@ -144,7 +144,7 @@ def serve(wire: Wire) -> None:
 
 
 def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:
-    """Return the message that says what a script's function returned or raised; ``text`` is the script."""
+    """Return the message with the result or exception of a script's function; ``text`` is the script."""
     try:
         return {"rewards": _numbers(measure())}
     except _EvaluationEnd as end:

@@ -1,4 +1,4 @@
-"""Running somebody's program text, and describing what it raised."""
+"""Run an untrusted program text and describe its exceptions."""
 
 from __future__ import annotations
 

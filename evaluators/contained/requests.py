@@ -1,4 +1,4 @@
-"""What the broker orders from the zygote: one contained process, and the walls around it."""
+"""Messages from the broker to the zygote: its configuration, and requests for contained processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class BootMessage:
-    """How a zygote starts.
+    """Configuration of a zygote.
 
     Attributes:
         tier: Which walls: a key of ``TIERS`` in ``zygote``.

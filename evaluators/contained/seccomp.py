@@ -1,7 +1,7 @@
-"""Which system calls a contained process may make: an allowlist as a classic BPF program (``man 2 seccomp``).
+"""System call filter of contained processes: an allowlist as a classic BPF program (``man 2 seccomp``).
 
-What is not on the list fails with EPERM, as if a right were missing. Arguments are compared only where they are
-numbers; what a pointer points to can change after the comparison.
+Other calls fail with EPERM. Arguments are compared only if they are numbers: the target of a pointer can change after
+the comparison.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALWAYS: Alternatives = ((),)
 
 
 class SyscallPolicy(Enum):
-    """What a process may start."""
+    """Permission to start threads, programs or processes."""
 
     THREADS = "threads"
-    """Threads only: no other process, no other program. The rule for candidates."""
+    """Threads only, no process and no program: the rule for candidates."""
     PROGRAM = "program"
-    """Threads, and replacing itself by another program: a compiled candidate."""
+    """Threads, and ``execve`` of another program: a compiled candidate."""
     PROCESSES = "processes"
-    """Whatever the namespaces hold: the one that compiles and starts candidates that are not Python."""
+    """Processes within the namespaces: builds and starts candidates in other languages."""
 
 
 _WHOLE = 0xFFFFFFFF

@@ -1,7 +1,7 @@
-"""Starts the contained process and is there when it ends: the only one that measures it, sweeps after it and reports.
+"""Supervise a contained process: start it, measure it, clean up after it and report.
 
-The supervisor is forked from the zygote and forks the candidate's process before anything of a candidate is read. When
-the broker hangs up or dies, it kills everything that was started and removes what was written.
+The supervisor is forked from the zygote and forks the candidate's process before reading anything of a candidate. When
+the broker closes the connection or dies, it kills all started processes and removes all written files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROLES: dict[str, Callable[[Wire], None]] = {
     "command": command.serve,
     "in_process": in_process.serve,
 }
-"""What a contained process can be."""
+"""Program of each role."""
 
 CHANNEL_FD = 3
 _WATCH_S = 0.02
@@ -37,7 +37,7 @@ _READY = b"+"
 
 
 class Tier(Protocol):
-    """What a tier does inside; each is one file.
+    """Isolation of one tier, inside the sandbox.
 
     Attributes:
         bounds_threads: Whether the kernel bounds the number of threads; if not, the supervisor counts them.
@@ -122,7 +122,7 @@ def _enter(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) ->
     channel, out, err, ready = fds
     os.setpgid(0, 0)  # to be swept as one; not a session: where those are scheduled as groups, it would be one more
     kernel.die_with_parent()
-    # Opened anew: flags and locks of what the zygote has open would be seen by every other candidate.
+    # Opened again: flags and locks on the zygote's open files would be visible to every other candidate.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
@@ -168,7 +168,7 @@ def _report(control: int, message: bytes) -> None:
     try:
         os.write(control, message)
     except OSError:
-        return  # the broker is gone: nobody listens, but what is left to sweep and remove is swept and removed
+        return  # the broker is gone; clean up all the same
 
 
 def _wait(pid: int, control: int, max_threads: int | None) -> bool:

@@ -26,7 +26,7 @@ _SHARED = "/data"
 
 
 class NamespaceTier:
-    """How tier A forks and encloses.
+    """Tier A: fork into namespaces and isolate.
 
     Args:
         kept: Paths beneath ``/tmp`` that Python needs: what every candidate has of its own there may not cover them.

@@ -1,7 +1,7 @@
 """Tier B, inside: no namespaces are to be had, so Landlock and seccomp alone keep a candidate in.
 
 It works in a container without capabilities. A candidate reads system libraries, Python and its problem's files; it
-writes nothing, starts nothing but threads, and sends signals to nobody but itself.
+writes nothing, starts threads only, and sends signals to itself only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TASKS = 2048  # threads and processes of all evaluations of one worker, which s
 
 
 class LandlockTier:
-    """How tier B forks and encloses."""
+    """Tier B: isolate with Landlock and seccomp."""
 
     bounds_threads = False
     folder = ""

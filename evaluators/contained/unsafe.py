@@ -19,7 +19,7 @@ _PREFIX = "speciate-eval-"  # then the zygote's number and the supervisor's
 
 
 class UnsafeTier:
-    """How the unsafe mode forks and does not enclose."""
+    """Unsafe mode: fork without isolation."""
 
     bounds_threads = True  # nothing is bounded here
 

@@ -69,7 +69,7 @@ def main(fd: int) -> NoReturn:
 def _get_ready(requests: socket.socket) -> Tier:
     try:
         boot = BootMessage.decode(requests.recv(MESSAGE_BYTES))
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors: they report on their own
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not awaited: they report themselves
         sys.path.extend(boot.path)
         # As the user it was started by: a folder of Python's may be closed to the one it becomes.
         missing = _preload(boot.preload)

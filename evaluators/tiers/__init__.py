@@ -1,7 +1,7 @@
-"""What contains a process. A tier is one file in ``contained``, one function in ``launch`` and one line in each table.
+"""Sandbox tiers. A tier is one file in ``contained``, one function in ``launch`` and one line in each table.
 
-A tier starts contained processes and stops them with everything they left behind; what is said over the channel is none
-of its business, so the broker does not change when a tier is added.
+A tier starts contained processes and stops them with everything they left. It does not interpret messages, so adding a
+tier does not change the broker.
 """
 
 from evaluators.contained.unsafe import NAME as UNSAFE

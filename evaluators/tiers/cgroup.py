@@ -46,7 +46,7 @@ class ControlGroup:
     """One control group, made for one contained process.
 
     Attributes:
-        members: Descriptor to write ``0`` to: whoever does so enters the group.
+        members: Descriptor: a process that writes ``0`` to it joins the group.
     """
 
     def __init__(self, parent: Path, limits: Limits) -> None:

@@ -69,7 +69,7 @@ def _fill(folder: Path, files: dict[str, str]) -> None:
     data = half / DATA
     data.mkdir(parents=True)
     for name, text in files.items():
-        # What UTF-8 has no bytes for is for whoever reads the file to refuse: a program may hold anything.
+        # Surrogates are kept: the reader of the file refuses them, since a program may contain anything.
         (data / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         (data / name).chmod(0o644)
     data.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Where this project itself lies: its problems have hidden cases, and a checkout may hold passwords."""
+"""Folders and files of this project that candidates must not read: hidden cases, and passwords of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the zygote of each tier is started: as which user, behind what, and what it may read."""
+"""Command line and configuration of each tier's zygote: user, isolation and readable paths."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIRST_USER, _USERS = 30_000, 29_999
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What starts a zygote.
+    """Command line and first message of a zygote.
 
     Attributes:
         argv: Command line; the descriptor of the zygote's socket stays open under its number.

@@ -1,4 +1,4 @@
-"""What every tier provides."""
+"""Interface of the sandbox tiers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What a contained process is to be.
+    """Specification of a contained process.
 
     Attributes:
         role: Which program it runs.
@@ -49,7 +49,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """How a contained process ended and what it used, as its supervisor saw it.
+    """Exit status and resource usage of a contained process, as its supervisor reports them.
 
     Attributes:
         status: Wait status, or None when the supervisor could not tell.
@@ -71,7 +71,7 @@ class SandboxedProcess(Protocol):
 
     @property
     def channel(self) -> socket.socket:
-        """Non-blocking stream to the process; it ends when nobody inside holds the other end."""
+        """Non-blocking stream to the process; it ends when the other end is closed in every process."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""How long a contained process has waited for a processor: time on the clock that is not its own.
+"""Time that a contained process has waited for a processor, which its wall limit does not count.
 
 The kernel counts it for every task (``/proc/PID/schedstat``: nanoseconds it ran, and was ready to run and did not). Of
 the process that serves a candidate, the first thread counts, unless it waited for its own others. One that runs

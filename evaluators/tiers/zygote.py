@@ -1,4 +1,4 @@
-"""The broker's end of a zygote: starts it, orders processes from it, and starts it again when it dies."""
+"""The broker's end of a zygote: start it, request processes from it, and restart it when it dies."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be given orders."""
+        """True while the zygote accepts requests."""
         return self._process.poll() is None
 
     def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> ContainedProcess:

@@ -1,4 +1,4 @@
-"""What was read of another system's directory, and the ordinary problem that is made of it."""
+"""A problem read from another system's directory, and the ordinary problem written from it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Draft:
         seed: Name of the initial program among the files.
         files: Texts of what the evaluator finds beside it, itself and the initial program included, by name.
         adapter: Which script in ``contained`` calls the evaluator.
-        options: What that script is told.
-        description: What a policy is told.
+        options: Options of that script.
+        description: Description for the policy.
         wall_s: Seconds for one evaluation.
         memory_bytes: Address space for one evaluation.
         constraints: Names of metrics that must be 1.
@@ -231,7 +231,7 @@ data_files = [                         # what candidates and evaluator find in t
 {names}
 ]
 
-# What a policy is told.
+# The task as the policy reads it.
 description = {description}
 
 # "maximize" or "minimize"; role "record": written down, never selected on; range: a guess at the scale of comparisons.

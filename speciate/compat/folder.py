@@ -1,4 +1,4 @@
-"""Reading a directory that somebody else made: plain text files of it, and nothing that lies elsewhere."""
+"""Read plain text files of a foreign directory, and nothing outside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an imported problem is named, and what is said about one whatever system it comes from."""
+"""Names of imported problems, and notes about them that apply to every system."""
 
 from __future__ import annotations
 

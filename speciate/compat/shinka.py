@@ -1,6 +1,6 @@
 """Reads a directory made for ShinkaEvolve: ``initial.py``, ``evaluate.py``, and files beside them.
 
-What a policy is told stands in ``run_evo.py``, as a text that is given to ``task_sys_msg``; it is read, not run.
+``run_evo.py`` contains the description for the policy as the value of ``task_sys_msg``; it is parsed, not run.
 """
 
 from __future__ import annotations

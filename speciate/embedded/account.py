@@ -1,4 +1,4 @@
-"""Who runs PostgreSQL: ourselves, or, because it refuses root, an unprivileged account that already exists."""
+"""Account that runs PostgreSQL: the invoking user or, because PostgreSQL refuses root, an unprivileged account."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Where the embedded servers listen: addresses that hold passwords, and so never print themselves."""
+"""Addresses of the embedded servers; they contain passwords, so their representation is masked."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit

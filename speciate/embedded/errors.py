@@ -1,4 +1,4 @@
-"""What can go wrong with the embedded servers, each with the remedy in its message."""
+"""Errors of the embedded servers; each message contains the remedy."""
 
 from pathlib import Path
 

@@ -145,7 +145,7 @@ class Guard:
         self._finished = True
 
     def _orphaned(self) -> bool:
-        """Whether the parent is dead; its end of the pipe closes a moment before that can be seen."""
+        """Return True if the parent is dead; its end of the pipe closes a moment earlier."""
         deadline = time.monotonic() + _DEATH_SEEN_S
         while os.getppid() == self._parent and (left := deadline - time.monotonic()) > 0:
             self._wait([] if self._parent_fd is None else [self._parent_fd], min(left, 0.02))

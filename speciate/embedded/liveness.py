@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def birth(pid: int) -> str | None:
-    """Return when the process began, in the kernel's own count; None if it has ended, even if nobody has reaped it yet.
+    """Return when the process began, in the kernel's own count; None if it has ended, even before it is reaped.
 
     Without /proc (macOS) the answer for a living process is the empty string: there a number that was given out again
     cannot be told from the one before.

@@ -62,7 +62,7 @@ class DataDirectoryLock:
         os.pwrite(self.fd, text.encode(), 0)
 
     def wait_until_free(self, *, timeout_s: float) -> bool:
-        """Wait until nobody holds the directory any more; return whether that happened in time."""
+        """Wait until no process holds the directory; return False on timeout."""
         self.release()
         fd = os.open(self._data_dir / _LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
         deadline = time.monotonic() + timeout_s

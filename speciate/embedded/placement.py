@@ -1,4 +1,4 @@
-"""Where files go: sockets into a short private directory, PostgreSQL's files to where its account can reach them."""
+"""Choose directories: a short private one for sockets, a reachable one for PostgreSQL's account."""
 
 import hashlib
 import os

@@ -31,7 +31,7 @@ _SETTINGS = {
     "log_timezone": "UTC",
     # Every query of ours is short; compiling them costs more than it saves.
     "jit": "off",
-    # A young table soon outgrows the plans that were made while it was empty; counting it anew has them made again.
+    # A new table soon outgrows plans made while it was empty; ANALYZE has them made again.
     "autovacuum_naptime": "5s",
     "cluster_name": "speciate",
 }
@@ -153,7 +153,7 @@ class Postgres:
             return []
 
     def _forget_dead_postmaster(self) -> None:
-        # After kill −9 its number may belong to another program of the account, or to a zombie that nobody reaps:
+        # After kill −9 its number may belong to another program of the account, or to an unreaped zombie:
         # PostgreSQL takes both for a living server. We hold the lock, which every server of ours inherits.
         lines = self._postmaster_file()
         if lines and not runs(int(lines[0]), "postgres"):

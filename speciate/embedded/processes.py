@@ -50,14 +50,14 @@ class ChildCommand:
 
 @dataclass(frozen=True)
 class ChildStatus:
-    """What is known of one child: `returncode` is None while it runs, and negative when a signal ended it."""
+    """Status of a child: `returncode` is None while it runs, and negative after a signal."""
 
     pid: int
     returncode: int | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet, as far as the guard has told."""
+        """True until the guard reports its end."""
         return self.returncode is None
 
 

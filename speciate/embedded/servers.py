@@ -145,7 +145,7 @@ class EmbeddedServers:
         database.ensure_cluster(secrets.postgres)
         self._ready = {postgres.NAME: database.ready, valkey.NAME: lambda _pid: cache.ready()}
         pids = {command.name: self._processes.start(command) for command in (database.command(), cache.command())}
-        # From here on the guard and the servers hold the lock, and nobody else does: a fork of this process must not.
+        # From here on only the guard and the servers hold the lock: a fork of this process must not.
         self._lock.release()
         self._wait_until_ready(pids)
         return Endpoints(database_url=database.url(secrets.postgres), redis_url=cache.url())
@@ -182,6 +182,6 @@ class EmbeddedServers:
 
 
 def _remove_left_behind(runtime_dir: Path) -> None:
-    """Remove the sockets of a start whose guard was killed too; nobody else can own a directory of that name."""
+    """Remove the sockets of a start whose guard was killed too; no other program owns a directory of that name."""
     if runtime_dir.name.startswith("speciate-") and runtime_dir.is_dir() and runtime_dir.stat().st_uid == os.geteuid():
         shutil.rmtree(runtime_dir, ignore_errors=True)

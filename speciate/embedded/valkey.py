@@ -25,7 +25,7 @@ class Valkey:
 
     @property
     def socket_path(self) -> Path:
-        """Where it listens."""
+        """Address of the server."""
         return self.directory / "valkey.sock"
 
     def command(self) -> ChildCommand:

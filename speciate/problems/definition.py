@@ -38,7 +38,7 @@ _OF_KEY: Final = "[key]"
 """What Pydantic adds to a place when the key is wrong, not the value."""
 _NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 _MOST_MISTAKES: Final = 20_000
-"""Beyond it none is told: each takes Pydantic a kilobyte, and there may be as many as values."""
+"""Most errors reported: each takes a kilobyte, and there may be as many as values."""
 # Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
 _WHOLE_CHECKS: Final = {
     "no objective": "objectives",

@@ -1,4 +1,4 @@
-"""What is wrong with the marks around the part of a program that evolves, as an error of a problem."""
+"""Check the EVOLVE-BLOCK marks of a program and report mistakes as errors of its problem."""
 
 from __future__ import annotations
 

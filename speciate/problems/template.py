@@ -20,7 +20,7 @@ seed = "seed.py"                       # the first member of the population
 evaluator = "evaluate.py"
 # files = ["instances.json"]           # further text files for the evaluator: context.files["instances.json"]
 
-# What a policy is told: the task, the function to define, the rules.
+# The task as the policy reads it: the function to define, the rules.
 description = """
 Write a Python program that defines `solve()`. It takes nothing and returns ten points [x, y] of the unit square
 that keep far from each other and, on average, close to the middle.

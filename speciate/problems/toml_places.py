@@ -1,4 +1,4 @@
-"""Where the keys of a TOML document stand, since ``tomllib`` gives values without lines.
+"""Find the lines of keys in a TOML document, since ``tomllib`` gives values without lines.
 
 The text has been read by ``tomllib`` before, so that this scanner may rely on its being valid and only follows keys,
 tables and nesting.

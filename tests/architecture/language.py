@@ -1,4 +1,4 @@
-"""Find words and docstring openings that the glossary replaces. Usage: ``python language.py [PATH …]``."""
+"""Find words and docstring openings that the glossary replaces, outside quotes. Usage: ``language.py [PATH …]``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENINGS = ("Who", "Whom", "Whose", "Whether", "What", "How", "Where", "When", "
 SUFFIXES = {".py", ".md", ".html", ".toml", ".js", ".css", ".yml", ".yaml", ".txt", ".sh", ".mako", ".json"}
 SKIPPED = ("docs/evidence/", "tests/architecture/language.py")
 
-_WORD = re.compile(r"\b(" + "|".join(WORDS).replace(" ", r"\s+") + r")\b", re.IGNORECASE)
+_WORD = re.compile(r"(?<![\"'`])\b(" + "|".join(WORDS).replace(" ", r"\s+") + r")\b", re.IGNORECASE)
 
 
 def findings(root: Path, under: tuple[str, ...] = ()) -> Iterator[str]:

@@ -224,7 +224,7 @@ class Arena:
             time.sleep(pause_s)
 
     def _own_user(self) -> int | None:
-        """Return the user that nobody else is, if there is one."""
+        """Return the dedicated user id, if there is one."""
         return self.user if self.user != os.geteuid() else None
 
 

@@ -60,21 +60,21 @@ def needs_root() -> None:
 
 @pytest.fixture(scope="session")
 def everything_outside() -> Iterator[Surroundings]:
-    """What attacks reach for; made once."""
+    """Targets of the attacks, created once."""
     with Surroundings() as surroundings:
         yield surroundings
 
 
 @pytest.fixture
 def outside(everything_outside: Surroundings) -> Iterator[Surroundings]:
-    """What attacks reach for; the test fails if they have reached it."""
+    """Targets of the attacks; the test fails if an attack reached one."""
     yield everything_outside
     everything_outside.assert_untouched()
 
 
 @pytest.fixture
 def unsafe_outside(everything_outside: Surroundings) -> Iterator[Surroundings]:
-    """What attacks reach for, and reach without walls."""
+    """Targets of the attacks, which attacks reach without isolation."""
     yield everything_outside
     everything_outside.restore()
 

@@ -1,4 +1,4 @@
-"""What is beyond the walls, for attacks to reach: files, sockets and processes that anybody may touch."""
+"""Targets outside the sandbox: files, sockets and processes open to every user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Surroundings:
     Attributes:
         outside: Folder with a file ``text``, in the directory for temporary files.
         shown: Another one, among the packages of Python, where contained processes may read.
-        listeners: Sockets that nobody may connect or send to, by name.
+        listeners: Sockets that must receive no connection or datagram, by name.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Surroundings:
         self._before = self._state()
 
     def seen_by(self, arena: Arena) -> dict[str, Any]:
-        """Return the names of everything, as attacks in an arena are told them."""
+        """Return the names of all targets, as attacks receive them."""
         return {
             "outside": str(self.outside),
             "shown": str(self.shown),
@@ -112,7 +112,7 @@ class Surroundings:
 
 
 def arrived(listener: socket.socket) -> bool:
-    """Return whether somebody has connected or sent something, and forget it."""
+    """Return True if a connection or datagram arrived, and reset."""
     try:
         if listener.type == socket.SOCK_STREAM:
             listener.accept()[0].close()

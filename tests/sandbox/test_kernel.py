@@ -133,7 +133,7 @@ def test_without_walls_they_do(unsafe, needs_root, name):
 
 def test_no_call_beyond_the_list_reaches_the_kernel(arena):
     calls = allowed(SyscallPolicy.THREADS, pid=1, changes=arena.tier == "A", open_flags=False)
-    # The kernel's own trampolines for probes pass every filter, and end whoever else calls them.
+    # The kernel's own trampolines for probes pass every filter, and end any other caller.
     numbers = [found for name, found in table().items() if name in calls] + [335, 336]
     program = """
 import ctypes, errno

@@ -55,7 +55,7 @@ def test_everything_ends_with_a_broker_that_is_killed(short_lived):
     short_lived.begin(make_problem(limits={"wall_s": 60, "cpu_s": 60}), ["while True: pass"] * 2)
     until(lambda: len(short_lived.family()) > 2)
     short_lived.kill()
-    short_lived.close()  # waits until nobody of the family is left
+    short_lived.close()  # waits until all of its processes have ended
     assert not short_lived.space.exists()
 
 

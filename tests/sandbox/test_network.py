@@ -37,7 +37,7 @@ BEYOND = {
     "listening by an abstract name": connect("AF_UNIX", "SOCK_STREAM", "s.bind('\\0' + there['mark']); s.listen()"),
     "a stream that is connected": "socket.socketpair()[0].sendto(b'x', there['addresses']['abstract datagrams'])",
     "the channel": "socket.socket(fileno=os.dup(3)).sendto(b'x', there['addresses']['abstract datagrams'])",
-    "the channel, connected anew": "socket.socket(fileno=os.dup(3)).connect(there['addresses']['abstract'])",
+    "the channel, connected again": "socket.socket(fileno=os.dup(3)).connect(there['addresses']['abstract'])",
     "packets from a pair": "socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
     "virtual machines": connect("AF_VSOCK", "SOCK_STREAM", "s.connect((2, 22))"),
 }
@@ -64,7 +64,7 @@ SERVERS = {
 
 @pytest.mark.parametrize("address", SERVERS.values(), ids=SERVERS)
 def test_servers_are_out_of_reach_at_once(arena, address):
-    """Whether anything listens there or not, it is not the network that answers."""
+    """The network does not answer, with or without a listener."""
     program = f"""
 import socket, time
 def solve():
@@ -96,7 +96,7 @@ def solve(x):
 
 
 def test_a_loop_of_events_works(arena):
-    """What asyncio needs is allowed: a pair of streams, and waiting on them."""
+    """asyncio works: it needs a pair of streams and polling."""
     program = (
         "import asyncio\nasync def go(x):\n    await asyncio.sleep(0)\n    return 2 * x\n"
         "def solve(x): return asyncio.run(go(x))\n"

@@ -6,7 +6,7 @@ from tests.sandbox.arenas import make_problem
 from tests.sandbox.programs import BREACHED, HELD, attempt, for_each, in_solve, number
 from tests.sandbox.surroundings import victim
 
-# ``pid`` is somebody else's.
+# ``pid`` is another process.
 TOUCHING = {
     "handle": "os.pidfd_open(pid)",
     "trace": f"call({number(101, 117)}, 0x4206, pid, 0, -1)",
@@ -50,7 +50,7 @@ def test_without_walls_it_can_be(unsafe, unsafe_outside, body):
 OWN = {
     "signals of the channel": "import fcntl\nfcntl.fcntl(3, 10, 9)",
     "owner of the channel": "import fcntl, struct\nfcntl.fcntl(3, 15, struct.pack('ii', 1, os.getpid()))",
-    "typing for somebody": f"call({number(16, 29)}, 0, 0x5412, b'x')",
+    "typing for another terminal": f"call({number(16, 29)}, 0, 0x5412, b'x')",
     "taking a terminal": f"call({number(16, 29)}, 0, 0x540E, 0)",
     "being traced": f"call({number(101, 117)}, 0x4206, -5, 0, 0)",
     "being seen by debuggers": "if libc.prctl(4, 1, 0, 0, 0): raise OSError",

@@ -1,4 +1,4 @@
-"""Candidates start threads and nothing else, end themselves and nobody else, and leave nothing running."""
+"""Candidates start threads only, end only themselves, and leave nothing running."""
 
 import contextlib
 import os

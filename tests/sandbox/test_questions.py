@@ -1,4 +1,4 @@
-"""A candidate can read its questions once and in order, and nobody's but its own."""
+"""A candidate can read only its own calls, once and in order."""
 
 from tests.sandbox.arenas import make_problem
 from tests.sandbox.programs import answer, in_solve

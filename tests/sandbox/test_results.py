@@ -1,4 +1,4 @@
-"""What a candidate says is parsed as if an enemy had said it: no answer counts that was not given as one."""
+"""Messages of a candidate are parsed as hostile input: only well-formed answers count."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ REFUSALS = {
 @pytest.mark.parametrize(("program", "kind"), REFUSALS.values(), ids=REFUSALS)
 def test_what_gives_no_value_says_why(any_arena, program, kind):
     evaluation = any_arena.attack(program, limits=PATIENT)
-    if kind is None:  # which limit it meets first is nobody's business
+    if kind is None:  # which limit it meets first does not matter
         assert evaluation.rewards in (None, (0.0,))
     else:
         assert evaluation.failure is not None, evaluation

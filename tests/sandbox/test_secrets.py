@@ -1,6 +1,6 @@
 """Expected outputs, the author's script and the worker's secrets are nowhere in what a candidate can read.
 
-The candidate is told the digest of a secret and looks for the secret itself: in its arguments and environment, in every
+The candidate receives the digest of a secret and looks for the secret itself: in its arguments and environment, in every
 file it can open, and in all of its own memory. Memory is read without ``/proc``: a page is written into a pipe, which
 the kernel refuses, rather than kills for, where there is no page.
 """

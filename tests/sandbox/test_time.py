@@ -1,4 +1,4 @@
-"""What never answers meets the wall limit, and what measures it is not the candidate's clock."""
+"""A candidate that never answers meets the wall limit, which the candidate's clock does not influence."""
 
 import os
 import resource
@@ -32,7 +32,7 @@ ENDLESS = {
         "t.join()",
         top="import threading\nt = threading.Thread(target=eval, args=('[0 for _ in iter(int, 1)]',))\nt.start()",
     ),
-    "loop when it is told to exit": f"try:\n    raise SystemExit\nfinally:\n    {LOOP}\n",
+    "loop on exit": f"try:\n    raise SystemExit\nfinally:\n    {LOOP}\n",
     "catch everything and go on": "while True:\n    try:\n        while True: pass\n    except BaseException: pass\n",
     "read the channel for ever": in_solve("while True: os.read(3, 1); time.sleep(1)", top="import os, time"),
     "half a frame": "import os, time\nos.write(3, b'\\0\\0\\1\\0{')\ntime.sleep(30)",
@@ -120,7 +120,7 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Arena]:
         with (
             closing(arena),
             crowd(),
-        ):  # which nobody needs at the start and the end: imports would take five times as long
+        ):  # not needed at start and end: imports would take five times as long
             yield arena
 
 

@@ -1,4 +1,4 @@
-"""What the unsafe tier promises: accidents stay inside, and nothing that was started or written is left."""
+"""The unsafe tier contains accidents and removes everything that was started or written."""
 
 import os
 

@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {}
 
 @dataclass
 class Result:
-    """What an evaluation gave: numbers by name, and texts for people and prompts."""
+    """Result of an evaluation: numbers by name, and texts for users and prompts."""
 
     metrics: dict[str, float]
     artifacts: dict[str, Any]

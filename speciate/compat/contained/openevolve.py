@@ -21,7 +21,7 @@ EVALUATOR = "evaluator.py"
 
 @dataclass
 class EvaluationResult:
-    """What evaluators return instead of a plain dict."""
+    """Return type of evaluators, as an alternative to a plain dict."""
 
     metrics: dict[str, Any]
     artifacts: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Nothing is left behind: whoever dies, in whatever way, the rest ends, and the next start works."""
+"""When any process dies, the others end, nothing is left behind, and the next start works."""
 
 import os
 import pwd
@@ -28,7 +28,7 @@ def connect(url: str) -> psycopg.Connection:
 
 
 def end_with_group(parent: Parent, number: int) -> None:
-    """What a terminal does: the signal goes to the whole process group."""
+    """Send the signal to the whole process group, as a terminal does."""
     os.killpg(parent.process.pid, number)
     parent.process.wait()
 

@@ -1,4 +1,4 @@
-"""What is read of another system's directory, and what is refused, without anything being run."""
+"""Reading and refusing directories of other systems, without running anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the programs are looked for, in which order, and what is said when there is none."""
+"""Search order for server programs, and the error if none is found."""
 
 from pathlib import Path
 
