@@ -47,7 +47,7 @@ class _Part(BaseModel):
 Message = Annotated[str, StringConstraints(max_length=100_000)]
 
 
-class _Prompt(_Part):
+class _PromptSection(_Part):
     system_message: Message = ""
 
 
@@ -59,8 +59,8 @@ class _Evaluator(_Part):
 
 
 class _Config(_Part):
-    prompt: _Prompt = _Prompt()
-    llm: _Prompt = _Prompt()
+    prompt: _PromptSection = _PromptSection()
+    llm: _PromptSection = _PromptSection()
     evaluator: _Evaluator = _Evaluator()
     system_message: Message = ""
     language: str = "python"

@@ -81,14 +81,14 @@ def make_report(
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, kept)
     policy_health = health(schedule, kept, resamples)
-    asked = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
+    names = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
     return Report(
         design=Design(
             declared=schedule.declared,
             digest=schedule.declared.digest,
             amendments=tuple(amendments),
             problems=tuple(problems[name] for name in schedule.problems),
-            policies=tuple(policies[name] for name in asked),
+            policies=tuple(policies[name] for name in names),
             seeds=schedule.seeds,
             planned=results.state.size,
             ended=int(kept.ended.sum()),
