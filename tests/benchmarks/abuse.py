@@ -78,9 +78,9 @@ _odd("another host", b"GET /v1/runs HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403
 
 
 def run(settings: Settings) -> None:
-    """Attack a service of our own and print what came of it; fails when somebody else would notice."""
+    """Attack a local service and print the results. Fails if well-behaved clients are affected."""
     with _service(settings) as (url, process, stores):
-        run_id = begin(stores, spec(1000))  # nobody works on it, so it goes on
+        run_id = begin(stores, spec(1000))  # no worker serves it, so it keeps running
         rows = asyncio.run(_attacks(url, process, run_id))
         show(
             "Abuse on loopback: what it is answered, and how long other requests take meanwhile",

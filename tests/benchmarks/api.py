@@ -1,4 +1,4 @@
-"""What a request and an event cost: processor time of one API process and of PostgreSQL, route by route."""
+"""CPU time of requests and events in one API process and PostgreSQL, by route."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COMMITS = 60
 
 
 class _ApiAlone(Stack):
-    """Both servers and the API as production starts it; nobody works."""
+    """PostgreSQL, Valkey and the API as in production, without workers."""
 
     def _graph(self) -> Iterator[ChildCommand]:
         yield next(super()._graph())
 
     def _environment(self) -> dict[str, str]:
-        # Whoever has several checkouts measures this one: children do not start where we did.
+        # Child processes must import this checkout, whatever their working directory.
         return super()._environment() | {"PYTHONPATH": str(ROOT)}
 
 
@@ -107,7 +107,7 @@ async def _ask(port: int, paths: list[str]) -> None:
 def _streams(meter: _Meter, port: int, stores: Stores, runs: list[UUID]) -> None:
     rows = []
     for name, viewers, watched in (
-        ("nobody", 0, 1),
+        ("no viewer", 0, 1),
         ("1 viewer of one run", 1, 1),
         (f"{VIEWERS} viewers of one run", VIEWERS, 1),
         (f"{VIEWERS} viewers of {RUNS} runs", VIEWERS, RUNS),

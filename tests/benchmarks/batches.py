@@ -1,4 +1,4 @@
-"""What a larger unit of work saves: processor time for each candidate by the size of a batch, and where it goes."""
+"""CPU time per candidate by batch size, and how it is spent."""
 
 from __future__ import annotations
 

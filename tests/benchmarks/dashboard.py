@@ -32,8 +32,8 @@ from tests.dashboard.conftest import chromium_path
 
 ROOT = Path(__file__).parents[2]
 SIZES = (5_000, 50_000)
-# Whoever drives the browser is told where each request was begun. For that V8 parses the whole charting library three
-# times more, which no user waits for; with this flag it keeps the places from the beginning.
+# Playwright records the source of each request, for which V8 parses the charting library three more times. Users do not
+# pay this cost; with this flag V8 keeps the positions from the first parse.
 NOT_OURS = "--js-flags=--no-enable-lazy-source-positions"
 VIEWERS = 100
 COMMITS = 30

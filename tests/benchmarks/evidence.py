@@ -73,7 +73,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run found.
+    """Results of a run.
 
     Attributes:
         reached: For each of the problem's targets the evaluation that met it first, or None.

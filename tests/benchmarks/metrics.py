@@ -1,4 +1,4 @@
-"""What a scrape of ``/metrics`` costs in an installation of 10,000 runs: ``python -m tests.benchmarks.metrics``."""
+"""Cost of a scrape of ``/metrics`` with 10,000 runs. Usage: ``python -m tests.benchmarks.metrics``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measurements share: a problem, a policy, a service, a look at processor time."""
+"""Shared parts of the benchmarks: a problem, a policy, a service, and CPU time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often each test errs and how often it sees an effect, in tournaments that never happened.
+"""Error rate and power of each test, in simulated tournaments.
 
 ``python -m tests.benchmarks power`` prints it; ``make power`` writes docs/evidence/power.md.
 """

@@ -1,4 +1,4 @@
-"""What an evaluation costs in every tier, beside a bare interpreter for each; and whether anything grows over many."""
+"""Cost of an evaluation in each tier, compared with a bare interpreter, and growth over many evaluations."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was aimed at, and what came out."""
+    """A target and its measurement."""
 
     what: str
     goal: str
@@ -167,11 +167,10 @@ def _interleave(
 
 @contextlib.contextmanager
 def _account() -> Iterator[Callable[[], float] | None]:
-    """Give a clock of the processor seconds that this process and everything it starts use.
+    """Yield a clock of the CPU seconds of this process and its descendants, or None without a control group.
 
-    A zygote ignores SIGCHLD, so the kernel adds what its children used to nobody's account: only a control group sees
-    them. Where one is delegated, contained processes get groups of their own in it, so it is read as a whole. None
-    where no group can be made.
+    A zygote ignores SIGCHLD, so the kernel does not charge its children to any parent. Only a control group includes
+    them. A delegated group is read as a whole, because contained processes get groups inside it.
     """
     if (given := delegated()) is not None:
         yield partial(_used, given)
@@ -423,7 +422,7 @@ def _descendants() -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def _own_temporary_folder(settings: Settings) -> Iterator[Path]:
-    """Have everything make its temporary files where nobody else does."""
+    """Use a private folder for temporary files."""
     folder = settings.data_dir.with_name("tmp")
     folder.mkdir()
     folder.chmod(0o1777)

@@ -1,8 +1,8 @@
-"""What breaks first with ten and a hundred hosts: a simulation of the queueing, calibrated with what one host measured.
+"""Find the bottleneck with ten and a hundred hosts: a queueing simulation calibrated on one host.
 
 Lanes go round: ask the policy, book the proposals, wait for a slot, evaluate, book the results. Each booking is a
 transaction that takes a core of PostgreSQL and holds the lock of its run; each dispatch is a message of the broker. The
-service times are those of docs/evidence/benchmarks.md; ``measure`` takes the sizes anew. Times in seconds.
+service times are those of docs/evidence/benchmarks.md; ``measure`` measures the sizes again. Times in seconds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Cluster:
 
     @property
     def locked_s(self) -> float:
-        """How long a transaction holds its run: its processor time and three round trips."""
+        """Time for which a transaction locks its run: its CPU time and three round trips."""
         return self.booking_s + 3 * self.round_trip_s
 
     @property
@@ -93,7 +93,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Found:
-    """What a simulation gave; shares are of the time."""
+    """Result of a simulation. Shares are fractions of the time."""
 
     per_second: float
     database: float

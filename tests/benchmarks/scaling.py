@@ -1,4 +1,4 @@
-"""What grows with the population: control-plane time for each candidate, and choosing a parent."""
+"""Control-plane time per candidate and parent selection, by population size."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def sampling(settings: Settings) -> None:
 
 
 def rebuilding(settings: Settings) -> None:
-    """Measure making the cache anew, at archives of more elites than any strategy keeps."""
+    """Measure rebuilding the cache, with archives of more elites than any strategy keeps."""
     from speciate.cli.maintenance import rebuild_cache
     from speciate.embedded import EmbeddedServers
     from speciate.storage.migrate import upgrade
@@ -97,7 +97,7 @@ def rebuilding(settings: Settings) -> None:
             stores.runs.cancel(run_id)
         stores.close()
     columns = ["elites", "seconds", "own CPU s", "servers' CPU s"]
-    show("Making the cache anew", columns, rows, "target: at most 10 s at 1e6 candidates")
+    show("Rebuilding the cache", columns, rows, "target: at most 10 s at 1e6 candidates")
 
 
 _FILL_ELITES = sa.text(

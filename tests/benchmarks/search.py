@@ -206,7 +206,7 @@ def problems(_: Settings, keep: Path, workers: int) -> None:
 
 
 def _job(task: str, number: int, pair: tuple[str, str], strategy: str, within: Sequence[int], seed: int = 0) -> Job:
-    # Nothing is changed in independent samples: they are the same whoever would change them.
+    # Independent samples change no parent, so they do not depend on the mutator.
     proposer, mutator = pair if strategy != FLOOR else (pair[0], pair[0])
     return Job(f"{task}:{number}", proposer, mutator, strategy, max(within), seed)
 

@@ -1,4 +1,4 @@
-"""What a strategy itself costs: processor time for each candidate, on archives of 100 to 10,000 candidates."""
+"""CPU time of strategies per candidate, on archives of 100 to 10,000 candidates."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SLOTS = 2
 
 @dataclass
 class Figures:
-    """What one run gave."""
+    """Measurements of one run."""
 
     per_second: float
     cpu_ms: float

@@ -34,7 +34,7 @@ _MIX = (
 
 @dataclass
 class Seen:
-    """What the clients saw.
+    """Observations of the clients.
 
     Attributes:
         latencies_ms: Of every request that was answered.
@@ -98,7 +98,7 @@ class Callers:
         try:
             while True:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                # Whoever is late does not catch up: the rate that is reached is reported.
+                # A late caller does not catch up. The report has the achieved rate.
                 due = max(due + CONNECTIONS / self._rate, time.monotonic() - 1.0)
                 if not self._runs:
                     continue

@@ -1,4 +1,4 @@
-"""What is broken, in an order that a seed decides, and how long each kind takes to mend."""
+"""Inject faults in a seeded order and measure the recovery time of each kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Fault:
     """One fault.
 
     Attributes:
-        freed_s: Seconds until nothing was leased any more by whoever held it then: done, or free for others.
+        freed_s: Seconds until the leases held at that time were completed or returned.
         back_s: Seconds until the part worked again: an API answers, a worker is announced, a server answers.
     """
 
@@ -90,7 +90,7 @@ class Breaker:
         self._watching.append(watch)
 
     def wait(self) -> None:
-        """Wait until everything has mended, or the limit is over."""
+        """Wait until everything has recovered, at most for the limit."""
         for watch in self._watching:
             watch.join(_LIMIT_S)
 

@@ -1,4 +1,4 @@
-"""A client before several replicas, as a load balancer is: whoever does not answer is passed over."""
+"""A client that distributes requests over replicas like a load balancer and skips those that do not respond."""
 
 from __future__ import annotations
 

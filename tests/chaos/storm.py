@@ -53,7 +53,7 @@ _ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit|Timeout)\b")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done.
+    """Parameters of a storm.
 
     Attributes:
         seconds: How long faults happen; then everything is let come to its end.
@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What was found; ``violations`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
+    """Findings; ``violations`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
 
     plan: Plan
     seconds: float
@@ -177,7 +177,7 @@ class Storm:
         records = self.stores.runs.list(state=RunState.RUNNING, limit=500).items
         paused = self.stores.runs.list(state=RunState.PAUSED, limit=500).items
         for record in paused:
-            # Its policy or evaluator did not answer for longer than it waits: whoever operates resumes it.
+            # Its policy or evaluator was unavailable for too long, so the operator resumes it.
             with suppress(ConflictError):
                 self.stores.signals.committed(self.stores.runs.resume(record.id))
                 self._resumed += 1
@@ -298,7 +298,7 @@ class Storm:
             outcome.violations += self._violations_of(run_id)
             outcome.evaluations += self.stores.runs.get(run_id).spent.evaluations
         for fault in breaker.faults:
-            # Nothing can be mended while PostgreSQL is away: there it counts from when that is back.
+            # Recovery needs PostgreSQL, so the time counts from its return.
             away_s = (fault.back_s or 0.0) if fault.part == "postgres" else 0.0
             limit = self.plan.lease_s + 3 + away_s + self.plan.slack_s
             if fault.freed_s is None or fault.freed_s > limit:

@@ -1,4 +1,4 @@
-"""What each kind of process holds over time: memory, file descriptors, threads, connections, temporary files."""
+"""Resources of each kind of process over time: memory, file descriptors, threads, connections, temporary files."""
 
 from __future__ import annotations
 
