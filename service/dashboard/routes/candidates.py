@@ -40,7 +40,7 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 
 @dataclass(frozen=True)
-class CandidateQuery:
+class CandidateListQuery:
     """Filters and sort key of the list, as in the URL; empty or unknown ones are ignored."""
 
     status: _Word = ""
@@ -72,7 +72,7 @@ def list_candidates(
     request: Request,
     run_id: RunDep,
     dashboard: DashboardDep,
-    query: Annotated[CandidateQuery, Depends()],
+    query: Annotated[CandidateListQuery, Depends()],
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
     cursor: _Text = "",
 ) -> Response:
@@ -104,7 +104,7 @@ def list_candidates(
 
 
 def _find(
-    dashboard: DashboardContext, run_id: UUID, query: CandidateQuery, cursor: str
+    dashboard: DashboardContext, run_id: UUID, query: CandidateListQuery, cursor: str
 ) -> tuple[Page[CandidateRecord], FormErrors | None]:
     """Return a page of candidates, or no candidates and the errors of an invalid filter."""
     try:

@@ -22,8 +22,8 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 
 @dataclass(frozen=True)
-class RunQuery:
-    """RunQuery of the list; empty ones are ignored.
+class RunListQuery:
+    """RunListQuery of the list; empty ones are ignored.
 
     Attributes:
         state: State of the run.
@@ -40,11 +40,11 @@ class RunQuery:
     name: _Text = ""
 
 
-RunQueryDep = Annotated[RunQuery, Depends()]
+RunListQueryDep = Annotated[RunListQuery, Depends()]
 
 
 @router.get("/runs")
-def show_runs(request: Request, dashboard: DashboardDep, filters: RunQueryDep, cursor: _Text = "") -> Response:
+def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: _Text = "") -> Response:
     """Show runs, newest first."""
     return page(
         request,
@@ -57,7 +57,7 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: RunQueryDep, c
 
 
 @router.get("/live/runs")
-async def watch_runs(dashboard: DashboardDep, filters: RunQueryDep, seen: Seen = "") -> StreamingResponse:
+async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Seen = "") -> StreamingResponse:
     """Stream the newest runs."""
     return dashboard.watch(
         address("runs", **asdict(filters)),
@@ -67,7 +67,7 @@ async def watch_runs(dashboard: DashboardDep, filters: RunQueryDep, seen: Seen =
     )
 
 
-def _context(dashboard: DashboardContext, filters: RunQuery, cursor: str) -> dict[str, Any]:
+def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) -> dict[str, Any]:
     catalog = dashboard.stores.catalog
     found = dashboard.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,
