@@ -76,7 +76,10 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
     revision = revision_in(path)
     state = schema_state(revision)
     if state is SchemaState.UNKNOWN:
-        raise ConfigurationError(f"{path} has schema {revision} of an unreleased version, which cannot be restored.")
+        raise ConfigurationError(
+            f"{path} has schema {revision} of an unreleased version, which this version cannot read.",
+            remedy="Restore a backup that a released version made.",
+        )
     if state is SchemaState.NEWER:
         raise ConfigurationError(
             f"{path} has schema {revision}, but this version supports up to {NEWEST_REVISION}.",

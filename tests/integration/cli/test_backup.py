@@ -205,6 +205,13 @@ def test_invalid_and_newer_backups_are_rejected_without_data_loss(
     code, _, err = call(empty_url, "restore", str(file))
     assert code == ExitCode.CONFIGURATION
     assert "schema 9999" in err
+    with stores.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0016'"))
+    file.unlink()
+    assert call(source, "backup", str(file))[0] == ExitCode.OK
+    code, _, err = call(empty_url, "restore", str(file))
+    assert code == ExitCode.CONFIGURATION
+    assert "schema 0016 of an unreleased version" in err
     noise.write_bytes(b"PGDMP" + bytes(range(200)))
     code, _, err = call(empty_url, "restore", str(noise))
     assert code == ExitCode.INVALID

@@ -164,7 +164,7 @@ def test_servers_that_are_away_are_named(settings: Settings, lab: Lab, serve: Ca
     refused(no_redis.get("/v1/workers"), 503, "unavailable")
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 9}}
     started = no_redis.post("/v1/runs", body)
-    assert (started.status_code, started.json()["state"]) == (202, "running")  # the reconciler will ring
+    assert (started.status_code, started.json()["state"]) == (202, "running")  # the reconciler sends its work again
     no_postgres = serve(settings.model_copy(update={"database_url": SecretStr("postgresql://u:pw@127.0.0.1:1/x")}))
     answer = no_postgres.get("/readyz")
     assert "PostgreSQL" in refused(answer, 503, "unavailable")["detail"]
