@@ -1,1 +1,1 @@
-"""Conformance suites that any strategy, store, policy or sandbox inherits, and small real parts to test with."""
+"""Conformance suites for plug-ins: every strategy and every policy client inherits one in its tests."""

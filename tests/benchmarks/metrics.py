@@ -20,7 +20,7 @@ from speciate.storage.metrics import counters
 from speciate.storage.metrics.counters import WorkerCounters
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.runs import toy_policy, toy_problem
+from tests.support.runs import toy_policy, toy_problem
 
 RUNS: Final = 10_000
 _FILL: Final = (

@@ -15,10 +15,10 @@ from speciate.settings import Settings
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.runs import toy_policy, toy_problem
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.report.models import Report, Standings
 from tests.benchmarks.parts import show
+from tests.support.runs import toy_policy, toy_problem
 
 POLICIES, PROBLEMS, SEEDS, BUDGET = 20, 500, 8, 100
 GOAL_S = 5.0

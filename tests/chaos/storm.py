@@ -31,12 +31,12 @@ from speciate.embedded import EmbeddedServerError
 from speciate.settings import Settings
 from speciate.storage.database import with_retries
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.runs import toy_problem
 from speciate.training.tasks import GENERATED, Split
 from tests.chaos.faults import KILL, Breaker, Fault, order
 from tests.chaos.fleet import Fleet
 from tests.chaos.round_robin import RoundRobin
 from tests.chaos.watch import Watch, leaks
+from tests.support.runs import toy_problem
 
 _KEYS = UUID("01a1ff00-0000-7000-8000-000000000000")
 _EVALUATOR = """

@@ -8,8 +8,8 @@ import pytest
 
 from speciate.inference.app import create_app
 from speciate.policies.bundled import checkpoints
-from speciate.testing.http_server import serve_app
-from speciate.testing.openai_contract import OpenAIContract, ServedModel
+from tests.support.http_server import serve_app
+from tests.support.openai_contract import OpenAIContract, ServedModel
 from tests.unit.inference.checkpoints import write_bytes
 
 

@@ -20,8 +20,8 @@ from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.store import PostgresWorkStore
-from speciate.testing.runs import toy_policy
-from speciate.testing.work_stores import WorkStoreConformance
+from tests.support.runs import toy_policy
+from tests.support.work_stores import WorkStoreConformance
 
 
 @dataclass

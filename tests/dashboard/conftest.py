@@ -19,9 +19,9 @@ from speciate.domain.guidance import Guidance
 from speciate.embedded import Endpoints
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.http_server import serve_app
 from tests.dashboard import samples
 from tests.dashboard.round_robin import one_request, round_robin
+from tests.support.http_server import serve_app
 
 _DATABASE = "site"
 GUIDANCE = Guidance(every=2, most=2)

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 from speciate.domain.labels import Labels, Relabelling
-from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Site, Visitor
 from tests.dashboard.samples import HOSTILE
 from tests.dashboard.test_pages import _FLAWS, AXE
+from tests.support.http_server import WAIT_S
 
 pytestmark = pytest.mark.servers
 

@@ -22,10 +22,10 @@ from service.app import create_app
 from speciate.domain.candidate import Evaluation
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.testing.http_server import WAIT_S, wait_for
 from tests.dashboard import samples
 from tests.dashboard.conftest import Site, Visitor, visiting
 from tests.dashboard.round_robin import round_robin
+from tests.support.http_server import WAIT_S, wait_for
 from workers import tasks
 
 PATIENCE = 3

@@ -20,8 +20,8 @@ from service.app import create_app
 from speciate.domain.access import Scope
 from speciate.domain.run import RunState
 from speciate.storage.tables import DEFAULT_PROJECT_ID
-from speciate.testing.http_server import WAIT_S, serve_app
 from tests.dashboard.conftest import Site
+from tests.support.http_server import WAIT_S, serve_app
 
 pytestmark = pytest.mark.servers
 

@@ -13,9 +13,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from speciate.storage.candidates.listing import CandidateFilter
-from speciate.testing.http_server import WAIT_S
 from tests.dashboard.conftest import Site, Visitor, visiting
 from tests.dashboard.samples import HOSTILE
+from tests.support.http_server import WAIT_S
 
 pytestmark = pytest.mark.servers
 

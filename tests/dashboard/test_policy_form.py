@@ -8,8 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from speciate.testing.openai_endpoint import serve as openai_endpoint
 from tests.dashboard.conftest import Site, Visitor
+from tests.support.openai_endpoint import serve as openai_endpoint
 
 pytestmark = pytest.mark.servers
 

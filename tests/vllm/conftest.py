@@ -11,8 +11,8 @@ import pytest
 
 from speciate.inference.app import create_app
 from speciate.policies.bundled import checkpoints
-from speciate.testing.http_server import serve_app
-from speciate.testing.openai_contract import ServedModel
+from tests.support.http_server import serve_app
+from tests.support.openai_contract import ServedModel
 from tests.unit.inference.checkpoints import write_bytes
 from tests.vllm.servers import PYTHON_VARIABLE, vllm
 

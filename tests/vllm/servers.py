@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from speciate.testing.openai_contract import ServedModel
+from tests.support.openai_contract import ServedModel
 
 PYTHON_VARIABLE = "SPECIATE_VLLM_PYTHON"
 START_S = 600.0

@@ -21,7 +21,7 @@ from speciate.policies.endpoint_check import adapter_name
 from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
-from speciate.testing.openai_contract import TOLERANCE, ServedModel
+from tests.support.openai_contract import TOLERANCE, ServedModel
 from tests.vllm.conftest import SLOTS
 
 PROMPT = "S00 .01 G02 .12 E22 <b9> <one>"

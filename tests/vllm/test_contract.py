@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.testing.openai_contract import TOLERANCE, OpenAIContract, ServedModel
+from tests.support.openai_contract import TOLERANCE, OpenAIContract, ServedModel
 
 
 class TestVllm(OpenAIContract):

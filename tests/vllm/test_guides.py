@@ -16,8 +16,8 @@ from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
 from speciate.prompts.diff import DIFF_GRAMMAR, read_edits
-from speciate.testing.openai_contract import ServedModel
-from speciate.testing.served_run import served_policy
+from tests.support.openai_contract import ServedModel
+from tests.support.served_run import served_policy
 from tests.vllm.servers import PYTHON_VARIABLE
 
 

@@ -16,9 +16,9 @@ from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient, SampleRequest
-from speciate.testing.openai_contract import ServedModel
 from speciate.testing.policies import PolicyClientConformance
-from speciate.testing.served_run import served_policy
+from tests.support.openai_contract import ServedModel
+from tests.support.served_run import served_policy
 
 REQUEST = SampleRequest(Prompt("", "S00 .01 G02 .12 E22 <b9> <one>"), PolicyRole.PROPOSE, 2, 1)
 

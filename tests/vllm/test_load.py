@@ -19,8 +19,8 @@ from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.queueing import waiting_sequences
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.problems.loader import bundled, load_problem
-from speciate.testing.openai_contract import ServedModel
-from speciate.testing.served_run import served_policy, served_run
+from tests.support.openai_contract import ServedModel
+from tests.support.served_run import served_policy, served_run
 
 BOUND = 16
 

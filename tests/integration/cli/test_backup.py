@@ -30,7 +30,7 @@ from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
 from speciate.storage.revision import NEWEST_REVISION
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.runs import ToyEvaluator, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

@@ -19,7 +19,7 @@ from speciate.settings import Settings
 from speciate.storage.rows import floor7
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit
-from speciate.testing.runs import toy_problem, toy_spec
+from tests.support.runs import toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

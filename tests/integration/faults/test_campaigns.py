@@ -15,8 +15,8 @@ from speciate.domain.declaration import DeclarationState
 from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.runs.declarations import pin_campaign
-from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LIMIT_S, Service
+from tests.support.runs import toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

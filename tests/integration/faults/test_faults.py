@@ -16,8 +16,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec
 from speciate.domain.webhook import Webhook
-from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import Service
+from tests.support.runs import toy_problem
 from tests.unit.egress.test_delivery import Receiver, receiver
 
 __all__ = ["receiver"]

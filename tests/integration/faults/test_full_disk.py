@@ -16,8 +16,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
-from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LEASE_S, Service
+from tests.support.runs import toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

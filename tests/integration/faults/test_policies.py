@@ -8,9 +8,9 @@ import pytest
 
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
-from speciate.testing.openai_endpoint import Reply, serve
-from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import Service
+from tests.support.openai_endpoint import Reply, serve
+from tests.support.runs import toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

@@ -15,8 +15,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.tournament import Tournament
 from speciate.runs.declarations import pin_tournament
-from speciate.testing.runs import toy_problem
 from tests.integration.faults.conftest import LIMIT_S, Service
+from tests.support.runs import toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

@@ -17,7 +17,7 @@ import pytest
 from speciate.client import Client, RunHandle
 from speciate.domain.errors import UnavailableError
 from speciate.domain.policy import Policy
-from speciate.testing.runs import toy_problem
+from tests.support.runs import toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

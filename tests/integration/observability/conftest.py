@@ -22,7 +22,7 @@ from speciate.cli.stack import Stack
 from speciate.client import Client
 from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings
-from speciate.testing.http_server import wait_for
+from tests.support.http_server import wait_for
 
 TOKEN = "a-token-that-must-stay-secret"
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from speciate.testing.http_server import wait_for
 from tests.integration.observability.conftest import TOKEN, Deployment, Receiver
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from speciate.testing.http_server import wait_for
 from tests.integration.observability.conftest import Deployment
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

@@ -19,8 +19,8 @@ from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.testing.http_server import WAIT_S, serve_app
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
+from tests.support.http_server import WAIT_S, serve_app
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem
 
 COMPLETIONS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
 

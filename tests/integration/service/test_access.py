@@ -18,8 +18,8 @@ from pydantic import SecretStr
 from service.app import create_app
 from speciate.domain.errors import ConfigurationError
 from speciate.settings import Settings
-from speciate.testing.http_server import wait_for
 from tests.integration.service.conftest import Api, Lab, refused
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

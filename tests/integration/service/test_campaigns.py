@@ -13,8 +13,8 @@ from sqlalchemy import text
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem
 from workers.campaigns import CampaignController
 
 pytestmark = pytest.mark.servers

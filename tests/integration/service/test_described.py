@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.testing.http_server import wait_for
 from tests.abuse.described import ask_everything
 from tests.integration.service.conftest import Lab
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from speciate.cli.runs.replay import replay_run
-from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
+from tests.support.runs import ToyEvaluator
 
 pytestmark = pytest.mark.servers
 

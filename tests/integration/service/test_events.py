@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from service.sse import EventHub
 from speciate.client import Client
 from speciate.settings import Settings
-from speciate.testing.http_server import wait_for
 from tests.integration.service.conftest import Api, Lab, refused
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from speciate.cli.runs.replay import replay_run
 from speciate.domain.run import RunSpec
 from speciate.domain.values import digest_of
-from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
+from tests.support.runs import ToyEvaluator
 
 pytestmark = pytest.mark.servers
 

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from service import openapi_schema
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.testing.http_server import wait_for
 from tests.integration.service.conftest import Api, Lab, refused
+from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 

@@ -30,8 +30,8 @@ from speciate.runs.executor import WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from tests.integration.service.conftest import Api
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from workers.campaigns import CampaignController
 from workers.tournaments import TournamentController
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.testing.openai_endpoint import serve as openai_endpoint
 from tests.integration.service.conftest import Api, refused, scripted
+from tests.support.openai_endpoint import serve as openai_endpoint
 
 pytestmark = pytest.mark.servers
 

@@ -12,8 +12,8 @@ from speciate.domain.access import Scope
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
-from speciate.testing.openai_endpoint import serve as openai_endpoint
 from tests.integration.service.conftest import Api, scripted
+from tests.support.openai_endpoint import serve as openai_endpoint
 
 pytestmark = pytest.mark.servers
 

@@ -18,9 +18,9 @@ from speciate.storage.access.secrets import PolicyKeyStore
 from speciate.storage.metrics.counters import WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import metadata
-from speciate.testing.openai_endpoint import serve as openai_endpoint
-from speciate.testing.runs import ToyEvaluator, toy_problem
 from tests.integration.service.conftest import Api, refused
+from tests.support.openai_endpoint import serve as openai_endpoint
+from tests.support.runs import ToyEvaluator, toy_problem
 from workers.composition import ClientContext, ClientPool
 
 pytestmark = pytest.mark.servers

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.loader import bundled
-from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, refused
+from tests.support.runs import toy_problem
 
 pytestmark = pytest.mark.servers
 

@@ -9,10 +9,10 @@ import pytest
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
 from speciate.runs.lanes import WAITING
-from speciate.testing.runs import toy_spec
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
+from tests.support.runs import toy_spec
 from workers.campaigns import CampaignController
 from workers.controller import WAITS_FOR_QUOTA
 from workers.tournaments import TournamentController

@@ -18,9 +18,9 @@ from speciate.storage.rows import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table
-from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab
 from tests.integration.service.tournament_lab import declare, fair, play, report_of, rows_of
+from tests.support.runs import ToyEvaluator
 from workers.retention import RetentionJob, prune_runs
 
 __all__ = ["fair"]

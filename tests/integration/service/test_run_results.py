@@ -13,8 +13,8 @@ from speciate.cli.runs.replay import replay_run
 from speciate.domain.reward import FloatArray, pareto_front
 from speciate.storage import cursors
 from speciate.storage.runs import queries
-from speciate.testing.runs import ToyEvaluator
 from tests.integration.service.conftest import Lab, refused, scripted
+from tests.support.runs import ToyEvaluator
 
 pytestmark = pytest.mark.servers
 

@@ -21,8 +21,8 @@ from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
-from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
+from tests.support.runs import toy_problem
 
 pytestmark = pytest.mark.servers
 

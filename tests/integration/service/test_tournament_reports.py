@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import event
 
 from speciate.storage.declarations.results import TournamentResults
-from speciate.testing.runs import toy_policy
 from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body, declare, fair, play, report_of, rows_of
+from tests.support.runs import toy_policy
 
 __all__ = ["fair"]
 

@@ -14,7 +14,6 @@ from sqlalchemy import text
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.webhook import Webhook
 from speciate.storage.declarations.summaries import RunSummaries
-from speciate.testing.runs import toy_policy, toy_problem
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import (
     BAD,
@@ -27,6 +26,7 @@ from tests.integration.service.tournament_lab import (
     report_of,
     rows_of,
 )
+from tests.support.runs import toy_policy, toy_problem
 from workers.tournaments import TournamentController
 from workers.webhooks import body_of
 

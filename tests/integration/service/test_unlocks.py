@@ -16,8 +16,8 @@ from speciate.domain.target import Target
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.storage.metrics.overview import Overview
-from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Lab, refused, scripted
+from tests.support.runs import toy_problem
 
 pytestmark = pytest.mark.servers
 

@@ -22,9 +22,9 @@ from speciate.storage.access.tokens import OPERATOR
 from speciate.storage.database import reading
 from speciate.storage.stores import Stores, open_stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID, webhook_deliveries, webhooks
-from speciate.testing.http_server import wait_for
-from speciate.testing.runs import toy_problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
+from tests.support.http_server import wait_for
+from tests.support.runs import toy_problem
 from tests.unit.egress.test_delivery import Receiver, receiver
 from workers.reconciler import pause_when_full
 from workers.webhooks import WebhookDispatcher

@@ -12,8 +12,8 @@ from sqlalchemy import text
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
 from speciate.storage.stores import Stores
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem
 from tests.integration.service.conftest import Lab
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem
 from workers.tournaments import TournamentController
 
 PROBLEMS = ("toy", "toy-b", "toy-c")

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from speciate.ports.work import Commit, Lease
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
-from speciate.testing.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

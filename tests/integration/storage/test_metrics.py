@@ -14,7 +14,7 @@ from speciate.storage.metrics.counters import MAX_POLICIES, OTHER, WorkerCounter
 from speciate.storage.metrics.gauges import read_gauges
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import report_stalled
-from speciate.testing.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

@@ -20,7 +20,7 @@ from speciate.storage.catalog import Catalog
 from speciate.storage.database import connect
 from speciate.storage.revision import NEWEST_REVISION, has_newest_schema
 from speciate.storage.runs.store import PostgresRunStore
-from speciate.testing.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

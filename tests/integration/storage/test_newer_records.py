@@ -14,7 +14,7 @@ from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.storage.stores import Stores
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
 

@@ -24,7 +24,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
-from speciate.testing.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from workers.reconciler import reconcile_forever
 
 pytestmark = [

@@ -26,7 +26,7 @@ from speciate.storage.access.quotas import _ACTIVE
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import _OVERDUE, _UNSTARTED, beat, book_downtime
-from speciate.testing.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 pytestmark = pytest.mark.servers
 

@@ -12,7 +12,7 @@ from speciate.domain.errors import RuleError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
-from speciate.testing.runs import toy_problem
+from tests.support.runs import toy_problem
 
 
 def _changed(**changes: Any) -> Problem:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from speciate.egress.network import AllowedNetworks, ForbiddenAddressError
 from speciate.egress.transport import AsyncGuardedTransport, GuardedTransport, check_url
-from speciate.testing.openai_endpoint import serve
+from tests.support.openai_endpoint import serve
 
 HERE = AllowedNetworks(("loopback",))
 

@@ -13,7 +13,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
-from speciate.testing.openai_endpoint import Endpoint, serve
+from tests.support.openai_endpoint import Endpoint, serve
 
 REQUEST = SampleRequest(Prompt("You improve.", "Improve x."), PolicyRole.PROPOSE, 2, 1)
 Connect = Callable[..., OpenAICompatible]

@@ -20,7 +20,7 @@ from speciate.policies import build_client
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
-from speciate.testing.openai_endpoint import Endpoint, Reply, serve
+from tests.support.openai_endpoint import Endpoint, Reply, serve
 
 KEY = "sk-very-secret-0123456789"
 

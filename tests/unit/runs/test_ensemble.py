@@ -22,7 +22,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 from tests.unit.runs.test_executor import Recorder
 
 EVALUATIONS = Budget(evaluations=1000)

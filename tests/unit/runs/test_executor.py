@@ -26,7 +26,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
 

@@ -31,7 +31,7 @@ from speciate.runs.replay import RecordedCompletion, replay
 from speciate.runs.steer import check_run
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_executor import session
 
 GOOD, POOR = "Climb", "Rest"

@@ -15,7 +15,7 @@ from speciate.domain.run import RunState
 from speciate.ports.work import RunContext
 from speciate.runs.novelty import Neighbours, shape_of
 from speciate.search.strategy import Placement
-from speciate.testing.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_executor import Session, session
 
 PROGRAM = "def solve(n):\n    total = n * (n + 1)\n    return total // 2\n"

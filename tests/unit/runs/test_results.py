@@ -16,7 +16,7 @@ from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 ANSWERS = [f"```python\nx = {x}\ny = {9 - x}\n```" for x in range(10)]
 HITS = 11

@@ -8,7 +8,7 @@ from uuid import uuid4
 from speciate.ports.work import RunContext
 from speciate.runs.evaluate import evaluation_seed
 from speciate.runs.generate import batch_rng
-from speciate.testing.runs import toy_policy, toy_problem, toy_spec
+from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 
 def _context(confirmations: int = 1) -> RunContext:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from service.http_protocol import LimitedHttpProtocol
 from service.middleware.body_limit import BodyLimit
 from service.middleware.stream_limit import StreamLimit
-from speciate.testing.http_server import serve_app
+from tests.support.http_server import serve_app
 
 
 class Hasty(LimitedHttpProtocol):

@@ -17,7 +17,7 @@ from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.testing.runs import ToyEvaluator, ticking_clock, toy_problem
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Placement
-from speciate.testing.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
+from tests.support.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 
 class StoreHarness(Protocol):

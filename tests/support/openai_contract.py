@@ -22,9 +22,9 @@ from tokenizers import Tokenizer
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies.openai_wire import model_cards
 from speciate.policies.queueing import waiting_sequences
-from speciate.testing.fault_proxy import Fault, fault_proxy
-from speciate.testing.reference_model import ReferenceModel
-from speciate.testing.served_run import served_policy, served_run
+from tests.support.fault_proxy import Fault, fault_proxy
+from tests.support.reference_model import ReferenceModel
+from tests.support.served_run import served_policy, served_run
 
 TOLERANCE: Final = 1e-4
 """Largest difference of a log-probability."""

@@ -1,0 +1,1 @@
+"""Test doubles, servers and conformance suites shared by the tests."""
