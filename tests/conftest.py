@@ -1,4 +1,4 @@
-"""Real servers for whoever asks: one pair for each test worker, a database of its own for each test."""
+"""Real servers: one pair per test worker, one database per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The import contracts hold, and fail when somebody breaks one."""
+"""The import contracts hold, and fail when one is broken."""
 
 from __future__ import annotations
 

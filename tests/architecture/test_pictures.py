@@ -1,4 +1,4 @@
-"""Documents show pictures that are there, and no picture lies about that nobody shows or makes anew."""
+"""Every picture exists, is shown by a document and can be regenerated."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def test_pictures_are_there_and_all_of_them_are_shown() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {path.name for path in shown if path.parent == FOLDER}
 
 
-def test_every_photograph_of_a_page_can_be_made_anew() -> None:
+def test_every_screenshot_can_be_regenerated() -> None:
     assert {path.stem for path in FOLDER.glob("*.png")} == set(SHOTS)

@@ -1,4 +1,4 @@
-"""When any process dies, the others end, nothing is left behind, and the next start works."""
+"""The death of any process ends the others, leaves nothing behind, and the next start works."""
 
 import os
 import pwd

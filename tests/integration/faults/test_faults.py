@@ -103,8 +103,8 @@ def test_pause_resume_and_cancel_in_flight(service: Service) -> None:
     assert later.spent.reserved_evaluations == 0
 
 
-def test_webhooks_are_told_though_their_sender_is_killed(service: Service, receiver: Receiver) -> None:
-    """A receiver that hangs delays no run; whoever was sending to it when it was killed is followed by another."""
+def test_webhooks_are_delivered_when_their_sender_is_killed(service: Service, receiver: Receiver) -> None:
+    """A hanging receiver delays no run; another worker takes over the delivery of a killed one."""
     webhook = service.stores.webhooks.add(Webhook(url=receiver.url))
     receiver.drip_s = 0.1
     run_id = _begin(service, 48)

@@ -1,4 +1,4 @@
-"""A policy endpoint that is down, or answers garbage, pauses the run with the reason; mended, the run completes."""
+"""A policy endpoint that is down or malformed pauses the run with the reason; once it works, the run completes."""
 
 from __future__ import annotations
 

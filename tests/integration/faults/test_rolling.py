@@ -27,7 +27,7 @@ from tests.integration.faults.test_faults import _policy, _problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
-LEASE_S = 120.0  # far longer than the test: whoever waits for a lease to expire is seen
+LEASE_S = 120.0  # far longer than the test, so that waiting for an expired lease is noticed
 BUDGET = 240
 
 
@@ -47,7 +47,7 @@ def fleet() -> Iterator[Service]:
 
 @dataclass
 class _Caller:
-    """Asks the replicas without a pause until it is told to stop."""
+    """Send requests to the replicas without a pause until stopped."""
 
     urls: list[str]
     run_id: UUID
