@@ -28,10 +28,10 @@ class EvaluationBatch:
 
     Attributes:
         problem: Problem that scores them.
-        programs: Their texts.
+        programs: Program texts.
         seeds: Seed of each evaluation.
         sandbox: Sandbox of the tier.
-        deadline: When the batch must end, on the clock of ``time.monotonic``; may be infinite.
+        deadline: Time by which the batch must end, on the clock of ``time.monotonic``; may be infinite.
         author_grace_s: Seconds for an author's script to load and for its own part of an evaluation, in addition to
             twice the problem's wall limit.
         folder: Folder of the problem's data files, or None.
@@ -55,11 +55,11 @@ class EvaluationBatch:
 
     @property
     def author_s(self) -> float:
-        """Seconds that an author's script may take for itself."""
+        """Time limit of an author's script, in seconds."""
         return self.author_grace_s + 2 * self.problem.limits.wall_s
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
-        """Return the specification of a process of this batch; it sees the problem's folder, or its own."""
+        """Return the specification of a process of this batch, which sees ``folder`` or else the problem's folder."""
         syscall_policy, preload = SyscallPolicy.THREADS, self.problem.preload
         if role is ProcessRole.CANDIDATE and self.problem.language is not None:
             role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
@@ -90,7 +90,7 @@ class ProcessStarter:
             contained, self._spare = self._spare or self._start(), None
             if contained.wait_ready(_START_S):
                 return contained
-            # An earlier candidate may have killed the spare; only the failure of a fresh process is conclusive.
+            # An earlier candidate may have killed the spare process. Only the failure of a fresh process is conclusive.
             log = _discard(contained)
         raise EvaluatorUnavailableError(
             f"No contained process starts in tier {self._sandbox.name!r}: {log.strip()[-500:] or 'no output'}.",

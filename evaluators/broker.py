@@ -33,8 +33,7 @@ KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
 class Broker:
     """Score candidates outside their process; an ``EvaluatorClient``.
 
-    Batches share only warm interpreters that have read nothing of them. A broker serves several threads and survives a
-    fork.
+    Batches share only warm interpreters, which never read batch data. A broker is thread-safe and fork-safe.
     """
 
     def __init__(self, tier: str, *, author_grace_s: float = 10.0) -> None:
@@ -71,11 +70,11 @@ class Broker:
             problem: The problem.
             programs: Program texts (or data documents).
             seeds: Seed of each evaluation.
-            timeout_s: Seconds for the whole batch; programs not scored by then fail with ``timeout``, reason
-                ``batch_deadline``.
+            timeout_s: Time limit of the whole batch in seconds. Programs not scored by then fail with ``timeout``,
+                reason ``batch_deadline``.
 
         Raises:
-            EvaluatorUnavailableError: No process starts; this is not a candidate's failure.
+            EvaluatorUnavailableError: No process starts. This does not count as a candidate's failure.
             ValueError: The numbers of seeds and programs differ.
         """
         if len(seeds) != len(programs):
@@ -94,7 +93,7 @@ class Broker:
 
 
 def _repeat_lost(batch: EvaluationBatch, results: list[Evaluation]) -> list[Evaluation]:
-    """Repeat once the evaluations whose sandbox was lost, which is not the program's failure."""
+    """Repeat once each evaluation that lost its sandbox, because the program did not cause that failure."""
     lost = [i for i, result in enumerate(results) if result.failure and result.failure.reason in SANDBOX_LOST]
     if not lost:
         return results

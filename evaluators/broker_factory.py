@@ -1,4 +1,4 @@
-"""Which tier contains candidates on this machine: the strongest that holds, or the one that was asked for."""
+"""Open a broker in the strongest sandbox tier that works on this machine, or in the configured tier."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ UNSAFE_WARNING = (
 
 _NEEDS = (
     "Tier A needs bubblewrap and user namespaces, tier B a kernel with Landlock (Linux 5.13 or newer);"
-    " `speciate doctor` tells what is there. SPECIATE_SANDBOX=unsafe runs candidates uncontained: only for programs"
-    " that you trust."
+    " `speciate doctor` lists the available features. SPECIATE_SANDBOX=unsafe runs candidates without a sandbox: use it"
+    " only for programs that you trust."
 )
 
 _log = logging.getLogger(__name__)
 
 
 def open_broker(wanted: str = AUTO) -> Broker:
-    """Return a broker in the strongest tier that holds, or in the one that is wanted.
+    """Return a broker in the strongest tier that passes its attacks, or in the requested tier.
 
     Args:
         wanted: ``auto``, the name of a tier, or ``unsafe``.
 
     Raises:
-        ConfigurationError: There is no such tier.
-        EvaluatorUnavailableError: No tier holds, or the wanted one does not.
+        ConfigurationError: The tier is unknown.
+        EvaluatorUnavailableError: No tier, or not the requested tier, passes its attacks.
     """
     if wanted == UNSAFE:
         _log.warning(UNSAFE_WARNING)
         return Broker(UNSAFE)
     if wanted != AUTO and wanted not in TIERS:
         raise ConfigurationError(
-            f"There is no evaluator tier {wanted!r}.",
+            f"Unknown evaluator tier {wanted!r}.",
             remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}.",
         )
     refused = []
@@ -56,7 +56,7 @@ def open_broker(wanted: str = AUTO) -> Broker:
 
 def _why(refused: list[TierProbe]) -> str:
     reasons = "; ".join(f"tier {verdict.tier}: {', '.join(verdict.breaches).rstrip('.')}" for verdict in refused)
-    return f"Candidates cannot be contained here ({reasons})."
+    return f"No sandbox tier works on this machine ({reasons})."
 
 
 def _remedy(refused: list[TierProbe]) -> str:

@@ -1,7 +1,7 @@
 """Attack a tier on this machine at the start of every worker, before trusting it.
 
-A kernel may lack a feature, a container may forbid it, a distribution may disable it; that a tier starts proves
-nothing. The canary program attempts attacks and reports which succeeded.
+A tier that starts may still not isolate: a kernel can lack a feature, a container can forbid it, a distribution can
+disable it. The canary program attempts attacks and reports which succeeded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _HONEST = "import decimal, numpy\ndef attempt(*args):\n    return 'held'\n"
 _ENDLESS = "def attempt(*args):\n    while True: pass\n"
 
 _MOVE = (
-    "Candidates can read files of Speciate itself: move its checkout, or the virtual environment, so that neither the"
+    "Candidates can read Speciate's own files. Move the checkout or the virtual environment so that neither the"
     " checkout nor its package is the folder of a Python installation."
 )
 
@@ -89,8 +89,8 @@ class TierProbe:
     """Result of attacking a tier.
 
     Attributes:
-        tier: Its name.
-        breaches: Successful attacks, or the reason why the tier does not work; empty if it holds.
+        tier: Name of the tier.
+        breaches: Successful attacks, or the reason why the tier does not work; empty if the tier resisted all attacks.
         remedy: Fix, if known.
     """
 
@@ -100,7 +100,7 @@ class TierProbe:
 
     @property
     def holds(self) -> bool:
-        """True if untrusted programs may run in the tier."""
+        """True if the tier resisted all attacks, so that untrusted programs may run in it."""
         return not self.breaches
 
 

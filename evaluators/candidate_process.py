@@ -1,4 +1,4 @@
-"""The broker's end of one candidate process: calls go in, each result is accepted once."""
+"""The broker's end of one candidate process: send calls and accept each result once."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class CallResult:
 def _candidate_seed(seed: int, problem: Problem) -> int:
     """Return the seed of a candidate's generators.
 
-    With the evaluation's own seed a candidate could predict its evaluator's random numbers. Without the text of the
-    evaluator that seed cannot be derived from this one.
+    A candidate that knew the evaluation's own seed could predict its evaluator's random numbers. A candidate cannot
+    derive that seed from this one without the text of the evaluator.
     """
     digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
@@ -67,7 +67,7 @@ class CandidateProcess:
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
     def build(self, deadline: float) -> Failure | None:
-        """Wait for the build of a program and return the failure, if any; Python needs no build.
+        """Wait until the program is built and return the failure, if any. Python programs need no build.
 
         Args:
             deadline: Deadline of the batch; may be infinite.
@@ -82,7 +82,7 @@ class CandidateProcess:
             return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
 
     def allow(self, limit_s: float, until: float) -> TimeAllowance:
-        """Begin to count the time that the process has, as in ``Allowance``."""
+        """Start a time allowance for the process; see ``TimeAllowance``."""
         return self._session.allow(limit_s, until)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
@@ -104,7 +104,7 @@ class CandidateProcess:
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > _MAX_STRAY_FRAMES:
-                raise SessionEndedError(EndReason.BROKEN, "too many frames that answer no open call")
+                raise SessionEndedError(EndReason.BROKEN, "too many frames that match no open call")
 
     def end(self) -> tuple[ResourceUsage, dict[str, str]]:
         """Stop the process; return its resource usage and output. Repeated calls return the same."""
@@ -115,11 +115,11 @@ class CandidateProcess:
 
 
 def _program_files(program: str, problem: Problem) -> dict[str, JsonValue]:
-    """Return the main file of a program and its other files; a plain text is the main file."""
+    """Return the main file of a program and its other files. A program of plain text has only the main file."""
     try:
         files = files_of(program) if problem.many_files else {}
     except FilesError:
-        files = {}  # nothing that was read as an answer comes here; it fails by itself
+        files = {}  # unreachable for parsed answers; an invalid program fails when it is loaded
     main = files.pop(problem.main_file, program)
     return {"program": main, "files": {**files}}
 
@@ -137,4 +137,4 @@ def _read(index: int, message: Message, *, built: bool) -> CallResult:
         case {"error": str(reason), "detail": str(detail)} if reason in REFUSALS:
             return CallResult(index, failure=Failure(REFUSALS[reason], reason, sanitize(detail)))
         case _:
-            raise SessionEndedError(EndReason.BROKEN, "a frame is neither an answer nor a refusal")
+            raise SessionEndedError(EndReason.BROKEN, "a frame is neither a value nor an error")

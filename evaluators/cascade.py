@@ -1,4 +1,4 @@
-"""Run the stages of an evaluation cascade; each measures objectives and decides about the next."""
+"""Run the stages of an evaluation cascade. Each stage measures objectives and decides whether the next one runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.stage import CascadeStage, worst_value
 
 STOPPED = "stopped"
-"""Artifact with the reason why a candidate stopped."""
+"""Name of the artifact with the reason why the cascade stopped."""
 
 StageRewards = Mapping[str, float]
 """Rewards of one stage, by objective."""
@@ -22,8 +22,8 @@ class CascadeResult:
 
     Attributes:
         rewards: Shape (d,), declared order; None if the first stage failed.
-        failure: Cause of that failure.
-        stopped_at: First stage without rewards; None if all objectives were measured.
+        failure: Failure of the first stage; None if it succeeded.
+        stopped_at: First stage without rewards; None if the cascade measured all objectives.
         artifacts: Reason for stopping, as feedback.
     """
 

@@ -1,8 +1,8 @@
 """Kind ``cases``: the candidate maps inputs to outputs, and the broker compares them with the expected ones.
 
-An objective's reward is the share of its cases passed; an objective of role ``record`` without cases is 0. A candidate
-that stops halfway keeps the cases it has answered. Visible cases run first: until a candidate has seen a hidden input,
-its output cannot reveal one.
+An objective's reward is the fraction of its cases that pass. An objective of role ``record`` without cases is 0. A
+candidate that stops halfway keeps its answered cases. Visible cases run first: until a candidate has received a hidden
+input, its output cannot reveal one.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class _CaseSession:
 
     def __init__(self, batch: EvaluationBatch, process: CandidateProcess) -> None:
         self._batch, self._problem, self._process = batch, batch.problem, process
-        # Outcomes only: the answers together may exceed memory.
+        # Stores outcomes only: all answers together may exceed memory.
         self._passed: set[int] = set()
         self._values = 0
-        self._shown: dict[int, str] = {}  # the first failed cases, answered before any hidden input was seen
+        self._shown: dict[int, str] = {}  # first failed cases, answered before the candidate received hidden inputs
         self._hidden_asked = False
         self._unloadable: Failure | None = None
-        self._refusal: Failure | None = None  # the first of the present stage
+        self._refusal: Failure | None = None  # first refusal of the current stage
         self._stop: Failure | None = None
         self._logs: dict[str, str] = {}
 
@@ -78,13 +78,13 @@ class _CaseSession:
         return run_cascade(self._problem, self._measure)
 
     def end(self) -> ResourceUsage:
-        """Stop the candidate's process and return what it used."""
+        """Stop the candidate's process and return its resource usage."""
         usage, self._logs = self._process.end()
         return usage
 
     @property
     def artifacts(self) -> dict[str, str]:
-        """Texts for feedback, without anything that could quote a hidden input."""
+        """Return feedback texts, without any that could quote a hidden input."""
         problem, artifacts = self._problem, dict[str, str]()
         if self._stop is not None:
             artifacts[STOPPED] = f"{self._stop.kind}: {self._stop.detail or self._stop.reason}"
@@ -93,7 +93,7 @@ class _CaseSession:
         if self._shown:
             artifacts["cases"] = "\n".join(self._shown[i] for i in sorted(self._shown))
         if not any(case.hidden for case in problem.cases):
-            # What a program prints may quote any input it was given.
+            # A program may print any input that it received.
             artifacts |= {name: text for name, text in self._logs.items() if text}
         return artifacts
 
@@ -104,7 +104,7 @@ class _CaseSession:
         for hidden in (False, True):
             self._ask([i for i in asked if self._problem.cases[i].hidden is hidden], hidden)
         if self._stop is not None and self._stop.reason in NOT_THE_PROGRAMS_FAULT:
-            return self._stop  # what it has answered before says too little
+            return self._stop  # too few answered cases to score the stage
         if self._values == values and (failure := self._stop or self._refusal) is not None:
             return failure
         total = Counter(map(self._counts_towards, asked))

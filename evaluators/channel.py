@@ -1,7 +1,7 @@
-"""The trusted end of the channel: frames are parsed as if an enemy had written them.
+"""The trusted end of the channel: parse frames from an untrusted process.
 
-A frame is a length (4 bytes, big-endian) and that many bytes of UTF-8 JSON, which must be an object. Whatever else
-arrives raises ``FrameError`` and nothing more is read from that process; frames before it stay valid, so partial
+A frame is a length (4 bytes, big-endian) and that many bytes of UTF-8 JSON, which must be an object. Any other data
+raises ``FrameError``, and the broker reads nothing more from that process. Earlier frames stay valid, so partial
 results survive.
 """
 
@@ -18,24 +18,24 @@ Message = dict[str, Any]
 
 MAX_DEPTH = 200
 ENVELOPE_BYTES = 64 << 10
-"""Room of a frame beside the value it carries: index, reason, detail."""
+"""Bytes of a frame reserved for fields other than the value: index, reason, detail."""
 
 
 class FrameError(ValueError):
-    """The bytes are not what the protocol allows; the text says how."""
+    """The bytes violate the protocol; the message describes the violation."""
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message that we wrote ourselves."""
+    """Return the frame of a trusted message."""
     body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 class FrameReader:
-    """Cuts a stream into messages.
+    """Split a stream into messages.
 
     Attributes:
-        max_bytes: Longest frame that is accepted.
+        max_bytes: Longest frame that the reader accepts.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -43,11 +43,11 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Append what arrived."""
+        """Append received bytes."""
         self._buffer += data
 
     def next(self) -> Message | None:
-        """Return the next whole message, or None when more bytes are needed.
+        """Return the next complete message, or None if it needs more bytes.
 
         Raises:
             FrameError: The frame is too long, malformed, too deep, or holds NaN or an infinity.
@@ -78,7 +78,7 @@ def _parse(body: bytes) -> Message:
 
 
 def _check(message: Message) -> None:
-    """Refuse what the parser lets pass: deep nesting, and numbers such as 1e999 that become infinite."""
+    """Reject values that the parser accepts: deep nesting, and numbers such as 1e999 that become infinite."""
     level: list[Any] = [message]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []

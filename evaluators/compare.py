@@ -1,4 +1,4 @@
-"""Compare an answer with the expected one as JSON values; no ``__eq__`` of a candidate takes part."""
+"""Compare an answer with the expected value as JSON, without calling a candidate's ``__eq__``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pydantic import JsonValue
 
 
 def equal(expected: JsonValue, got: JsonValue, tolerance: float = 0.0) -> bool:
-    """Return whether two JSON values are the same.
+    """Return True if two JSON values are equal.
 
     Types must match: ``True`` is not ``1`` and ``"1"`` is not ``1``. Without a tolerance ``1`` is not ``1.0`` either.
-    With one, integers and floats are both numbers, equal when they differ by at most ``tolerance``, absolutely or
-    relative to the larger. NaN equals nothing. Lists compare by position, objects by key; the tolerance reaches into
-    both.
+    With a tolerance, integers and floats are both numbers. They are equal if they differ by at most ``tolerance``,
+    absolutely or relative to the larger. NaN equals nothing. Lists compare by position, objects by key; the tolerance
+    applies to their elements, too.
 
     Args:
-        expected: The right value.
+        expected: The expected value.
         got: The answer.
         tolerance: Largest absolute or relative difference of two numbers; 0 means exact.
     """
@@ -40,5 +40,5 @@ def _numbers_equal(expected: float, got: float, tolerance: float) -> bool:
         return type(expected) is type(got) and expected == got
     try:
         return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer too large for a float
         return expected == got

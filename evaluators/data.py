@@ -1,8 +1,8 @@
-"""Kind ``data``: the author's ``score(text, context)`` over many texts in one contained process; no text is executed.
+"""Kind ``data``: the author's ``score(text, context)`` scores many texts in one contained process, executing none.
 
-Each text has the problem's wall limit to itself. One that makes the function loop or die fails alone: the process is
-restarted for the next. Since the process is the author's and outlives an evaluation, processor time and memory are
-not attributed to single texts.
+The problem's wall limit applies to each text. If a text makes the function loop or crash, only that text fails, and the
+process restarts for the next. The author's process outlives an evaluation, so CPU time and memory are not attributed
+to single texts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ BATCH_DEADLINE = Failure(FailureKind.TIMEOUT, "batch_deadline", "not scored befo
 
 _NEARLY = 0.9
 _SIGNAL = "sig"
-"""What the reason begins with where a signal has ended a process."""
+"""Prefix of the reason if a signal ended the process."""
 
 
 def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -> Failure:
@@ -47,9 +47,9 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
 
 
 def redacted(failure: Failure) -> Failure:
-    """Return the failure of a program that has seen a secret, without text and with a coarse reason.
+    """Return the failure of a program that received a secret, without text and with a coarse reason.
 
-    A length, an exit code or a signal number is the program's own choice and could encode the secret.
+    The program chooses its output length, exit code and signal number, so each could encode the secret.
     """
     killed = failure.reason.startswith(_SIGNAL)
     return Failure(failure.kind, "killed_by_signal" if killed else failure.reason)

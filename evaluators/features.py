@@ -17,9 +17,9 @@ _CLONE_NEWUSER = 0x10000000
 
 
 def kernel_features() -> str:
-    """Return what tiers are made of and whether it is here, for people."""
+    """Return a human-readable summary of the isolation features that this kernel has."""
     system = os.uname()
-    known = "" if system.machine in MACHINES else " (its system calls are not known here: no tier works)"
+    known = "" if system.machine in MACHINES else " (unsupported architecture: no tier works)"
     abi = landlock.abi()
     return ", ".join(
         [
@@ -33,7 +33,7 @@ def kernel_features() -> str:
 
 
 def _user_namespaces() -> bool:
-    """Return whether this user may make some; asked by making one, since distributions forbid them in many ways."""
+    """Return True if this user can create a user namespace; tried, since distributions forbid them in many ways."""
     attempt = f"import ctypes; raise SystemExit(ctypes.CDLL(None).unshare({_CLONE_NEWUSER}) != 0)"
     return subprocess.run([sys.executable, "-I", "-S", "-c", attempt], check=False).returncode == 0
 

@@ -1,7 +1,7 @@
 """Code inside the sandbox: a zygote, the supervisors it forks, and the programs of contained processes.
 
-It uses the standard library only and never imports ``speciate``: a bare interpreter starts it that finds no other
-folder of the project. No expected output ever reaches it.
+This code uses the standard library only and never imports ``speciate``: it runs in a bare interpreter that cannot find
+any other folder of the project. It never receives an expected output.
 
 Read in this order: ``zygote`` (one fork per request), ``supervise`` (watches and cleans up), ``tier_a``, ``tier_b``
 and ``unsafe`` (isolation), ``kernel``, ``landlock``, ``seccomp`` and ``syscalls`` (its building blocks),

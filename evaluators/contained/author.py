@@ -3,8 +3,8 @@
 First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
 ``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
 candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` or ``{"raised": text}``, each with
-``notes``. Until then, calls into the candidate go to the broker as
-``{"call": name, "args": [...], "timeout_s": s}`` and come back as ``{"value": v}`` or ``{"failure": {...}}``.
+``notes``. Before that answer, the script sends calls into the candidate to the broker as
+``{"call": name, "args": [...], "timeout_s": s}`` and receives ``{"value": v}`` or ``{"failure": {...}}``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "evaluator"
 
 
 class _EvaluationEnd(BaseException):
-    """Ends one evaluation with a failure; not an ``Exception``, so that a script's ``except`` does not swallow it."""
+    """End one evaluation with a failure; not an ``Exception``, so that a script's ``except`` cannot catch it."""
 
     def __init__(self, failure: dict[str, str]) -> None:
         super().__init__(failure["detail"])
@@ -36,7 +36,7 @@ class Failure:
     Attributes:
         kind: ``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``.
         reason: Short reason within the kind.
-        detail: Text for people.
+        detail: Human-readable text.
     """
 
     def __init__(self, kind: str, reason: str, detail: str) -> None:
@@ -65,34 +65,34 @@ class Reply:
 
 
 class Candidate:
-    """The program under evaluation. It runs in another process; only JSON values go there and come back.
+    """The program under evaluation. It runs in another process and exchanges only JSON values with this one.
 
     Attributes:
-        source: Its text.
+        source: Text of the program.
     """
 
     def __init__(self, wire: Wire, source: str) -> None:
         self._wire, self.source = wire, source
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
-        """Call one of its functions.
+        """Call a function of the program.
 
         Args:
             name: Function that the program defines.
             args: JSON values.
-            timeout_s: Seconds for this call, within what the problem's wall limit leaves.
+            timeout_s: Time limit of this call in seconds; the rest of the problem's wall limit applies as well.
 
         Raises:
-            TypeError: An argument is not JSON, or the name is not a text.
+            TypeError: An argument is not JSON, or the name is not a string.
             ValueError: An argument is NaN, infinite or too long.
         """
         if not isinstance(name, str):
-            raise TypeError(f"call({name!r}): expected the name of a function, as a text")
+            raise TypeError(f"call({name!r}): expected the name of a function, as a string")
         if timeout_s is not None:
             timeout_s = float(timeout_s)
         self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
         if (answer := self._wire.read()) is None:
-            raise SystemExit  # the broker has hung up
+            raise SystemExit  # the broker closed the channel
         failure = answer.get("failure")
         return Reply(answer.get("value"), None if failure is None else Failure(**failure))
 
@@ -110,7 +110,7 @@ class Context:
         self.notes: list[tuple[str, str]] = []
 
     def note(self, label: str, text: object) -> None:
-        """Store a text with the candidate as feedback for users and prompts; it must not be secret."""
+        """Store a text with the candidate as feedback for users and prompts. The text must not contain secrets."""
         self.notes.append((str(label), str(text)))
 
     def invalid(self, detail: str) -> NoReturn:
@@ -119,7 +119,7 @@ class Context:
 
 
 def serve(wire: Wire) -> None:
-    """Load the script and evaluate candidates until the broker hangs up."""
+    """Load the script and evaluate candidates until the broker closes the channel."""
     first = wire.read()
     if first is None:
         return
@@ -162,7 +162,7 @@ def _numbers(rewards: Any) -> dict[str, Any]:
 def _number(name: object, value: Any) -> Any:
     plain = tolist() if callable(tolist := getattr(value, "tolist", None)) else value
     if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)  # not JSON; as text it reaches the broker, which refuses it in the domain's own words
+        return str(plain)  # not JSON: sent as text, so that the broker rejects it with the domain's message
     try:
         encode(plain)
     except (TypeError, ValueError, RecursionError):
@@ -171,10 +171,10 @@ def _number(name: object, value: Any) -> Any:
 
 
 def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) -> None:
-    """Send an outcome with the notes that belong to it."""
+    """Send an outcome with its notes."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         wire.write(outcome | {"notes": notes})
     except (TypeError, ValueError) as error:
-        wire.write({"raised": f"what the script returned cannot be sent: {error}", "notes": []})
+        wire.write({"raised": f"the script's return value cannot be sent: {error}", "notes": []})

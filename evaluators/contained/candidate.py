@@ -1,9 +1,9 @@
-"""Serves calls into a candidate's program.
+"""Serve calls into a candidate's program.
 
-First message: ``{"program": text, "files": {name: text}, "seed": int}``, the program being the main file and ``files``
-the modules beside it. Then calls ``{"index": i, "call": name, "args": [...]}``, answered in
-order by ``{"index": i, "value": v}`` or ``{"index": i, "error": reason, "detail": text}``. A program that cannot be
-loaded is reported once, with index -1.
+First message: ``{"program": text, "files": {name: text}, "seed": int}``, where ``program`` is the main file and
+``files`` are the modules beside it. Then calls ``{"index": i, "call": name, "args": [...]}``, answered in order by
+``{"index": i, "value": v}`` or ``{"index": i, "error": reason, "detail": text}``. If the program cannot be loaded,
+this process reports it once, with index -1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOADING = -1
 
 
 def serve(wire: Wire) -> None:
-    """Load the program and answer calls until the broker hangs up."""
+    """Load the program and answer calls until the broker closes the channel."""
     first = wire.read()
     if first is None:
         return
@@ -54,7 +54,7 @@ def _answer(wire: Wire, call: dict[str, Any], names: dict[str, Any], text: str) 
     except TooLongError as error:
         _refuse(wire, index, "too_long", str(error))
     except MemoryError:
-        _refuse(wire, index, "out_of_memory", "no memory left to write the answer down")
+        _refuse(wire, index, "out_of_memory", "not enough memory to encode the answer")
     except OSError:
         raise
     except BaseException as error:  # noqa: BLE001  # hostile values may raise anything while they are read

@@ -1,9 +1,9 @@
-"""Serves calls into a candidate that is not Python: writes its source, builds it, and runs a command for every call.
+"""Serve calls into a candidate that is not Python: write its source, build it, and run a command for every call.
 
-First message: ``{"program": text, "files": {name: text}, "seed": int, "language": {...}, "cpu_s": s}``, the program
-being the main file, answered with index -1 by a value when it is built, or by ``build_failed``. Then calls as in
-``candidate``. The candidate's own processes share namespaces with this one and may do to it what they like: nothing
-here decides what counts.
+First message: ``{"program": text, "files": {name: text}, "seed": int, "language": {...}, "cpu_s": s}``, where
+``program`` is the main file. The answer has index -1 and holds a value after the build, or ``build_failed``. Then calls
+as in ``candidate``. The candidate's processes share namespaces with this one and can manipulate it, so nothing here
+decides a result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _INPUT = ".input"
 
 
 class _CommandFailedError(Exception):
-    """A command did not do what it should; the text says how it ended."""
+    """A command failed; the message describes how it ended."""
 
 
 def serve(wire: Wire) -> None:
-    """Build the program and answer calls until the broker hangs up."""
+    """Build the program and answer calls until the broker closes the channel."""
     first = wire.read()
     if first is None:
         return
@@ -61,7 +61,7 @@ def _encode_input(language: dict[str, Any], args: list[Any]) -> bytes:
     if language["exchange"] == "json":
         return json.dumps(args).encode() + b"\n"
     if len(args) != 1 or not isinstance(args[0], str):
-        raise ValueError("programs that exchange text take one argument, a text")
+        raise ValueError("programs that exchange text take one argument, a string")
     text: str = args[0]
     return text.encode("utf-8", "surrogatepass")
 
@@ -78,17 +78,17 @@ def _run(command: list[str], said: bytes, most: int, cpu_s: float | None = None)
 
     Args:
         command: Words of the command line.
-        said: Its standard input.
-        most: Longest output in bytes.
-        cpu_s: Seconds of processor time for what runs the candidate; None for a command of the author's.
+        said: Standard input of the command.
+        most: Size limit of the output in bytes.
+        cpu_s: CPU time limit in seconds for a command that runs the candidate; None for an author's command.
 
     Raises:
-        _CommandFailedError: It did not end well; the text quotes what it wrote to standard error.
-        TooLongError: It wrote too much.
+        _CommandFailedError: The command failed; the message quotes its standard error.
+        TooLongError: The output exceeds the size limit.
     """
-    import subprocess  # preloaded for languages only: others would carry it in every fork
+    import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
-    Path(_INPUT).write_bytes(said)  # from a file: it need not be read while the output is written
+    Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
     with open(_INPUT, "rb") as stdin, open(".errors", "w+b") as errors:  # noqa: PTH123
         try:
             process = subprocess.Popen(
@@ -114,7 +114,7 @@ def _run(command: list[str], said: bytes, most: int, cpu_s: float | None = None)
 
 
 def _confine(cpu_s: float) -> None:
-    """Allow what becomes the candidate no process but itself."""
+    """Forbid the candidate's command to start further processes."""
     seconds = math.ceil(cpu_s)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     install(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False))

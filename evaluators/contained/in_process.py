@@ -1,9 +1,9 @@
-"""Serves a script that imports the candidate into its own process, as evaluators of other projects do.
+"""Serve a script that imports the candidate into its own process, as evaluators of other projects do.
 
 First message: ``{"script": text, "functions": [name, ...], "seed": int}``. Then one ``{"function": name}`` for each
-stage, answered as ``author`` answers. The function is given the path of the candidate's program and returns a dict of
-rewards, or an object with ``metrics`` and ``artifacts``. Whatever runs here can write any answer: results are forged
-with ease.
+stage, answered as ``author`` answers. The function takes the path of the candidate's program and returns a dict of
+rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this process can write any answer, so it can
+forge its results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROGRAM = "data/candidate.py"
 
 
 def serve(wire: Wire) -> None:
-    """Load the script and run its stages until the broker hangs up."""
+    """Load the script and run its stages until the broker closes the channel."""
     first = wire.read()
     if first is None:
         return

@@ -1,4 +1,4 @@
-"""The system calls that Python does not offer. Every failure is an ``OSError`` that names the call."""
+"""System calls that Python does not offer. Every failure is an ``OSError`` that names the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 1, 2, 4, 8, 4096, 16384
 
-# PyDLL keeps the interpreter's lock: a fork that let go of it could be left waiting for it in the child.
+# PyDLL keeps the GIL: if a fork released it, the child could wait for it forever.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _syscall, _mount = _libc.syscall, _libc.mount
 _syscall.restype = ctypes.c_long
@@ -25,19 +25,19 @@ def call(name: str, *arguments: int) -> int:
     """Make a system call.
 
     Raises:
-        OSError: It failed.
+        OSError: The call failed.
     """
     result: int = _syscall(ctypes.c_long(number(name)), *map(ctypes.c_ulong, arguments))
     return _checked(result, name)
 
 
 def prctl(option: int, argument: int = 0) -> None:
-    """Change a property of this process, as ``call`` does."""
+    """Change a property of this process; raises as ``call`` does."""
     call("prctl", option, argument, 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Ask the kernel to kill this process when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, 9)
 
 
@@ -47,20 +47,21 @@ def adopt_orphans() -> None:
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Let others of this user look into this process, or forbid it (memory, descriptors, environment)."""
+    """Allow or forbid other processes of this user to read this one's memory, descriptors and environment."""
     prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 
 def forbid_new_privileges() -> None:
-    """Make set-user-id programs and file capabilities worthless, for good; seccomp and Landlock require it."""
+    """Permanently disable set-user-id programs and file capabilities; seccomp and Landlock require it."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def fork_apart() -> int:
-    """Fork into own user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
+    """Fork into new user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
 
-    The interpreter is not told, which would cost the child a hundred copied pages: it has one thread, so no lock is
-    left held, and new locks and random numbers are for the candidate, which the child starts by an ordinary fork.
+    This skips the interpreter's fork hooks, which would cost the child a hundred copied pages. The zygote has one
+    thread, so the child inherits no held lock. The candidate, which the child starts with ``os.fork``, gets new locks
+    and random state from the hooks.
 
     Raises:
         OSError: The kernel or a limit forbids namespaces.
@@ -69,13 +70,13 @@ def fork_apart() -> int:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount a file system, as ``call`` does."""
+    """Mount a file system; raises as ``call`` does."""
     texts = [ctypes.c_char_p(text.encode()) for text in (source, target, kind)]
     _checked(_mount(*texts, ctypes.c_ulong(flags), ctypes.c_char_p(options.encode())), f"mount {target}")
 
 
 def drop_capabilities() -> None:
-    """Give up every capability; without new privileges no ``exec`` brings one back."""
+    """Drop every capability; with ``no_new_privs`` set, no ``exec`` restores one."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     call("capset", ctypes.addressof(header), ctypes.addressof(nothing))

@@ -1,4 +1,4 @@
-"""Landlock: which files a process may reach, whatever its user may (kernel documentation, userspace-api/landlock)."""
+"""Restrict file access, TCP and signals with Landlock (kernel documentation, userspace-api/landlock)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READ_FILE = 1 << 2
 READ = READ_FILE | 1 << 3  # and folders
 EXECUTE = 1 << 0
 WRITE_FILE = 1 << 1
-CHANGE = 1 << 1 | (1 << 13) - (1 << 4)  # write, and remove or make every kind of file
+CHANGE = 1 << 1 | (1 << 13) - (1 << 4)  # write, and remove or create every kind of file
 TRUNCATE = 1 << 14
 _REFER, _IOCTL_DEV = 1 << 13, 1 << 15
 _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | _IOCTL_DEV
@@ -23,17 +23,17 @@ _VERSION = 1
 _PATH_BENEATH = 1
 
 WRITES_SINCE = 3
-"""First ABI that also sees truncation, so that nothing can be written that was not allowed."""
+"""First ABI that also controls truncation, so that it covers every way to change a file."""
 
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # the one that packed structures have; from Python 3.14 on it has to be said
+    _layout_ = "ms"  # the layout of packed structures; Python 3.14 and later require it
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
 def abi() -> int:
-    """Return the version of Landlock that the kernel speaks, 0 when it has none."""
+    """Return the Landlock ABI version of the kernel, 0 without Landlock."""
     try:
         return call("landlock_create_ruleset", 0, 0, _VERSION)
     except OSError:
@@ -41,7 +41,7 @@ def abi() -> int:
 
 
 def handled(version: int) -> tuple[int, int, int]:
-    """Return everything that a version can forbid: rights on files, on TCP, and scopes."""
+    """Return all rights that an ABI version can forbid: on files, on TCP, and scopes."""
     files = (1 << 13) - 1
     files |= _REFER if version >= 2 else 0
     files |= TRUNCATE if version >= WRITES_SINCE else 0
@@ -50,15 +50,15 @@ def handled(version: int) -> tuple[int, int, int]:
 
 
 def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> None:
-    """Forbid this process and its children everything that Landlock knows, except rights beneath some paths.
+    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths.
 
     Args:
-        version: What ``abi`` returned.
-        allowed: Rights by path; a path that does not exist is left out.
-        only: Rights on files to forbid, and nothing else.
+        version: ABI version, from ``abi``.
+        allowed: Rights by path; paths that do not exist are ignored.
+        only: Rights on files to forbid instead of everything.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel rejects the rules.
     """
     files, net, scoped = handled(version) if only is None else (only, 0, 0)
     words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
@@ -71,16 +71,16 @@ def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> 
 
 
 def beside(path: str, hidden: set[str]) -> list[str]:
-    """Return what lies beneath a path, but not in some folders: rights beneath a path cannot be taken away again.
+    """Return the paths beneath ``path`` outside hidden folders, because Landlock cannot revoke rights beneath a path.
 
     Args:
-        path: What is to be reached, without links.
-        hidden: Folders, without links.
+        path: Path to allow, with links resolved.
+        hidden: Folders to exclude, with links resolved.
     """
     if not any(folder.startswith(f"{path}/") for folder in hidden):
         return [path]
     with os.scandir(path) as entries:
-        # What a link leads to is reached, or not, by its own path.
+        # The target of a link needs rights of its own.
         around = [entry.path for entry in entries if entry.path not in hidden and not entry.is_symlink()]
     return [found for each in around for found in beside(each, hidden)]
 

@@ -1,6 +1,7 @@
-"""The further files of a candidate in Python: modules that are imported from memory, whether or not it may write files.
+"""Import a Python candidate's further files from memory, because it may not be allowed to write files.
 
-They come before installed modules of the same name, as files beside a script would, but after what is imported already.
+They take precedence over installed modules of the same name, as files beside a script do, but not over modules that are
+already imported.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def offer(files: dict[str, str]) -> None:
-    """Let programs import these files; a folder is a package, with or without ``__init__.py``."""
+    """Make these files importable; a folder is a package, with or without ``__init__.py``."""
     if files:
         sys.meta_path.insert(0, _Files(files))
 
 
 class _Files:
-    """Finds and loads modules in a table of texts by path."""
+    """Find and load modules in a table of texts by path."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self._files = files
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Say whether a module is one of the files."""
+        """Return the specification of a module that is one of the files, else None."""
         place, loader = name.replace(".", "/"), cast("Loader", self)
         for origin, is_package in ((f"{place}/__init__.py", True), (f"{place}.py", False)):
             if origin in self._files:
@@ -37,10 +38,10 @@ class _Files:
         return None
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave making the module to Python."""
+        """Use Python's default module creation."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run a file's text; a package without ``__init__.py`` has none."""
+        """Execute a file's text; a package without ``__init__.py`` has none."""
         spec = module.__spec__
         origin = None if spec is None else spec.origin
         if origin is not None:

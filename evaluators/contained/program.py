@@ -14,17 +14,17 @@ def load(text: str, name: str) -> dict[str, Any]:
 
     Raises:
         SyntaxError: The text is not a program.
-        BaseException: Whatever it raises.
+        BaseException: Any exception of the program.
     """
     code = compile(text, f"{name}.py", "exec", dont_inherit=True)
     module = type(sys)(name)
-    sys.modules[name] = module  # dataclasses and typing look a class's module up by name
+    sys.modules[name] = module  # dataclasses and typing look up a class's module by name
     exec(code, module.__dict__)  # noqa: S102  # running it is what this process is for
     return module.__dict__
 
 
 def describe(error: BaseException, text: str, name: str) -> str:
-    """Return the end of a traceback with the program's own lines, whatever the exception tries."""
+    """Return the end of a traceback with the program's own lines, or the exception's type if formatting it fails."""
     try:
         import linecache
         import traceback
@@ -33,14 +33,14 @@ def describe(error: BaseException, text: str, name: str) -> str:
         linecache.cache[f"{name}.py"] = (len(text), None, lines, f"{name}.py")
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != f"{name}.py":
-            trace = trace.tb_next  # our own frames say nothing about the program
+            trace = trace.tb_next  # skip frames outside the program
         return "".join(traceback.format_exception(type(error), error, trace, limit=-_FRAMES))[-DETAIL_CHARS:]
     except BaseException:  # noqa: BLE001  # an exception whose __str__ raises, or no memory left to format it
         return type(error).__name__
 
 
 def reason_of(error: BaseException, name: str) -> str:
-    """Return the short reason under which an exception of a program is counted."""
+    """Return the failure reason of a program's exception."""
     match error:
         case MemoryError():
             return "out_of_memory"

@@ -10,17 +10,17 @@ from .seccomp import SyscallPolicy
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """One process to start. Nothing in it comes from a candidate.
+    """Request to start one process. It contains no data of a candidate.
 
     Attributes:
-        role: Which program it runs: a key of ``ROLES`` in ``supervise``.
-        frame_bytes: Longest frame it may write to the channel.
-        rlimits: Soft and hard resource limits by the name ``resource`` gives them.
-        memory_bytes: Address space it may use beyond that of the warm interpreter it is forked from.
-        processes: How many threads (and processes, where any are free) it may have.
-        tmp_bytes: Size of its own ``/tmp``.
-        tmp_files: How many files and folders that may hold.
-        syscall_policy: System calls it may make.
+        role: Program to run: a key of ``ROLES`` in ``supervise``.
+        frame_bytes: Longest frame that the process may write to the channel.
+        rlimits: Soft and hard resource limits by their names in ``resource``.
+        memory_bytes: Address space limit in bytes, in addition to that of the zygote.
+        processes: Limit on threads (and on processes, where the policy allows them).
+        tmp_bytes: Size of the private ``/tmp`` in bytes.
+        tmp_files: Limit on files and folders in it.
+        syscall_policy: System calls that the process may make.
         folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
     """
 
@@ -35,12 +35,12 @@ class SpawnRequest:
     folder: str = ""
 
     def encode(self) -> bytes:
-        """Return the order as one message."""
+        """Return the request as one message."""
         return json.dumps(asdict(self) | {"syscall_policy": self.syscall_policy.value}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> SpawnRequest:
-        """Return the order that a message holds."""
+        """Return the request in a message."""
         fields = json.loads(data)
         return cls(**fields | {"syscall_policy": SyscallPolicy(fields["syscall_policy"])})
 
@@ -50,14 +50,14 @@ class BootMessage:
     """Configuration of a zygote.
 
     Attributes:
-        tier: Which walls: a key of ``TIERS`` in ``zygote``.
-        user: User and group id to become first, when it is started by root; None to stay.
-        preload: Modules to import before the first order, for every process to have.
-        path: Where modules are found.
-        readable: Paths that contained processes may read (tier B; in tier A bubblewrap shows nothing else, and these
-            are the ones beneath ``/tmp``, which its own ``/tmp`` would cover).
-        hidden: Folders beneath those whose files they may not read.
-        folders: Where the folders of problems with files are, or "" (tier B).
+        tier: Isolation to apply: a key of ``TIERS`` in ``zygote``.
+        user: User and group id to switch to if root starts the zygote; None keeps the user.
+        preload: Modules to import before the first request, for all processes.
+        path: Module search path.
+        readable: Paths that contained processes may read (tier B). In tier A bubblewrap mounts no other paths; here
+            are only those beneath ``/tmp``, which the private ``/tmp`` would cover.
+        hidden: Folders beneath ``readable`` whose files they may not read.
+        folders: Root of the problem folders, or "" (tier B).
     """
 
     tier: str
@@ -69,12 +69,12 @@ class BootMessage:
     folders: str = ""
 
     def encode(self) -> bytes:
-        """Return the instructions as one message."""
+        """Return the configuration as one message."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> BootMessage:
-        """Return the instructions that a message holds."""
+        """Return the configuration in a message."""
         fields = json.loads(data)
         sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable", "hidden")}
         return cls(**fields | sequences)

@@ -1,7 +1,7 @@
 """System call filter of contained processes: an allowlist as a classic BPF program (``man 2 seccomp``).
 
-Other calls fail with EPERM. Arguments are compared only if they are numbers: the target of a pointer can change after
-the comparison.
+Other calls fail with EPERM. The filter compares only numeric arguments: the target of a pointer can change after the
+comparison.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .kernel import call
 from .syscalls import CHANGES, DESCRIPTORS, MEMORY, OWN, PATHS, TASKS, TIME, table
 
 Term = tuple[int, int, int]
-"""(argument, mask, value): holds when the argument's low 32 bits under the mask equal the value."""
+"""(argument, mask, value): true if the argument's low 32 bits under the mask equal the value."""
 
 Alternatives = tuple[tuple[Term, ...], ...]
-"""A call is allowed when all terms of one alternative hold; ``ALWAYS`` is the one without terms."""
+"""Alternatives that allow a call: all terms of one must be true. ``ALWAYS`` has one alternative without terms."""
 
 ALWAYS: Alternatives = ((),)
 
@@ -28,20 +28,20 @@ class SyscallPolicy(Enum):
     """Permission to start threads, programs or processes."""
 
     THREADS = "threads"
-    """Threads only, no process and no program: the rule for candidates."""
+    """Threads only, no processes and no ``execve``: the policy for candidates."""
     PROGRAM = "program"
-    """Threads, and ``execve`` of another program: a compiled candidate."""
+    """Threads, and ``execve`` of another program: the policy for compiled candidates."""
     PROCESSES = "processes"
-    """Processes within the namespaces: builds and starts candidates in other languages."""
+    """Processes within the namespaces: the policy for building and starting candidates in other languages."""
 
 
 _WHOLE = 0xFFFFFFFF
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every namespace
-_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, no signal, no lock: all of them reach other processes
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, signal or lock commands, which affect other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
-_PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and questions
-_OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last is what O_TMPFILE adds
+_PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and queries
+_OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last one is the bit of O_TMPFILE
 
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
 
@@ -54,10 +54,10 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
     """Return the calls that a process may make.
 
     Args:
-        syscall_policy: System calls it may make.
-        pid: Its own process id, the only one it may send signals to.
-        changes: Whether it may change files at all; where, others decide (mounts, Landlock).
-        open_flags: Whether to allow opening files for reading only, where Landlock is too old to see all writes.
+        syscall_policy: Permission to start threads, programs or processes.
+        pid: Process id of the process, the only one it may send signals to.
+        changes: True if the process may change files; mounts and Landlock decide which ones.
+        open_flags: True to allow opening files only for reading, where Landlock is too old to control all writes.
     """
     plain = DESCRIPTORS | PATHS | MEMORY | TASKS | OWN | TIME | (CHANGES if changes else {})
     calls = dict.fromkeys(plain.keys() - _RESTRICTED, ALWAYS)
@@ -69,7 +69,7 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         "prctl": _one_of(0, _PRCTL),
         "fcntl": _one_of(1, _FCNTL),
         "ioctl": _one_of(1, _IOCTL),
-        # Streams only: from a datagram socket one could send to any other by name.
+        # Streams only: a datagram socket can send to any other socket by name.
         "socketpair": (((0, _WHOLE, _AF_UNIX), (1, _SOCK_TYPE, _SOCK_STREAM)),),
     }
     if open_flags:
@@ -77,22 +77,22 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
     if syscall_policy is SyscallPolicy.PROGRAM:
         calls |= {"execve": ALWAYS}
     if syscall_policy is SyscallPolicy.PROCESSES:
-        # It installs the next filter on what it starts.
+        # The process installs the next filter on its children.
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
-        calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a namespace of its own it would have every capability
+        calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a new user namespace it would have every capability
     return calls
 
 
 def template(syscall_policy: SyscallPolicy, *, changes: bool, open_flags: bool) -> bytes:
-    """Return a filter for any process: made once in the zygote, and given a process id by ``install``."""
+    """Return a filter template, assembled once in the zygote; ``install`` inserts the process id."""
     return assemble(allowed(syscall_policy, pid=_ANY_PID, changes=changes, open_flags=open_flags))
 
 
 def install(template: bytes) -> None:
-    """Bind this process, its threads and its children to a filter, for good.
+    """Permanently apply a filter to this process, its threads and its children.
 
     Raises:
-        OSError: The kernel refuses it.
+        OSError: The kernel rejects the filter.
     """
     program = template.replace(struct.pack("<I", _ANY_PID), struct.pack("<I", os.getpid()))
     code = ctypes.create_string_buffer(program, len(program))
@@ -101,7 +101,7 @@ def install(template: bytes) -> None:
 
 
 _SET_MODE_FILTER = 1
-_ANY_PID = 0x7EC1A7ED  # above every process id, and nothing else in a filter
+_ANY_PID = 0x7EC1A7ED  # above every process id, and unique in a filter
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _KILL_PROCESS, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -114,9 +114,9 @@ _MISSING = ("clone3", "openat2")
 
 
 def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
-    """Return the filter for a machine, by default this one: 8 bytes an instruction.
+    """Return the filter for a machine (default: this one), 8 bytes per instruction.
 
-    Another architecture's calls (32-bit, x32) end the process: their numbers mean something else.
+    A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings.
 
     Raises:
         OSError: The machine is unknown.
@@ -148,7 +148,7 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
 
 
 def _check(alternatives: Alternatives) -> list[bytes]:
-    """Return instructions that allow the call when an alternative holds, and refuse it otherwise."""
+    """Return instructions that allow the call if an alternative is true, and deny it otherwise."""
     code: list[bytes] = []
     for terms in alternatives:
         tests: list[bytes] = []

@@ -1,6 +1,6 @@
-"""Seeds the global random generators, so that a deterministic program answers the same for the same seed.
+"""Seed the global random generators, so that a deterministic program repeats its answers for the same seed.
 
-Generators that a program makes for itself (``numpy.random.default_rng()``) take fresh entropy and stay its own affair.
+Generators that a program creates (``numpy.random.default_rng()``) take fresh entropy and are not seeded here.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import sys
 def import_generators(text: str) -> None:
     """Import numpy's random module if a program mentions it, so that it can be seeded before it runs."""
     if "numpy" in text and "random" in text:
-        with contextlib.suppress(ImportError):  # the program meets the same error and reports it
+        with contextlib.suppress(ImportError):  # the program raises the same error and reports it
             import numpy.random  # noqa: F401
 
 

@@ -1,7 +1,7 @@
 """Supervise a contained process: start it, measure it, clean up after it and report.
 
-The supervisor is forked from the zygote and forks the candidate's process before reading anything of a candidate. When
-the broker closes the connection or dies, it kills all started processes and removes all written files.
+The zygote forks the supervisor, which forks the candidate's process before it reads anything of a candidate. When the
+broker closes the connection or dies, the supervisor kills all started processes and removes all written files.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Tier(Protocol):
     """Isolation of one tier, inside the sandbox.
 
     Attributes:
-        bounds_threads: Whether the kernel bounds the number of threads; if not, the supervisor counts them.
-        folder: What ``settle`` made and ``tidy`` removes, which the broker removes where the supervisor was killed;
-            empty where nothing is made. Never a folder of anybody else's, such as TMPDIR.
+        bounds_threads: True if the kernel limits the number of threads; otherwise the supervisor counts them.
+        folder: Folder that ``settle`` creates and ``tidy`` removes; the broker removes it if the supervisor was
+            killed. Empty if ``settle`` creates none. Never a shared folder such as TMPDIR.
     """
 
     bounds_threads: bool
@@ -53,26 +53,26 @@ class Tier(Protocol):
         ...
 
     def settle(self, order: SpawnRequest) -> None:
-        """Prepare the supervisor's surroundings."""
+        """Prepare the supervisor's environment."""
         ...
 
     def enclose(self, order: SpawnRequest) -> None:
-        """Put up the walls around the process that will run a candidate."""
+        """Isolate the process that will run a candidate."""
         ...
 
     def tidy(self) -> None:
-        """Remove what a candidate may have left, after everything it started is dead."""
+        """Remove files that a candidate may have left, after all its processes have ended."""
         ...
 
 
 def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> NoReturn:
-    """Fork the contained process and watch it to its end.
+    """Fork the contained process and monitor it until it ends.
 
     Args:
-        tier: The walls.
-        order: What to start.
+        tier: Isolation to apply.
+        order: Process to start.
         space: Address space of the zygote, in bytes.
-        fds: Channel, control, standard output, standard error, and the control group's list of processes if any.
+        fds: Channel, control, standard output, standard error and, if any, the control group's list of processes.
     """
     channel, control, out, err, *cgroup = fds
     code = 1
@@ -89,7 +89,7 @@ def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> No
             _contained(tier, order, space + order.memory_bytes, (channel, out, err, there))
         for fd in (there, channel, out):
             os.close(fd)
-        # Written while the other process is still being enclosed.
+        # Runs while the other process applies its isolation.
         started = frame({"pid": pid, "supervisor": os.getpid(), "tmp": tier.folder})
         if os.read(here, 1) == _READY:
             _report(control, started)
@@ -118,22 +118,22 @@ def _contained(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]
 
 
 def _enter(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
-    """Leave everything of the supervisor behind, enclose this process, and return what it is to do."""
+    """Drop the supervisor's resources, isolate this process, and return the program to run."""
     channel, out, err, ready = fds
-    os.setpgid(0, 0)  # to be swept as one; not a session: where those are scheduled as groups, it would be one more
+    os.setpgid(0, 0)  # to kill as a group; not a session, which some kernels schedule as a group of its own
     kernel.die_with_parent()
-    # Opened again: flags and locks on the zygote's open files would be visible to every other candidate.
+    # Reopened: flags and locks on the zygote's open files would be visible to every other candidate.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    # The order matters: the two that stay are moved beyond the reach of each other's old numbers first.
+    # The order matters: first move both kept descriptors away from each other's old numbers.
     ready, channel = _move(ready), _move(channel)
     os.dup2(channel, CHANNEL_FD, inheritable=False)
     os.dup2(ready, CHANNEL_FD + 1, inheritable=False)
     os.closerange(CHANNEL_FD + 2, 1 << 16)
     os.umask(0o077)
     sys.argv[:] = [order.role]
-    # A process that is killed loses what it has buffered.
+    # A killed process loses its buffered output.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for name, (soft, hard) in order.rlimits.items():
         _lower(getattr(resource, name), soft, hard)
@@ -157,7 +157,7 @@ def _lower(which: int, soft: int, hard: int) -> None:
 
 
 def _watch(tier: Tier, order: SpawnRequest, pid: int, control: int) -> None:
-    """Wait until the process has ended or the broker has hung up, sweep, and report its end."""
+    """Wait until the process ends or the broker closes the connection, sweep, and report the exit."""
     exceeded = _wait(pid, control, None if tier.bounds_threads else order.processes)
     report = _sweep(pid) | {"exceeded": exceeded}
     tier.tidy()
@@ -168,11 +168,11 @@ def _report(control: int, message: bytes) -> None:
     try:
         os.write(control, message)
     except OSError:
-        return  # the broker is gone; clean up all the same
+        return  # the broker is gone; clean up anyway
 
 
 def _wait(pid: int, control: int, max_threads: int | None) -> bool:
-    """Return when the process has ended or the broker has hung up; True if it had to be stopped for its threads."""
+    """Wait until the process ends or the broker closes the connection; True if it exceeded its thread limit."""
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -188,14 +188,14 @@ def _threads(pid: int) -> int:
     try:
         return int(_stat(str(pid))[17])
     except (OSError, IndexError):
-        return 0  # it has just ended
+        return 0  # the process has just ended
 
 
 def _sweep(pid: int) -> dict[str, Any]:
-    """Kill the process with everything it started and return how it ended and what it used."""
-    # WNOWAIT: as long as the process is not reaped, its group id cannot be given to anybody else.
+    """Kill the process with everything it started and return its exit status and resource usage."""
+    # WNOWAIT: the kernel cannot reuse the group id before the process is reaped.
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    first = os.getpid() == 1  # of a process namespace: everybody else in it is the candidate's
+    first = os.getpid() == 1  # init of a process namespace: all other processes in it belong to the candidate
     for victim in (-1,) if first else (-pid, pid):
         _kill(victim)
     _, status, usage = os.wait4(pid, 0)
@@ -219,18 +219,18 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        return  # gone, or a zombie that cannot be signalled any more
+        return  # gone, or a zombie that cannot receive signals
 
 
 def _descendants() -> list[int]:
-    """Return every process below this one, by the parents that ``/proc`` names."""
+    """Return every descendant of this process, from the parent ids in ``/proc``."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 parent = int(_stat(entry.name)[1])
             except (OSError, IndexError):
-                continue  # it ended in the meantime
+                continue  # the process ended in the meantime
             children.setdefault(parent, []).append(int(entry.name))
     found, queue = [], [os.getpid()]
     while queue:
@@ -241,5 +241,5 @@ def _descendants() -> list[int]:
 
 
 def _stat(pid: str) -> list[bytes]:
-    """Return the fields of a process that follow its name: state, parent, … (``man 5 proc_pid_stat``)."""
+    """Return the fields after the name in a process's ``stat``: state, parent, … (``man 5 proc_pid_stat``)."""
     return Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()

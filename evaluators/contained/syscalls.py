@@ -1,6 +1,6 @@
 """Numbers of the system calls that the sandbox names, for x86_64 and aarch64.
 
-A name without a number does not exist on that machine; there libraries use another call of the same list.
+A call without a number does not exist on that machine; libraries use another call of the same list instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DESCRIPTORS: Numbers = {
     "getsockname": (51, 204),
     "getpeername": (52, 205),
 }
-"""Reading, writing and waiting on what is open."""
+"""Reading, writing and polling open files."""
 
 PATHS: Numbers = {
     "open": (2, None),
@@ -89,7 +89,7 @@ PATHS: Numbers = {
     "fchdir": (81, 50),
     "umask": (95, 166),
 }
-"""Opening and looking at files."""
+"""Opening and inspecting files."""
 
 CHANGES: Numbers = {
     "creat": (85, None),
@@ -193,7 +193,7 @@ OWN: Numbers = {
     "prctl": (157, 167),
     "getrandom": (318, 278),
 }
-"""What a process may ask about itself."""
+"""Queries of a process about itself."""
 
 TIME: Numbers = {
     "clock_gettime": (228, 113),
@@ -229,7 +229,7 @@ CONTAINMENT: Numbers = {
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
 }
-"""What only the sandbox itself calls."""
+"""Calls that only the sandbox itself makes."""
 
 NUMBERS: Numbers = DESCRIPTORS | PATHS | CHANGES | MEMORY | TASKS | OWN | TIME | CONTAINMENT
 """Every call by name."""
@@ -238,14 +238,14 @@ MACHINES = ("x86_64", "aarch64")
 
 
 def number(name: str, machine: str | None = None) -> int:
-    """Return the number of a system call on a machine, by default this one.
+    """Return the number of a system call on a machine (default: this one).
 
     Raises:
-        OSError: The call does not exist there, or the machine is unknown.
+        OSError: The call does not exist on that machine, or the machine is unknown.
     """
     found = table(machine).get(name)
     if found is None:
-        raise OSError(f"there is no system call {name!r} on {machine or os.uname().machine}")
+        raise OSError(f"system call {name!r} does not exist on {machine or os.uname().machine}")
     return found
 
 
@@ -258,6 +258,6 @@ def table(machine: str | None = None) -> dict[str, int]:
     """
     machine = machine or os.uname().machine
     if machine not in MACHINES:
-        raise OSError(f"system calls of {machine} are not known: the sandbox runs on {' and '.join(MACHINES)}")
+        raise OSError(f"the system calls of {machine} are unknown: the sandbox runs on {' and '.join(MACHINES)}")
     column = MACHINES.index(machine)
     return {name: found for name, numbers in NUMBERS.items() if (found := numbers[column]) is not None}

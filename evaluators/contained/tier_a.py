@@ -1,8 +1,8 @@
-"""Tier A, inside: own namespaces for every evaluation, then Landlock and seccomp as a second and third wall.
+"""Tier A, inside the sandbox: new namespaces for every evaluation, then Landlock and seccomp as further layers.
 
-bubblewrap has already given the zygote a read-only view of system libraries and Python, no network, and its own process
-namespace. What one evaluation gets of its own: user, processes, IPC, an empty ``/proc``, and a ``/tmp`` of bounded size
-that vanishes with it.
+bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
+namespace. Each evaluation gets its own user, process and IPC namespaces, an empty ``/proc``, and a ``/tmp`` of limited
+size that disappears with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .seccomp import SyscallPolicy, install, template
 NAME = "A"
 
 FOLDERS = "/folders"
-"""Where bubblewrap shows the files of problems."""
+"""Mount point of the problems' files inside bubblewrap."""
 
 _USER = 1000  # inside; not 0, so that no program regains capabilities
 _TMP = "/tmp"  # noqa: S108  # a file system of its own
@@ -29,7 +29,7 @@ class NamespaceTier:
     """Tier A: fork into namespaces and isolate.
 
     Args:
-        kept: Paths beneath ``/tmp`` that Python needs: what every candidate has of its own there may not cover them.
+        kept: Paths beneath ``/tmp`` that Python needs and that a candidate's private ``/tmp`` must not cover.
     """
 
     bounds_threads = True
@@ -50,8 +50,8 @@ class NamespaceTier:
         return kernel.fork_apart()
 
     def settle(self, order: SpawnRequest) -> None:
-        """Make the supervisor's namespaces a place for one candidate."""
-        kernel.set_dumpable(True)  # otherwise the files below belong to the machine's root
+        """Set up the supervisor's namespaces for one candidate."""
+        kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{_USER} {user} 1")
@@ -74,8 +74,8 @@ class NamespaceTier:
         os.chdir(_TMP)
 
     def enclose(self, order: SpawnRequest) -> None:
-        """Put up the walls around the candidate's own process; nothing of it has been read yet."""
-        threads = order.processes + 1  # the supervisor counts: it is a process of the same user and namespace
+        """Isolate the candidate's process before it reads anything of the candidate."""
+        threads = order.processes + 1  # includes the supervisor: same user and namespace
         resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
@@ -86,7 +86,7 @@ class NamespaceTier:
         install(self._filters[order.syscall_policy])
 
     def tidy(self) -> None:
-        """Nothing to remove: the namespaces take everything with them."""
+        """Do nothing: the kernel removes everything with the namespaces."""
 
 
 def _write(path: str, text: str) -> None:

@@ -1,7 +1,7 @@
-"""Tier B, inside: no namespaces are to be had, so Landlock and seccomp alone keep a candidate in.
+"""Tier B, inside the sandbox: isolate with Landlock and seccomp where namespaces are unavailable.
 
-It works in a container without capabilities. A candidate reads system libraries, Python and its problem's files; it
-writes nothing, starts threads only, and sends signals to itself only.
+It works in a container without capabilities. A candidate can read system libraries, Python and its problem's files. It
+cannot write files, can start only threads, and can send signals only to itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LandlockTier:
         self._own_user = own_user
         self._readable = dict.fromkeys(readable, landlock.READ)
         if hidden:
-            # Hundreds of paths, perhaps: forbidden to the zygote itself, once for all that it forks.
+            # Possibly hundreds of paths: restrict the zygote once for all its forks.
             away = {os.path.realpath(path) for path in hidden}
             paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
             paths += ["/proc", *([folders] if folders else [])]
@@ -47,7 +47,7 @@ class LandlockTier:
         """Prepare the supervisor.
 
         Raises:
-            OSError: The problem needs what this tier cannot contain.
+            OSError: The problem needs processes, which this tier cannot contain.
         """
         if order.syscall_policy is not SyscallPolicy.THREADS:
             raise OSError("candidates that start programs need namespaces: tier A")
@@ -55,9 +55,9 @@ class LandlockTier:
         os.chdir(order.folder or "/")
 
     def enclose(self, order: SpawnRequest) -> None:
-        """Put up the walls around the candidate's own process; nothing of it has been read yet."""
+        """Isolate the candidate's process before it reads anything of the candidate."""
         if self._own_user:
-            # A backstop between two looks of the supervisor; elsewhere the user's other processes would count, too.
+            # A backstop between two checks of the supervisor; without an own user, other processes would count, too.
             ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
             most = _TASKS if ceiling == resource.RLIM_INFINITY else min(_TASKS, ceiling)
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
@@ -70,4 +70,4 @@ class LandlockTier:
         install(self._filter)
 
     def tidy(self) -> None:
-        """Nothing to remove: nothing could be written."""
+        """Do nothing: the candidate could not write files."""

@@ -1,4 +1,4 @@
-"""No containment, inside: limits, a folder of its own and a sweep afterwards. Accidents stay in, attacks do not."""
+"""Unsafe mode, inside: limits, a folder per candidate and a sweep; protects against accidents, not attacks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .requests import SpawnRequest
 
 NAME = "unsafe"
 
-_PREFIX = "speciate-eval-"  # then the zygote's number and the supervisor's
+_PREFIX = "speciate-eval-"  # followed by the process ids of the zygote and the supervisor
 
 
 class UnsafeTier:
     """Unsafe mode: fork without isolation."""
 
-    bounds_threads = True  # nothing is bounded here
+    bounds_threads = True  # this tier does not limit threads
 
     def __init__(self) -> None:
         self.folder = ""
@@ -31,7 +31,7 @@ class UnsafeTier:
         return os.fork()
 
     def settle(self, order: SpawnRequest) -> None:
-        """Give the candidate a folder, and collect what it leaves running."""
+        """Create the candidate's folder, and adopt processes that it leaves running."""
         kernel.adopt_orphans()
         made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
@@ -40,16 +40,16 @@ class UnsafeTier:
         os.chdir(self.folder)
 
     def enclose(self, order: SpawnRequest) -> None:
-        """Enclose nothing."""
+        """Do nothing: this tier does not isolate."""
 
     def tidy(self) -> None:
-        """Remove the folder with whatever is in it."""
+        """Remove the folder with its contents."""
         os.chdir("/")
         remove(self.folder)
 
 
 def orphaned_folders(zygote: int) -> list[str]:
-    """Return the folders of a zygote's supervisors that are no more; never what another user has given such a name."""
+    """Return the folders of a zygote's ended supervisors, excluding folders of other users with such a name."""
     begin = f"{_PREFIX}{zygote}-"
     found = [path for path in Path(tempfile.gettempdir()).glob(f"{begin}*") if _is_own_folder(path)]
     return [str(path) for path in found if _has_ended(path.name.removeprefix(begin).partition("-")[0])]
@@ -65,17 +65,17 @@ def _is_own_folder(path: Path) -> bool:
 
 def _has_ended(pid: str) -> bool:
     try:
-        # One that is ending loses its memory, which holds this, before its end of any socket.
+        # An ending process loses its memory, which this checks, before it closes its sockets.
         return not Path("/proc", pid, "cmdline").read_bytes()
     except OSError:
         return True
 
 
 def remove(folder: str) -> None:
-    """Remove a folder that a candidate has filled."""
-    with contextlib.suppress(RecursionError):  # which it does not count among the errors to ignore
+    """Remove a folder that a candidate could write to."""
+    with contextlib.suppress(RecursionError):  # ``ignore_errors`` does not cover it
         shutil.rmtree(folder, ignore_errors=True)
     if Path(folder).exists():
-        # Thousands of levels deep, or without permissions: Python's walk gives up where these do not.
+        # Thousands of levels deep, or without permissions: Python's walk fails where these commands succeed.
         subprocess.run(["/bin/chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["/bin/rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL)

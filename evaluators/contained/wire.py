@@ -1,4 +1,4 @@
-"""Frames of JSON over a file descriptor, seen from inside. A frame is a length (4 bytes, big-endian) and JSON."""
+"""Frames of JSON over a file descriptor, inside the sandbox. A frame is a length (4 bytes, big-endian) and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TooLongError(ValueError):
 
 
 def _plain(value: Any) -> Any:
-    # numpy arrays and scalars, without importing numpy: what they hold is plain data.
+    # Convert numpy arrays and scalars to plain data without importing numpy.
     if callable(tolist := getattr(value, "tolist", None)):
         return tolist()
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
@@ -29,7 +29,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False, default=_plain, separators=(",", ":
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """Return a message as it is sent; raises as ``Wire.write`` does."""
+    """Return the frame of a message; raises as ``Wire.write`` does."""
     body = encode(message).encode("ascii")
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
@@ -39,7 +39,7 @@ class Wire:
 
     Attributes:
         fd: Connected stream socket.
-        max_bytes: Longest frame that may be written.
+        max_bytes: Longest frame that ``write`` sends.
     """
 
     def __init__(self, fd: int, max_bytes: int) -> None:
@@ -47,7 +47,7 @@ class Wire:
         self.max_bytes = max_bytes
 
     def read(self) -> dict[str, Any] | None:
-        """Return the next message, or None when the other end has closed."""
+        """Return the next message, or None if the other end closed the connection."""
         header = self._exactly(HEADER_BYTES)
         body = None if header is None else self._exactly(int.from_bytes(header, "big"))
         return None if body is None else json.loads(body.decode("ascii"))
@@ -56,9 +56,9 @@ class Wire:
         """Send a message.
 
         Raises:
-            TooLongError: It is longer than a frame may be.
-            TypeError: It holds something that is not JSON.
-            ValueError: It holds NaN, an infinity or itself.
+            TooLongError: The message is longer than a frame may be.
+            TypeError: The message contains a value that is not JSON.
+            ValueError: The message contains NaN, an infinity or itself.
         """
         data = memoryview(frame(message))
         if len(data) - HEADER_BYTES > self.max_bytes:

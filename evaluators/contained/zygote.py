@@ -1,7 +1,7 @@
-"""A warm interpreter that forks one contained process for every order, and reads nothing else.
+"""A warm interpreter that forks one contained process per request, and reads nothing else.
 
-Importing numpy costs forty times a fork. What a candidate or an author says travels over channels whose ends the zygote
-only hands on; programs and inputs never enter its memory.
+Importing numpy takes forty times as long as a fork. The zygote only passes on the channels of candidates and authors;
+programs and inputs never enter its memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .supervise import Tier, supervise
 
 
 def _unsafe(_: BootMessage) -> Tier:
-    from . import unsafe  # late: what it imports for itself, every fork of another tier would carry
+    from . import unsafe  # late: its imports would enlarge every fork of another tier
 
     return unsafe.UnsafeTier()
 
@@ -44,10 +44,10 @@ _FDS = 5
 
 
 def main(fd: int) -> NoReturn:
-    """Serve orders from a connected socket (one packet each) until the other end closes."""
+    """Serve requests from a connected socket (one packet each) until the other end closes."""
     requests = socket.socket(fileno=fd)
     tier = _get_ready(requests)
-    decode = lru_cache(SpawnRequest.decode)  # all orders for one problem are the same
+    decode = lru_cache(SpawnRequest.decode)  # all requests for one problem are equal
     space = _address_space()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
@@ -69,9 +69,9 @@ def main(fd: int) -> NoReturn:
 def _get_ready(requests: socket.socket) -> Tier:
     try:
         boot = BootMessage.decode(requests.recv(MESSAGE_BYTES))
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are not awaited: they report themselves
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no reaping: they report themselves
         sys.path.extend(boot.path)
-        # As the user it was started by: a folder of Python's may be closed to the one it becomes.
+        # Before switching the user, who may not be able to read Python's folders.
         missing = _preload(boot.preload)
         _refuse_threads(boot.preload)
         if boot.user is not None:
@@ -84,7 +84,7 @@ def _get_ready(requests: socket.socket) -> Tier:
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     gc.collect()
-    gc.freeze()  # what is never collected is never copied
+    gc.freeze()  # the collector does not touch frozen pages, so forks do not copy them
     requests.send(json.dumps({"missing": missing}).encode())
     return tier
 
@@ -96,7 +96,7 @@ def _address_space() -> int:
 def _refuse_threads(preload: tuple[str, ...]) -> None:
     others = len(list(Path("/proc/self/task").iterdir())) - 1
     if others:
-        raise RuntimeError(f"preloading {', '.join(preload)} starts {others} threads, which no fork survives")
+        raise RuntimeError(f"preloading {', '.join(preload)} starts {others} threads, which do not survive a fork")
 
 
 def _preload(names: tuple[str, ...]) -> dict[str, str]:
