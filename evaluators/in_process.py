@@ -1,8 +1,8 @@
-"""Kind ``in_process``: the author's script imports the candidate, both in one contained process; results are forgeable.
+"""Kind ``in_process``: the author's script imports the candidate in one contained process; results can be forged.
 
-For evaluators of other projects, which are given the path of a program and return a dict of numbers. A fresh process
-for each candidate: nothing of another one and nothing outside is within reach, but the rewards are the process's own
-word. Names that are not objectives are kept as a note.
+This kind runs evaluators of other projects, which take the path of a program and return a dict of numbers. Each
+candidate gets a fresh process, which can reach neither other candidates nor the host. The process reports its rewards
+itself, so they cannot be trusted. Names that are not objectives become a note.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _InProcessRun:
         self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:
-        """Run the stages and return what came of them."""
+        """Run the stages and return the evaluation."""
         started = time.monotonic()
         self._allowance = self._session.allow(self._batch.problem.limits.wall_s, self._batch.deadline)
         try:

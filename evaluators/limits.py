@@ -1,4 +1,4 @@
-"""Resource limits of a contained process, set before anything of a candidate is read."""
+"""Resource limits of a contained process, set before it reads anything of a candidate."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _UNLIMITED = -1  # resource.RLIM_INFINITY
 
 
 def rlimits(limits: Limits, *, cpu: bool = True) -> dict[str, tuple[int, int]]:
-    """Return the soft and hard resource limits of one process, by the name ``resource`` gives them.
+    """Return the soft and hard resource limits of one process, by their names in ``resource``.
 
-    Processor time is counted by the kernel in whole seconds: a fraction is rounded up. The process gets SIGXCPU at
-    the soft limit and is killed one second later if it ignores that. Memory and threads are not here: what bounds them
-    is relative to the warm interpreter, and to the tier.
+    The kernel counts CPU time in whole seconds, so fractions are rounded up. It sends SIGXCPU at the soft limit and
+    SIGKILL one second later. Limits of memory and threads are set elsewhere, because they depend on the zygote and on
+    the tier.
 
     Args:
         limits: The problem's limits.
-        cpu: Whether to limit processor time; not for a process that serves many evaluations.
+        cpu: True to limit CPU time; False for a process that serves many evaluations.
     """
     seconds = math.ceil(limits.cpu_s)
     return {

@@ -1,4 +1,4 @@
-"""The candidate of one scripted evaluation, in a process that is replaced after it dies."""
+"""The candidate of one scripted evaluation, in a process that restarts after it dies."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MAX_DEATHS = 8
 class RestartingCandidate:
     """Serve calls into a candidate within its wall limit.
 
-    A call that fails by an exception leaves the process as it is. One that times out, or ends the process, costs the
-    candidate its state: the next call meets a fresh process. After ``_MAX_DEATHS`` of them, or once the program
-    cannot be loaded, every further call fails in the same way.
+    A call that raises an exception keeps the process. A call that times out or ends the process loses the candidate's
+    state: the next call runs in a fresh process. After ``_MAX_DEATHS`` deaths, or if the program cannot be loaded,
+    every further call fails with the same failure.
 
     Attributes:
-        cpu_s: Seconds of processor time of all its processes so far, complete after the ``with`` block.
-        memory_bytes: Peak resident memory of the largest.
-        logs: What the last process that printed anything printed, by stream.
+        cpu_s: CPU time of all its processes so far in seconds, complete after the ``with`` block.
+        memory_bytes: Peak resident memory of the largest process.
+        logs: Output of the last process that printed anything, by stream.
     """
 
     def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> None:
         self._batch, self._starter = batch, starter
         self._program, self._seed = program, seed
         self._left_s = batch.problem.limits.wall_s
-        self._clock_left_s = PATIENCE * self._left_s  # for all calls, as for one: each has a bound of its own
+        self._clock_left_s = PATIENCE * self._left_s  # clock limit of all calls; each has its own, too
         self._process: CandidateProcess | None = None
         self._final: Failure | None = None
         self._deaths = 0
@@ -50,7 +50,7 @@ class RestartingCandidate:
         Args:
             name: Function of the program.
             args: Its arguments.
-            timeout_s: Seconds for this call; what is left of the wall limit bounds it in any case.
+            timeout_s: Time limit of this call in seconds; the rest of the wall limit applies as well.
         """
         index = self._asked
         self._asked += 1
@@ -88,7 +88,7 @@ class RestartingCandidate:
         if spent:
             failure = self._final = BATCH_DEADLINE
         elif (self._left_s <= allowed_s and failure.kind is FailureKind.TIMEOUT) or self._deaths >= _MAX_DEATHS:
-            self._final = failure  # nothing is left of the wall limit, or it dies whatever it is asked
+            self._final = failure  # the wall limit is used up, or the candidate keeps dying
         return failure
 
     def _end(self) -> ResourceUsage:

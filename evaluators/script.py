@@ -1,4 +1,4 @@
-"""The author's script in its own contained process, which serves a batch and is restarted when it dies."""
+"""Run the author's script in its own contained process, which serves a batch and restarts after it dies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = frozenset(kind.value for kind in FailureKind)
 
 
 class ScriptFailedError(Exception):
-    """The script returned no result; ``failure`` is the cause and ``log`` its output, for the author."""
+    """The script returned no result; ``failure`` is the cause and ``log`` the script's output, for the author."""
 
     def __init__(self, failure: Failure, log: str = "") -> None:
         super().__init__(failure.reason)
@@ -42,7 +42,7 @@ class Script:
         self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
-        self._limit_s = 0.0  # what it was last allowed, for people
+        self._limit_s = 0.0  # last time limit, for failure messages
 
     def measure(
         self,
@@ -59,16 +59,16 @@ class Script:
             step: The stage.
             program: The candidate.
             seed: Seed of the evaluation.
-            listen: Returns the script's verdict, after whatever else it says; may raise ``ScriptFailedError``.
-            findings: What notes and log are added to.
-            excuses: As in ``read_verdict``; looked at once the verdict is there.
+            listen: Handles the script's other messages and returns its verdict; may raise ``ScriptFailedError``.
+            findings: Receives the notes and the log.
+            excuses: As in ``read_outcome``; read after the verdict arrives.
         """
         try:
             self._begin(step, program, seed)
             message = listen()
             outcome = read_outcome(step.objectives, message, excuses)
             if outcome is None:
-                raise self._protocol_error("the script sent something that is not a verdict")
+                raise self._protocol_error("the script sent a message that is not a verdict")
             findings.notes |= read_notes(self._batch.problem, message)
             findings.log += self._log()
         except ScriptFailedError as error:
@@ -82,10 +82,10 @@ class Script:
             self._session.post(message)
 
     def allow(self, limit_s: float) -> TimeAllowance:
-        """Begin to count the time that the script has, as in ``Allowance``.
+        """Start a time allowance for the script; see ``TimeAllowance``.
 
         Raises:
-            ScriptFailedError: It does not run.
+            ScriptFailedError: The script is not running.
         """
         self._limit_s = limit_s
         return self._running().allow(limit_s, self._batch.deadline)
@@ -94,7 +94,7 @@ class Script:
         """Return the script's next message.
 
         Raises:
-            ScriptFailedError: No message came; the script is restarted for the next program.
+            ScriptFailedError: No message arrived; the script restarts for the next program.
         """
         session = self._running()
         try:
@@ -108,7 +108,7 @@ class Script:
         return self._session
 
     def _begin(self, step: CascadeStage, program: str, seed: int) -> None:
-        """Hand the script a program; it is loaded first where it does not run yet."""
+        """Send the script a program; load the script first if it is not running."""
         if self._unloadable is not None:
             raise self._unloadable
         if self._session is None:
@@ -116,11 +116,11 @@ class Script:
         self.reply({"program": program, "seed": seed, "function": step.function})
 
     def _protocol_error(self, detail: str) -> ScriptFailedError:
-        """Stop a script that does not keep to the protocol and return the error to raise."""
+        """Stop a script that violates the protocol and return the error to raise."""
         return self._end_session(SessionEndedError(EndReason.BROKEN, detail))
 
     def _log(self) -> str:
-        """Return what the script has printed since the last call."""
+        """Return the script's output since the last call."""
         return "" if self._session is None else "".join(self._session.logs().values())
 
     def _load(self) -> None:
@@ -131,13 +131,13 @@ class Script:
             log_bytes=problem.limits.log_bytes,
         )
         functions = [step.function for step in problem.cascade]
-        calls = problem.kind is not ProblemKind.DATA  # a text is only read
+        calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions
         self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
         try:
             self._expect_ready(self.receive(self.allow(self._batch.author_s)))
         except ScriptFailedError as error:
             if error.failure is not BATCH_DEADLINE:
-                self._unloadable = error  # a script that cannot be loaded now cannot be loaded for the next program
+                self._unloadable = error  # loading fails for every program, so keep the error
             raise
 
     def _expect_ready(self, message: Message) -> None:
@@ -154,14 +154,14 @@ class Script:
         if session is None:
             return ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
         late = self._batch.expired and ended.ending is EndReason.LATE
-        # What the process used is spread over all programs it has served: no limit of one evaluation applies to it.
+        # The process's resource usage covers all programs that it has served, so no limit of one evaluation applies.
         usage = replace(session.end(), cpu_s=0.0)
         failure = failure_of(ended, usage, self._batch.problem.limits.model_copy(update={"wall_s": self._limit_s}))
         named = Failure(failure.kind, f"evaluator_{failure.reason}", f"the evaluator's process: {failure.detail}")
         return ScriptFailedError(BATCH_DEADLINE if late else named, "".join(session.logs().values()))
 
     def __enter__(self) -> Self:
-        self._starter.warm()  # starts while the first candidate does
+        self._starter.warm()  # start in parallel with the first candidate
         return self
 
     def __exit__(
@@ -178,28 +178,28 @@ class ScriptOutput:
     """Notes and output of a script over all stages of an evaluation.
 
     Attributes:
-        notes: Texts it wants kept.
-        log: What it printed, for its author.
+        notes: Texts that the script stores with the candidate.
+        log: Output of the script, for its author.
     """
 
     notes: dict[str, str] = field(default_factory=dict)
     log: str = ""
 
     def kept(self, *, failed: bool) -> dict[str, str]:
-        """Return what is stored with the candidate: the log only where something went wrong."""
+        """Return the artifacts to store with the candidate; the log only after a failure."""
         return self.notes | ({"evaluator_log": self.log} if failed and self.log else {})
 
 
 def read_outcome(
     objectives: tuple[Objective, ...], message: Message, excuses: Set[str] = frozenset()
 ) -> StageRewards | Failure | None:
-    """Return the rewards or the failure that a script's message holds, or None when it is no verdict.
+    """Return the rewards or the failure in a script's message, or None if the message is not a verdict.
 
     Args:
-        objectives: What must have been measured, and nothing else.
-        message: What the script sent.
-        excuses: Reasons of failures that there really were. Of those that are not the program's fault the script may
-            pass on these and no others: a candidate that fails for such a reason is evaluated again.
+        objectives: Objectives that the message must contain, and no others.
+        message: Message from the script.
+        excuses: Reasons of failures that the broker observed. The service repeats evaluations that fail without the
+            program's fault, so a script may report such a reason only if it is among these.
     """
     match message:
         case {"rewards": dict(rewards)}:
@@ -222,7 +222,7 @@ def read_outcome(
 
 
 def read_notes(problem: Problem, message: Message) -> dict[str, str]:
-    """Return the texts that a script wants kept, together at most as long as a log."""
+    """Return the notes of a script, limited together to the length of a log."""
     notes: dict[str, str] = {}
     room = problem.limits.log_bytes
     given = message.get("notes")
@@ -243,5 +243,5 @@ def _raised(detail: str) -> Failure:
 
 
 def _number(value: object) -> object:
-    # The script's end spells out what JSON has no number for, so that the refusal can name it.
+    # The script's process sends non-finite numbers as text, so that the error can quote them.
     return float(value) if value in ("nan", "inf", "-inf") and isinstance(value, str) else value

@@ -1,9 +1,8 @@
 """Kind ``evaluator``: the author's ``evaluate(candidate, context)`` drives the candidate from another process.
 
-The broker stands between the two: calls of the script become questions to the candidate, and every answer is parsed
-here before the script sees it. The problem's wall limit counts while the script waits for the candidate; the script's
-own time has a bound of its own. ``wall_s`` of the result is the whole evaluation, ``cpu_s`` and ``memory_bytes`` are
-the candidate's.
+The broker relays calls of the script to the candidate and parses every answer before the script receives it. The
+problem's wall limit counts while the script waits for the candidate; the script's own time has a separate limit. In the
+result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and ``memory_bytes`` only the candidate.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
 
 def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
     findings = ScriptOutput()
-    reasons: set[str] = set()  # of failures that the candidate's calls really had
+    reasons: set[str] = set()  # of failures that the broker observed in the candidate's calls
     with RestartingCandidate(batch, starter, program, seed) as candidate:
         started = time.monotonic()
 
         def measure(step: CascadeStage) -> StageRewards | Failure:
             carry = partial(_carry, batch, script, candidate, reasons)
             measured = script.measure(step, program, seed, carry, findings, reasons)
-            # The script took it for the candidate's failure.
+            # The script may have reported it as the candidate's failure.
             return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
 
         score = run_cascade(batch.problem, measure)
@@ -63,7 +62,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
 
 
 def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidate, reasons: set[str]) -> Message:
-    """Carry calls to the candidate until the script sends something else, and return that; note why calls fail."""
+    """Relay calls to the candidate, recording why they fail; return the script's first message that is not a call."""
     allowance = script.allow(batch.author_s)
     while True:
         match script.receive(allowance):
@@ -73,7 +72,7 @@ def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidat
                 script.reply(_reply(answer))
                 if answer.failure is not None:
                     reasons.add(answer.failure.reason)
-                allowance.extend(time.monotonic() - asked)  # the candidate's time is not the script's
+                allowance.extend(time.monotonic() - asked)  # do not count the candidate's time
             case verdict:
                 return verdict
 

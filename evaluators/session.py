@@ -17,21 +17,21 @@ _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
 _DYING_S = 0.2
 PATIENCE = 10.0
-"""How many times its limit a process has on the clock, whatever it waits for."""
+"""Limit on clock time, including waits for a processor, as a multiple of the time limit."""
 
 _LONGEST_POLL_S = 3600.0
 
 
 class TimeAllowance:
-    """The seconds that a process has for something, without those in which it waits for a processor.
+    """Time limit of a process for one task, not counting the time that it waits for a processor.
 
-    On a busy host, or behind processes that go first, a verdict would else depend on what others do. The clock sets a
-    bound all the same: ``PATIENCE`` times the limit.
+    Otherwise a result on a busy host would depend on the load. Clock time has a limit, too: ``PATIENCE`` times the
+    limit.
 
     Args:
         contained: The process; it must have started.
-        limit_s: Seconds.
-        until: When all must end, on the clock of ``time.monotonic``; may be infinite.
+        limit_s: Time limit in seconds.
+        until: Deadline on the clock of ``time.monotonic``; may be infinite.
     """
 
     def __init__(self, contained: SandboxedProcess, limit_s: float, until: float) -> None:
@@ -43,16 +43,16 @@ class TimeAllowance:
 
     @property
     def used_s(self) -> float:
-        """Seconds that count so far; not those that were granted for what has been waited for and may have ended."""
+        """Seconds counted so far; excludes time granted for waits, which may have ended."""
         return time.monotonic() - self._began - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
-        """Return how many seconds are left at least; none are once it is 0 or less."""
+        """Return a lower bound on the seconds left; 0 or less means that the time is up."""
         now = time.monotonic()
         left = self._began + self._limit_s + self._granted_s - now
-        if left <= 0.0:  # only now is it worth asking the kernel
+        if left <= 0.0:  # query the kernel only when necessary
             waited_s = self._waiting.own_s() - self._waited_s
-            # Who has run for that long was not kept waiting: threads that crowd each other are no excuse.
+            # Threads that ran this long were not starved by others; waiting for each other does not count.
             if self._waiting.ran_s - self._ran_s + self._waiting.others_ran_s() >= self._limit_s:
                 waited_s = 0.0
             waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
@@ -61,7 +61,7 @@ class TimeAllowance:
         return min(left, self._until - now)
 
     def extend(self, seconds: float) -> None:
-        """Do not count some time in which the process itself waited for an answer."""
+        """Extend the limit by time in which the process itself waited for an answer."""
         self._limit_s += seconds
 
 
@@ -69,11 +69,11 @@ class EndReason(StrEnum):
     """Reason why a session ended."""
 
     LATE = "late"
-    """It did not answer in time."""
+    """The process did not answer in time."""
     GONE = "gone"
-    """It ended, or closed the channel."""
+    """The process ended or closed the channel."""
     BROKEN = "broken"
-    """It sent something that is not a frame."""
+    """The process sent an invalid frame."""
 
 
 class SessionEndedError(Exception):
@@ -88,7 +88,7 @@ class SessionEndedError(Exception):
 class Session:
     """The broker's end of one contained process.
 
-    Logs are drained whenever the broker waits, so a process that floods them never blocks and never fills memory.
+    The broker drains logs whenever it waits, so a process that floods them never blocks and never fills memory.
     """
 
     def __init__(self, contained: SandboxedProcess, *, frame_bytes: int, log_bytes: int) -> None:
@@ -102,18 +102,18 @@ class Session:
         self._protocol_error: str | None = None
 
     def post(self, message: Message) -> None:
-        """Queue a message; it is sent while the broker waits for answers."""
+        """Queue a message; the session sends it while the broker waits for answers."""
         self._unsent += encode(message)
 
     def allow(self, limit_s: float, until: float) -> TimeAllowance:
-        """Begin to count the time that the process has, as in ``Allowance``."""
+        """Start a time allowance for the process."""
         return TimeAllowance(self._contained, limit_s, until)
 
     def receive(self, allowance: TimeAllowance) -> Message:
         """Return the next message.
 
         Raises:
-            SessionEndedError: Nothing of the allowance is left, the process is gone, or it broke the protocol.
+            SessionEndedError: The allowance is used up, the process ended, or it violated the protocol.
         """
         if self._protocol_error is not None:
             raise SessionEndedError(EndReason.BROKEN, self._protocol_error)
@@ -128,11 +128,11 @@ class Session:
         return message
 
     def logs(self) -> dict[str, str]:
-        """Return what the process printed since the last call, by stream; the tails where it is much."""
+        """Return the end of the process's output since the last call, by stream."""
         return {name: self._tails[fd].take() for name, fd in self._contained.logs.items()}
 
     def end(self) -> ResourceUsage:
-        """Stop the process, read the rest of its logs, close everything and return what it used."""
+        """Stop the process, read the rest of its logs, close everything and return its resource usage."""
         usage = self._contained.stop(grace_s=_DYING_S if self._gone else 0.0)
         for fd in tuple(self._open_logs):
             while fd in self._open_logs and self._drain(fd):
@@ -141,7 +141,7 @@ class Session:
         return usage
 
     def _pump(self, allowance: TimeAllowance) -> None:
-        """Move bytes once, waiting for some as long as the process has time."""
+        """Transfer bytes once, waiting for data at most as long as the allowance lasts."""
         left = allowance.left_s()
         if left <= 0:
             raise SessionEndedError(EndReason.LATE)
@@ -179,7 +179,7 @@ class Session:
         self._gone = not data
 
     def _drain(self, fd: int) -> bool:
-        """Read from a log once and return whether there was something."""
+        """Read from a log once; return True if it contained data."""
         try:
             data = os.read(fd, _CHUNK_BYTES)
         except BlockingIOError:

@@ -19,10 +19,10 @@ def short_json(value: JsonValue, max_chars: int = 200) -> str:
 
 
 class Tail:
-    """The last bytes of a stream that may never end.
+    """Buffer of the last bytes of an unbounded stream.
 
     Attributes:
-        max_bytes: How much is kept.
+        max_bytes: Size of the buffer.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -30,11 +30,11 @@ class Tail:
         self._kept = b""
 
     def feed(self, data: bytes) -> None:
-        """Append what arrived and forget what no longer fits."""
+        """Append received bytes and drop the oldest beyond the size."""
         self._kept = (self._kept + data)[-self.max_bytes :] if self.max_bytes else b""
 
     def take(self) -> str:
-        """Return what was kept, and forget it."""
+        """Return the buffered text and clear the buffer."""
         text = sanitize(self._kept.decode("utf-8", "replace"), self.max_bytes)
         self._kept = b""
         return text

@@ -1,9 +1,9 @@
-"""A control group for each contained process, where the kernel's groups are delegated to us: bounds on all it starts.
+"""Limit each contained process and its children with a control group, if systemd delegates one to the worker.
 
-Address space bounds one process and threads are counted without it, so nothing depends on it; but the group counts
-pages, also those of ``/tmp``, and everything that the build command of another language starts. systemd delegates one
-to a service that says ``Delegate=memory pids`` and ``DelegateSubgroup=main`` (the second keeps our own processes out of
-the delegated group itself, which must be empty to have children with limits).
+Control groups are optional: rlimits bound the address space of each process, and the supervisor counts threads. A group
+additionally counts pages, including those of ``/tmp``, and every process that a build command starts. systemd delegates
+a group to a service with ``Delegate=memory pids`` and ``DelegateSubgroup=main``. The second option keeps the worker's
+own processes out of the delegated group, which must be empty to have children with limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from speciate.domain.problem import Limits
 
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("memory", "pids")
-_INTERPRETER_BYTES = 128 << 20  # the zygote's pages that a fork touches, and the supervisor's
+_INTERPRETER_BYTES = 128 << 20  # the supervisor's pages, and the zygote's that a fork touches
 _SUPERVISORS = 2
 _REMOVE_S = 2.0
 
@@ -28,11 +28,11 @@ _numbers = itertools.count()
 
 @cache
 def delegated(root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")) -> Path | None:
-    """Return the group above our own that was delegated to us and may limit its children, or None.
+    """Return the parent group that is delegated to this process and may limit its children, or None.
 
     Args:
-        root: Where the unified hierarchy (version 2) is mounted.
-        membership: The kernel's list of the groups that this process is in.
+        root: Mount point of the unified hierarchy (version 2).
+        membership: The kernel's list of this process's groups.
     """
     for line in membership.read_text("utf-8").splitlines():
         hierarchy, _, path = line.partition("::")
@@ -43,17 +43,17 @@ def delegated(root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")) 
 
 
 class ControlGroup:
-    """One control group, made for one contained process.
+    """Control group of one contained process.
 
     Attributes:
         members: Descriptor: a process that writes ``0`` to it joins the group.
     """
 
     def __init__(self, parent: Path, limits: Limits) -> None:
-        """Make the group.
+        """Create the group.
 
         Raises:
-            OSError: The kernel refuses.
+            OSError: The kernel rejects the group or a limit.
         """
         self._path = parent / f"speciate-{os.getpid()}-{next(_numbers)}"
         self._path.mkdir()
@@ -61,7 +61,7 @@ class ControlGroup:
             memory = limits.memory_bytes + limits.tmp_bytes + _INTERPRETER_BYTES
             _set(self._path / "memory.max", memory)
             _set(self._path / "pids.max", limits.processes + _SUPERVISORS)
-            with contextlib.suppress(FileNotFoundError):  # where there is no swap
+            with contextlib.suppress(FileNotFoundError):  # without swap
                 _set(self._path / "memory.swap.max", 0)
             self.members = os.open(self._path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
@@ -69,11 +69,11 @@ class ControlGroup:
             raise
 
     def entered(self) -> None:
-        """Close our descriptor, once the order that carries it is sent."""
+        """Close this process's descriptor after the request that carries it was sent."""
         os.close(self.members)
 
     def remove(self) -> None:
-        """Kill what is left in the group and remove it."""
+        """Kill all processes left in the group and remove it."""
         with contextlib.suppress(OSError):
             _set(self._path / "cgroup.kill", 1)
         deadline = time.monotonic() + _REMOVE_S
@@ -82,19 +82,19 @@ class ControlGroup:
                 self._path.rmdir()
             except FileNotFoundError:
                 return
-            except OSError:  # the kernel has not yet let go of the last process
+            except OSError:  # the kernel has not yet released the last process
                 time.sleep(0.001)
             else:
                 return
 
 
 def _set(path: Path, value: int) -> None:
-    with path.open("r+b", buffering=0) as file:  # such files are there or not; none is ever made
+    with path.open("r+b", buffering=0) as file:  # "r+": never create a file
         file.write(f"{value}\n".encode("ascii"))
 
 
 def _usable(group: Path) -> bool:
-    """Return whether a group is marked as delegated, and gives its children the controllers that we need."""
+    """Return True if a group is marked as delegated and offers its children the required controllers."""
     try:
         if os.getxattr(group, "user.delegate") != b"1":
             return False

@@ -1,7 +1,7 @@
-"""Folders of files that candidates read, written by the broker and never by what it contains.
+"""Folders of files that candidates read; only the broker writes them.
 
-In tier A a zygote shows the common root read-only and each candidate one folder of it; in tier B a candidate may read
-one folder; so a folder is written once for all candidates of a problem.
+In tier A a zygote mounts the common root read-only, and each candidate sees one folder of it. In tier B Landlock lets a
+candidate read one folder. The broker therefore writes a folder once for all candidates of a problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "speciate-files-"
 
 
 class ProblemFolders:
-    """The folders of one broker; made when first asked for, removed by ``close``."""
+    """Folders of one broker, created on first use and removed by ``close``."""
 
     def __init__(self) -> None:
         self._root: Path | None = None
@@ -28,7 +28,7 @@ class ProblemFolders:
 
     @property
     def root(self) -> Path:
-        """The folder of all folders."""
+        """Parent of all folders."""
         with self._lock:
             if self._root is None:
                 _remove_orphans()
@@ -37,7 +37,7 @@ class ProblemFolders:
             return self._root
 
     def shared(self, files: dict[str, str]) -> Path:
-        """Return a folder whose sub-folder ``data`` holds these texts by name; the same one for the same files."""
+        """Return a folder with these texts in its sub-folder ``data``; the same folder for the same files."""
         folder = self.root / digest_of(files)[:32]
         with self._lock:
             if not folder.exists():
@@ -45,7 +45,7 @@ class ProblemFolders:
         return folder
 
     def own(self, files: dict[str, str]) -> Path:
-        """Return a new folder with these files, which the caller gives back to ``drop``."""
+        """Return a new folder with these files, which the caller removes with ``drop``."""
         folder = Path(tempfile.mkdtemp(dir=self.root))
         folder.rmdir()
         _fill(folder, files)
@@ -64,12 +64,12 @@ class ProblemFolders:
 
 
 def _fill(folder: Path, files: dict[str, str]) -> None:
-    # Under another name until it is whole; readable by the user that candidates become.
+    # Under another name until it is complete; readable by the user of contained processes.
     half = folder.with_name(f".{folder.name}")
     data = half / DATA
     data.mkdir(parents=True)
     for name, text in files.items():
-        # Surrogates are kept: the reader of the file refuses them, since a program may contain anything.
+        # Keep surrogates, which a program may contain: the reader of the file rejects them.
         (data / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         (data / name).chmod(0o644)
     data.chmod(0o755)
@@ -78,7 +78,7 @@ def _fill(folder: Path, files: dict[str, str]) -> None:
 
 
 def _remove_orphans() -> None:
-    """Remove what brokers left behind that were killed."""
+    """Remove folders that killed brokers left behind."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         pid = path.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():

@@ -13,14 +13,14 @@ _CHECKOUT = "pyproject.toml"
 
 @cache
 def hidden_folders() -> tuple[Path, ...]:
-    """Return the folders that no candidate may read: the library, and the checkouts that packages of ours lie in."""
+    """Return the folders that no candidate may read: Speciate's packages, and their checkouts."""
     checkouts = {package.parent for package in _PACKAGES if (package.parent / _CHECKOUT).exists()}
     return tuple(sorted({_PACKAGES[0], *checkouts}))
 
 
 @cache
 def hidden_files() -> tuple[str, ...]:
-    """Return a file of each kind that is worth hiding, for the canary to try."""
+    """Return one file of each hidden kind, which the canary tries to read."""
     bundled = sorted((_PACKAGES[0] / "problems" / "bundled").glob("*/problem.toml"))[:1]
     checkouts = [folder / _CHECKOUT for folder in hidden_folders() if (folder / _CHECKOUT).exists()]
     return tuple(map(str, (*bundled, *checkouts)))

@@ -31,7 +31,7 @@ _SYSTEM = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _CAP_SETGID, _CAP_SETUID = 6, 7
-# Debian policy reserves this range; processes of one worker share an id, and no file belongs to it.
+# Debian policy reserves this range. Processes of one worker share an id that owns no files.
 _FIRST_USER, _USERS = 30_000, 29_999
 
 
@@ -40,8 +40,8 @@ class Launch:
     """Command line and first message of a zygote.
 
     Attributes:
-        argv: Command line; the descriptor of the zygote's socket stays open under its number.
-        boot: First message to it.
+        argv: Command line; it inherits the zygote's socket under the same descriptor number.
+        boot: First message to the zygote.
     """
 
     argv: tuple[str, ...]
@@ -49,13 +49,13 @@ class Launch:
 
 
 def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
-    """Return how to start the zygote of a tier.
+    """Return the command line and configuration of a tier's zygote.
 
     Args:
         tier: A key of ``TIERS``.
         fd: Descriptor of the zygote's end of the socket.
-        preload: Modules it imports first.
-        folders: Where the folders of problems with files are, or None.
+        preload: Modules that the zygote imports first.
+        folders: Root of the problem folders, or None.
 
     Raises:
         EvaluatorUnavailableError: The tier needs a program that is not installed.
@@ -67,15 +67,15 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     bubblewrap = shutil.which("bwrap")
     if bubblewrap is None:
         raise EvaluatorUnavailableError(
-            "Tier A needs bubblewrap, and there is no program `bwrap`.",
-            remedy="Install the package `bubblewrap` of your Linux distribution (not the one of that name on PyPI).",
+            "Tier A needs bubblewrap, and the program `bwrap` is not installed.",
+            remedy="Install the package `bubblewrap` of your Linux distribution (not the PyPI package of that name).",
         )
     user = _own_user()
     argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     argv += ["--as-pid-1", "--cap-drop", "ALL"]
     argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     shown = _readable()
-    # By itself bubblewrap makes parents that only their owner may enter.
+    # By default bubblewrap creates parent folders that only their owner may enter.
     parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
     for parent in sorted(parents):
         argv += ["--dir", parent]
@@ -93,7 +93,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     readable = _readable()
-    # Without namespaces our interpreter and folders may be out of another user's reach; the walls do not depend on it.
+    # Without namespaces another user may be unable to read Python or the folders; isolation does not depend on it.
     reachable = all(map(_open_to_all, readable)) and (folders is None or _passable(folders))
     user = _own_user() if reachable else None
     hidden = _hidden(readable)
@@ -115,7 +115,7 @@ TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None], Launch]] = {
 
 
 def environment() -> dict[str, str]:
-    """Return all that contained processes find in their environment."""
+    """Return the complete environment of contained processes."""
     one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -128,8 +128,8 @@ def environment() -> dict[str, str]:
 
 
 def _python(fd: int) -> tuple[str, ...]:
-    # As ``python -I`` would be, spelled out: -I would ignore PYTHONHASHSEED, without which sets iterate in another
-    # order every time. Without site, ``.pth`` files (editable installs, such as this project) do not count.
+    # Equivalent to ``python -I`` except that -I ignores PYTHONHASHSEED, without which the order of sets changes every
+    # time. Without site, Python ignores ``.pth`` files (editable installs, such as this project).
     return (sys.executable, "-s", "-P", "-S", "-c", _BOOT.format(here=str(_HERE), fd=fd))
 
 
@@ -138,7 +138,7 @@ def _site() -> tuple[str, ...]:
 
 
 def _readable() -> list[str]:
-    """Return the paths that Python, its packages and system libraries need, without those inside another."""
+    """Return the paths that Python, its packages and system libraries need, without those inside other ones."""
     paths = _wanted()
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
 
@@ -149,28 +149,28 @@ def _wanted() -> list[str]:
 
 
 def _hidden(shown: list[str]) -> list[str]:
-    """Return our own folders where they lie beneath what is shown; one that is wanted as a whole is the canary's."""
+    """Return Speciate's folders beneath the shown paths; the canary reports one that Python needs as a whole."""
     wanted = {Path(path).resolve() for path in _wanted()}
     return [found for folder in hidden_folders() if folder not in wanted for found in _beneath(shown, folder)]
 
 
 def _kept(hidden: list[str]) -> list[str]:
-    """Return what is wanted beneath what is hidden: the virtual environment in a checkout, for one."""
+    """Return the required paths beneath hidden folders, such as the virtual environment in a checkout."""
     return [found for path in _wanted() for found in _beneath(hidden, Path(path).resolve())]
 
 
 def _beneath(shown: list[str], folder: Path) -> list[str]:
-    """Return every name that a folder has beneath some paths, which may be links."""
+    """Return every path of a folder beneath the shown paths, which may be links."""
     reals = {path: Path(path).resolve() for path in shown}
     return [str(Path(path, folder.relative_to(real))) for path, real in reals.items() if real in folder.parents]
 
 
 def _covers(shown: list[str]) -> list[str]:
-    """Return what has bubblewrap mount empty folders over our own."""
+    """Return the bubblewrap arguments that mount empty folders over Speciate's own."""
     hidden = _hidden(shown)
     kept = _kept(hidden)
     argv = []
-    for path in sorted({*hidden, *kept}):  # what lies in another comes after it
+    for path in sorted({*hidden, *kept}):  # sorted, so that nested folders follow their parents
         if path in hidden:
             argv += ["--tmpfs", path]
         else:
@@ -193,7 +193,7 @@ def _passable(path: Path) -> bool:
 
 
 def _own_user() -> int | None:
-    """Return the user that contained processes become when this one may choose: kernel limits do not bind root."""
+    """Return the user for contained processes if this one is root, because kernel limits do not apply to root."""
     if os.geteuid() != 0:
         return None
     status = Path("/proc/self/status").read_text("ascii")

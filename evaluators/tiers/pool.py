@@ -1,4 +1,4 @@
-"""A tier as the broker uses it: one warm zygote for each set of preloaded modules, started when first needed."""
+"""Pool of a tier's zygotes: one per set of preloaded modules, started on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluators.tiers.zygote import Zygote
 from speciate.domain.errors import EvaluatorUnavailableError
 
 MAX_ZYGOTES = 4
-"""How many stay warm when nothing runs in them."""
+"""Limit on idle zygotes."""
 
 _ATTEMPTS = 3
 
@@ -24,7 +24,7 @@ Key = tuple[tuple[str, ...], bool]
 
 
 class ZygotePool:
-    """Starts contained processes of one tier; a ``Sandbox``.
+    """Start contained processes of one tier; a ``Sandbox``.
 
     Zygotes belong to the process that started them: after a fork the child starts its own.
     """
@@ -41,7 +41,7 @@ class ZygotePool:
         """Start a process without waiting for it.
 
         Raises:
-            EvaluatorUnavailableError: The zygote does not start, or lacks a module that the problem wants.
+            EvaluatorUnavailableError: The zygote does not start, or lacks a module that the problem preloads.
             OSError: The machine has no process, descriptor or temporary space left.
         """
         for _ in range(_ATTEMPTS - 1):
@@ -60,7 +60,7 @@ class ZygotePool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the zygotes that run."""
+        """Process ids of the running zygotes."""
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
 
@@ -71,15 +71,15 @@ class ZygotePool:
         except BaseException as error:
             self._give_back(zygote)
             if isinstance(error, ConnectionError):
-                self._drop(zygote)  # its socket closes a moment before anybody can see that it has ended
+                self._drop(zygote)  # its socket closes a moment before its exit is visible
             raise
 
     def _take(self, needs: ProcessSpec) -> Zygote:
-        """Return a zygote that is not closed before it is given back."""
+        """Return a zygote that stays open until ``_give_back``."""
         key = needs.preload, needs.folder is not None
         with self._lock:
             starting = self._starting.setdefault(key, threading.Lock())
-        with starting:  # for as long as a start takes: only who wants the same zygote waits
+        with starting:  # held during a start: only requests for the same zygote wait
             if (zygote := self._find(key)) is not None:
                 return zygote
             zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None)
@@ -93,7 +93,7 @@ class ZygotePool:
             with self._lock:
                 zygote.users += 1
                 self._zygotes[key] = zygote
-                # Closing one in which something runs would end that, too.
+                # Closing a zygote would also end the processes that run in it.
                 idle = [key for key, each in self._zygotes.items() if not each.users]
                 surplus = [self._zygotes.pop(key) for key in idle[: max(len(self._zygotes) - MAX_ZYGOTES, 0)]]
         for old in surplus:

@@ -16,16 +16,16 @@ from speciate.domain.problem import Limits
 
 
 class ProcessRole(StrEnum):
-    """Which program a contained process runs."""
+    """Program that a contained process runs."""
 
     CANDIDATE = "candidate"
-    """Serves calls into one candidate's program."""
+    """Serve calls into one candidate's program."""
     AUTHOR = "author"
-    """Serves the problem author's script, for many candidates."""
+    """Serve the problem author's script, for many candidates."""
     COMMAND = "command"
-    """Serves calls into one candidate that is not Python."""
+    """Serve calls into one candidate that is not Python."""
     IN_PROCESS = "in_process"
-    """Serves an author's script that imports one candidate."""
+    """Serve an author's script that imports one candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class ProcessSpec:
     """Specification of a contained process.
 
     Attributes:
-        role: Which program it runs.
-        limits: What it may use.
-        preload: Modules it finds imported.
-        syscall_policy: System calls it may make.
-        folder: Folder whose sub-folder ``data`` it sees, or None.
+        role: Program to run.
+        limits: Resource limits.
+        preload: Modules that the zygote imports in advance.
+        syscall_policy: System calls that the process may make.
+        folder: Folder whose sub-folder ``data`` the process sees, or None.
     """
 
     role: ProcessRole
@@ -52,11 +52,11 @@ class ResourceUsage:
     """Exit status and resource usage of a contained process, as its supervisor reports them.
 
     Attributes:
-        status: Wait status, or None when the supervisor could not tell.
-        ended: Whether it ended by itself, rather than by being stopped.
-        cpu_s: Seconds of processor time, with every process it started.
-        memory_bytes: Peak resident memory of the largest process, with the interpreter.
-        exceeded: Whether it was stopped for having too many threads.
+        status: Wait status, or None if the supervisor does not report it.
+        ended: True if the process ended by itself, False if it was stopped.
+        cpu_s: CPU time in seconds, including every process it started.
+        memory_bytes: Peak resident memory of the largest process, including the interpreter.
+        exceeded: True if the supervisor stopped it for exceeding the thread limit.
     """
 
     status: int | None
@@ -71,59 +71,59 @@ class SandboxedProcess(Protocol):
 
     @property
     def channel(self) -> socket.socket:
-        """Non-blocking stream to the process; it ends when the other end is closed in every process."""
+        """Non-blocking stream to the process; it ends when every process has closed the other end."""
         ...
 
     @property
     def logs(self) -> Mapping[str, int]:
-        """Non-blocking descriptors to read ``stdout`` and ``stderr`` from."""
+        """Non-blocking descriptors of ``stdout`` and ``stderr``, for reading."""
         ...
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Return whether the process runs and can be given work, after waiting for it to start."""
+        """Wait for the process to start; return True if it is ready for messages."""
         ...
 
     @property
     def waiting(self) -> SchedulingDelay:
-        """For how long the process was ready to run while others had the processor."""
+        """Time that the process was ready to run while others had the processor."""
         ...
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
-        """Kill the process and everything it started, remove its files, and return how it ended. Only once.
+        """Kill the process and everything it started, remove its files, and return its usage. Call this only once.
 
         Args:
             grace_s: Seconds to wait for it to end by itself: the channel of a dying process closes a moment before
-                its supervisor can tell how it died.
+                its supervisor can report the exit status.
         """
         ...
 
     def close(self) -> None:
-        """Close the channel and the logs; the process must have been stopped."""
+        """Close the channel and the logs of a stopped process."""
         ...
 
 
 class Sandbox(Protocol):
-    """Starts contained processes. Usable from several threads, and after a fork."""
+    """Start contained processes; thread-safe and fork-safe."""
 
     @property
     def name(self) -> str:
-        """Name of the tier, as it is recorded with every evaluation."""
+        """Name of the tier, recorded with every evaluation."""
         ...
 
     @property
     def folders(self) -> ProblemFolders:
-        """Folders of files that contained processes may be shown."""
+        """Folders of files for contained processes."""
         ...
 
     def start(self, needs: ProcessSpec) -> SandboxedProcess:
         """Start a process without waiting for it.
 
         Raises:
-            EvaluatorUnavailableError: The tier cannot start what is needed.
+            EvaluatorUnavailableError: The tier cannot start the process.
             OSError: The machine has no process, descriptor or temporary space left.
         """
         ...
 
     def close(self) -> None:
-        """Stop everything that is kept running between evaluations."""
+        """Stop all processes that run between evaluations."""
         ...

@@ -1,9 +1,9 @@
-"""Time that a contained process has waited for a processor, which its wall limit does not count.
+"""Measure the time that a contained process waits for a processor, which its wall limit does not count.
 
-The kernel counts it for every task (``/proc/PID/schedstat``: nanoseconds it ran, and was ready to run and did not). Of
-the process that serves a candidate, the first thread counts, unless it waited for its own others. One that runs
-commands sleeps meanwhile, so of what it has started, the one that waited longest counts as well, unless they are many
-and waited for each other.
+The kernel counts it for every task (``/proc/PID/schedstat``: nanoseconds running, and nanoseconds waiting to run). For
+the process that serves a candidate, only the first thread counts, unless it waited for its own other threads. A process
+that runs commands sleeps meanwhile, so its longest-waiting descendant counts as well, unless several descendants waited
+for each other.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import os
 from typing import Final
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-# After the name: user, system, and the same of children that have ended (man 5 proc_pid_stat).
+# Fields after the name: user and system time, and both of ended children (man 5 proc_pid_stat).
 _OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
 
 
 class SchedulingDelay:
-    """Reads it, for the child of one supervisor. All is 0 where the kernel does not tell.
+    """Scheduling delay of the child of one supervisor; 0 if the kernel does not report it.
 
     Args:
-        supervisor: Its process id, as seen from here; 0 where it is not known.
+        supervisor: Process id of the supervisor in the broker's namespace; 0 if unknown.
 
     Attributes:
-        ran_s: Seconds of processor time of the process's first thread, as of the last ``own_s``.
+        ran_s: CPU time of the process's first thread in seconds, as of the last ``own_s``.
     """
 
     def __init__(self, supervisor: int) -> None:
@@ -34,9 +34,9 @@ class SchedulingDelay:
         self.ran_s = 0.0
 
     def own_s(self) -> float:
-        """Return the seconds of the process itself; they stay when it ends.
+        """Return the delay of the process itself in seconds; keeps its last value after the process ends.
 
-        The first call must come before anything of a candidate runs: later, the supervisor may have other children.
+        Make the first call before anything of a candidate runs: later, the supervisor may have other children.
         """
         if self._supervisor:
             self._pid = next(iter(_children(self._supervisor)), 0)
@@ -44,21 +44,21 @@ class SchedulingDelay:
             self._fd = _open(f"/proc/{self._pid}/schedstat") if self._pid else None
         if self._fd is not None:
             try:
-                # One open file, read again and again: some evaluations ask a thousand times.
+                # Keep the file open: some evaluations read it a thousand times.
                 self.ran_s, self._own_s = (int(field) / 1e9 for field in os.pread(self._fd, 64, 0).split()[:2])
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 self.close()
         return self._own_s
 
     def others_ran_s(self) -> float:
-        """Return the seconds of processor time of all its threads but the first, in their whole life."""
+        """Return the total CPU time in seconds of all its threads but the first."""
         return max(_ran_s(self._pid, _OWN_TIMES) - self.ran_s, 0.0) if self._pid else 0.0
 
     def below_s(self, enough_s: float) -> float:
-        """Return the most seconds of any process below it that lives.
+        """Return the longest delay in seconds of any living descendant.
 
         Args:
-            enough_s: Seconds of processor time with which all of them together have not been kept waiting by others.
+            enough_s: Total CPU time in seconds above which the descendants do not count as delayed by other processes.
         """
         below = _below(self._pid) if self._pid else []
         if sum(map(_ran_s, below)) >= enough_s:
@@ -66,7 +66,7 @@ class SchedulingDelay:
         return max((_delay_s(pid) for pid in below), default=0.0)
 
     def close(self) -> None:
-        """Close the file that is read."""
+        """Close the open ``/proc`` file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -74,7 +74,7 @@ class SchedulingDelay:
 
 def _below(pid: int) -> list[int]:
     found = _children(pid)
-    for child in found:  # grows while it is walked
+    for child in found:  # the list grows during the loop
         found += _children(child)
     return found
 
@@ -100,7 +100,7 @@ def _open(path: str) -> int | None:
 
 
 def _read(path: str) -> bytes:
-    """Return a file of ``/proc``; nothing where the process has ended, or the kernel has no such file."""
+    """Return the content of a ``/proc`` file; empty if the process has ended or the kernel has no such file."""
     fd = _open(path)
     if fd is None:
         return b""

@@ -29,26 +29,26 @@ from speciate.priority import group_nice, set_group_nice
 AUTHOR_FRAME_BYTES = 64 << 20
 """Longest message of an author's script, which may hand large inputs to a candidate."""
 
-_CREDENTIALS = struct.Struct("3i")  # process, user, group (man 7 unix)
+_CREDENTIALS = struct.Struct("3i")  # process, user and group id (man 7 unix)
 _START_S = 30.0
 _STOP_S = 10.0
-_REMOVE_S = 60.0  # what a candidate left may be thousands of files on a slow disk
+_REMOVE_S = 60.0  # a candidate may leave thousands of files on a slow disk
 
 
 class Zygote:
-    """One zygote process. It ends when this end of its socket is closed, by us or by our death.
+    """One zygote process. It ends when the broker closes its end of the socket or dies.
 
     Attributes:
         missing: Modules that could not be imported, with the reason.
-        pid: Its process id, as seen from here.
-        users: How many processes run in it or are about to start; counted by the pool.
+        pid: Process id in the broker's namespace.
+        users: Number of its running and starting processes, maintained by the pool.
     """
 
     def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None) -> None:
-        """Start it and wait until it is warm.
+        """Start the zygote and wait until it is ready.
 
         Raises:
-            EvaluatorUnavailableError: It does not start.
+            EvaluatorUnavailableError: The zygote does not start.
             OSError: The machine has no process, descriptor or temporary space left.
         """
         self.pid, self.users = 0, 0
@@ -72,7 +72,7 @@ class Zygote:
             self._requests.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             self.pid, self.missing = self._greet(tier, started.boot.encode(), log)
             self._requests.settimeout(None)
-            set_group_nice(group_nice(), self.pid)  # its session is a new one, and candidates stay in it
+            set_group_nice(group_nice(), self.pid)  # the zygote has a new session, which includes its candidates
             undo.pop_all()
 
     @property
@@ -81,11 +81,11 @@ class Zygote:
         return self._process.poll() is None
 
     def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> ContainedProcess:
-        """Order a contained process.
+        """Request a contained process.
 
         Args:
-            needs: What it is to be.
-            ended: Called when it has been stopped.
+            needs: Specification of the process.
+            ended: Called after the process was stopped.
 
         Raises:
             OSError: The zygote is dead, or the machine has no descriptor left.
@@ -93,14 +93,14 @@ class Zygote:
         return ContainedProcess(self._requests, self.pid, needs, self._folder_name(needs.folder), ended, delegated())
 
     def close(self) -> None:
-        """Stop it with everything that it started in tier A; elsewhere supervisors stop when they are hung up on."""
+        """Stop the zygote, in tier A with all its processes; elsewhere supervisors stop when their sockets close."""
         self._requests.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_S)
         self._kill()
 
     def forget(self) -> None:
-        """Close this process's copy of the socket: the zygote belongs to the process that this one was forked from."""
+        """Close this process's copy of the socket after a fork: the zygote belongs to the parent process."""
         self._requests.close()
 
     def _folder_name(self, folder: Path | None) -> str:
@@ -124,7 +124,7 @@ class Zygote:
         said = log.read(4096).decode("utf-8", "replace").strip()
         raise EvaluatorUnavailableError(
             f"The zygote of tier {tier} does not start: {said or problem or 'it ended without a word'}",
-            remedy="`speciate doctor` says which tier works on this machine and what the others need.",
+            remedy="Run `speciate doctor` to see which tiers work on this machine and what the others need.",
         )
 
     def _kill(self) -> None:
@@ -141,7 +141,7 @@ class ContainedProcess:
     Attributes:
         channel: Non-blocking stream to the contained process.
         logs: Descriptors of its standard output and error.
-        waiting: How long it waited for a processor, once it is ready.
+        waiting: Time that it waited for a processor, available once the process is ready.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ContainedProcess:
         ended: Callable[[], None],
         parent: Path | None = None,
     ) -> None:
-        """Order a process of a zygote; ``parent`` is the control group that it gets one below, or None."""
+        """Request a process from a zygote; ``parent`` is the parent of its control group, or None."""
         self._ended = ended
         self._zygote = zygote
         self._reports = FrameReader(1 << 16)
@@ -179,14 +179,14 @@ class ContainedProcess:
             os.set_blocking(fd, False)
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Return whether the contained process runs, after waiting for its supervisor to say so."""
+        """Wait for the supervisor's report; return True if the contained process runs."""
         if self._started is None:
             self._started = self._report(time.monotonic() + timeout_s)
-        # The next thing its supervisor says is how the process ended.
+        # The supervisor's next message is the exit report.
         return self._started is not None and not _readable(self._control, 0)
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
-        """Have the supervisor kill and sweep everything, and return its report."""
+        """Ask the supervisor to kill and sweep everything, and return its report."""
         try:
             return self._stop(grace_s)
         finally:
@@ -200,7 +200,7 @@ class ContainedProcess:
         report = None
         while report is None and (message := self._report(deadline)) is not None:
             if "status" in message:
-                report = message  # and the supervisor's last word: nothing else is left but itself
+                report = message  # the supervisor's last message: only the supervisor itself still runs
             else:
                 self._started = message
         self._control.close()
@@ -218,7 +218,7 @@ class ContainedProcess:
             os.close(fd)
 
     def _report(self, deadline: float) -> Message | None:
-        """Return the supervisor's next message, or None when it has ended or the time is up."""
+        """Return the supervisor's next message, or None if it has ended or the time is up."""
         try:
             while (message := self._reports.next()) is None:
                 self._control.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -233,7 +233,7 @@ class ContainedProcess:
         return message
 
     def _sweep(self) -> None:
-        """Do what a supervisor that was killed could not do, where no namespace does it."""
+        """Clean up for a killed supervisor in tiers without namespaces."""
         match self._started:
             case {"pid": int(pid), "supervisor": int(supervisor), "tmp": str(tmp)} if supervisor != 1:
                 for victim in (supervisor, -pid):

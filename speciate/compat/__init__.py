@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from speciate.compat.draft import Draft
 
 
-# Imported when first used: the command line asks for the names alone.
+# Imported on first use: the command line needs only the names.
 def _openevolve(folder: Path) -> Draft:
     from speciate.compat.openevolve import read_openevolve
 
@@ -24,4 +24,4 @@ def _shinka(folder: Path) -> Draft:
 
 
 FORMATS: Final[dict[str, Callable[[Path], Draft]]] = {"openevolve": _openevolve, "shinka": _shinka}
-"""How a directory of each system is read, by the name that the command line gives it. Nothing in it is run."""
+"""Importer of each system's directories, by its name on the command line. Importers run nothing in a directory."""

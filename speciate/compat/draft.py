@@ -27,21 +27,21 @@ _NUMBER_NOTE: Final = re.compile(r"(?m)^([A-Za-z_]\w{0,79}) = (-?\d\S*)$", re.AS
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A directory of another system, read and not run.
+    """Contents of another system's directory, read without running anything.
 
     Attributes:
         slug: Name of the problem.
-        title: One line.
-        seed: Name of the initial program among the files.
-        files: Texts of what the evaluator finds beside it, itself and the initial program included, by name.
-        adapter: Which script in ``contained`` calls the evaluator.
+        title: Title, one line.
+        seed: File name of the initial program.
+        files: Texts of the files by name, including the evaluator and the initial program.
+        adapter: Script in ``contained`` that calls the evaluator.
         options: Options of that script.
-        description: Description for the policy.
-        wall_s: Seconds for one evaluation.
-        memory_bytes: Address space for one evaluation.
+        description: Task description for the policy.
+        wall_s: Wall limit of one evaluation in seconds.
+        memory_bytes: Address space of one evaluation in bytes.
         constraints: Names of metrics that must be 1.
-        remarks: What the user should know.
-        left_out: Why files of the directory are not in the problem, by name.
+        remarks: Notes for the user.
+        left_out: Reason for each file that is not part of the problem, by name.
     """
 
     slug: str
@@ -58,10 +58,10 @@ class Draft:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def trial(self) -> Problem:
-        """Return the problem whose evaluation of the initial program tells which metrics there are.
+        """Return a problem that evaluates the initial program to find the names of the metrics.
 
         Raises:
-            InvalidInputError: The initial program or another file cannot be part of a problem.
+            InvalidInputError: The initial program or another file is invalid.
         """
         return self._problem(self.texts((_PROBE,), {}))
 
@@ -69,18 +69,18 @@ class Draft:
         """Return the files of the problem by name.
 
         Args:
-            objectives: Its rewards; the first one is what the unlock target is about.
-            seed: What the initial program has, by name.
+            objectives: Rewards of the problem; the unlock target uses the first one.
+            seed: Rewards of the initial program, by name.
 
         Raises:
-            InvalidInputError: They make no problem.
+            InvalidInputError: The files are not a valid problem.
         """
         texts = self.texts(objectives, seed)
         self._problem(texts)
         return texts
 
     def texts(self, objectives: Sequence[Objective], seed: Mapping[str, float]) -> dict[str, str]:
-        """Return the files as ``written`` does, without looking whether they make a problem."""
+        """Return the files as ``written`` does, without validating them."""
         worst = {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
         script = _contained("evaluate")
         for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", dict(self.options))):
@@ -111,15 +111,15 @@ class Draft:
 
 
 def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]) -> list[Objective]:
-    """Return the rewards of the problem: those that the user named, then constraints, then records.
+    """Return the rewards of the problem: first those that the user named, then constraints, then records.
 
     Args:
-        draft: What was read.
-        given: ``name:max`` or ``name:min``; if there is none, ``combined_score`` is to be maximised.
-        measured: What the initial program has, by name.
+        draft: Imported directory.
+        given: ``name:max`` or ``name:min``; if empty, maximize ``combined_score``.
+        measured: Metrics of the initial program, by name.
 
     Raises:
-        InvalidInputError: A reward has no direction, is unknown or is named twice, or none is named.
+        InvalidInputError: A reward has no direction, is unknown or is named twice, or no reward is named.
     """
     if not measured:
         raise InvalidInputError(
@@ -128,8 +128,8 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
     there = ", ".join(sorted(measured))
     if not given and _SCORE not in measured:
         raise InvalidInputError(
-            f"no metric of {draft.slug!r} says which way is better; the initial program has {there}.",
-            remedy=f"Say it: --reward {min(measured)}:max (or :min), once for each.",
+            f"{draft.slug!r} has no metric with a known direction; the initial program has {there}.",
+            remedy=f"Pass --reward {min(measured)}:max (or :min) once per reward.",
         )
     chosen: dict[str, Direction] = {}
     for pair in given or [f"{_SCORE}:max"]:
@@ -155,19 +155,19 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
 
 
 def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
-    """Return the metrics that the evaluation of a trial left as a note; what is not finite cannot be a reward."""
+    """Return the finite metrics in the note of a trial's evaluation."""
     found: dict[str, float] = {}
     for name, value in _NUMBER_NOTE.findall(artifacts.get("other metrics", "")):
-        with contextlib.suppress(ValueError):  # an evaluator can write anything
+        with contextlib.suppress(ValueError):  # an evaluator can write any text
             found[name] = float(value)
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write the files of a problem into a directory, which must not be there or be empty, and return them.
+    """Write the files of a problem into a new or empty directory and return their paths.
 
     Raises:
-        ConflictError: There is something, or it cannot be written.
+        ConflictError: The directory is not empty, or cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def _contained(name: str) -> str:
 
 
 def _scale(value: float) -> tuple[float, float]:
-    """Return a range to begin with: from 0 to 1 where the value is there, else to about twice the value."""
+    """Return an initial range: from 0 to 1 if it contains the value, else to about twice the value."""
     if 0 <= value <= 1:
         return 0.0, 1.0
     most = min(float(f"{2 * abs(value):.2g}"), sys.float_info.max)
@@ -209,34 +209,34 @@ def _wrong(message: str) -> InvalidInputError:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a string of TOML, which has the escapes of JSON."""
+    """Return a text as a TOML string, which has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _text(text: str) -> str:
-    """Return a text of many lines as a string of TOML."""
+    """Return a text of several lines as a TOML string."""
     lines = [_quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")]
     return '"""\n' + "\n".join(lines).replace('"""', '""\\"') + '\n"""'
 
 
 _PROBLEM: Final = """\
-# Made by 'speciate problems import'. Look through it, then: speciate problems check DIR, speciate problems add DIR
+# Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
 
 slug = "{slug}"
 title = {title}
-kind = "in_process"                    # the evaluator imports the candidate, which could forge its rewards
+kind = "in_process"                    # the evaluator imports the candidate, so candidates can forge rewards
 seed = {seed}
-evaluator = "{script}"     # calls the imported evaluator, which is as it was
-data_files = [                         # what candidates and evaluator find in the folder they run in
+evaluator = "{script}"     # calls the imported evaluator, which is unchanged
+data_files = [                         # files in the working folder of candidates and evaluator
 {names}
 ]
 
 # The task as the policy reads it.
 description = {description}
 
-# "maximize" or "minimize"; role "record": written down, never selected on; range: a guess at the scale of comparisons.
+# direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
 {objectives}
-# Say what would be a success. Until then it is whatever is better than the initial program.
+# Define success here. The default target is any candidate better than the initial program.
 [[targets]]
 name = "better_than_initial"
 rule = {rule}

@@ -21,23 +21,23 @@ ADAPTER: Final = "speciate_adapter.py"
 _TAKEN: Final = (DEFINITION, SCRIPT, ADAPTER, PYTHON_MAIN)
 _MAX_ENTRIES: Final = 1000
 _MAX_NAME: Final = 80
-# About a problem, not of it; configurations of other systems may hold keys of endpoints.
+# Files about the problem that are not part of it; configurations of other systems may contain API keys.
 _ABOUT: Final = re.compile(r"(?i).*\.(md|rst|ya?ml|ipynb|lock|sh)|requirements.*\.txt|licen[cs]e.*|pyproject\.toml")
 
 
 def read_folder(
     folder: Path, needed: Sequence[str], *, without: Sequence[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts of a directory's files by name, and why each of the others was left out.
+    """Return the texts of a directory's files by name, and the reason for each file left out.
 
     Args:
         folder: The directory.
-        needed: Files without which there is no problem.
-        without: Files that say how the other system searches.
+        needed: Required files.
+        without: Files that configure the other system's search.
 
     Raises:
-        NotFoundError: There is no such directory, or a needed file is not in it.
-        InvalidInputError: A needed file cannot be used, a file has a name that is taken, or there are too many.
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A required file cannot be used, a file has a reserved name, or there are too many files.
     """
     try:
         entries = list(islice(folder.iterdir(), _MAX_ENTRIES + 1))
@@ -48,12 +48,12 @@ def read_folder(
     names = sorted(path.name for path in entries)
     if missing := [name for name in needed if name not in names]:
         raise NotFoundError(
-            f"there is no {missing[0]} in {folder}.", remedy=f"Name a directory with {' and '.join(needed)}."
+            f"{folder} contains no {missing[0]}.", remedy=f"Name a directory with {' and '.join(needed)}."
         )
     if len(entries) > _MAX_ENTRIES:
         raise refused(folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem"))
     if taken := [name for name in names if name in _TAKEN]:
-        raise refused(folder, FieldError("has a name that an imported problem needs itself: rename it", file=taken[0]))
+        raise refused(folder, FieldError("has a name that is reserved in imported problems: rename it", file=taken[0]))
     texts: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in names:
@@ -72,7 +72,7 @@ def read_plain(folder: Path, name: str) -> str:
     """Return the text of a file.
 
     Raises:
-        UnreadableError: It is not a plain file of text and of bearable size.
+        UnreadableError: It is not a regular text file, or it is too large.
     """
     try:
         mode = (folder / name).lstat().st_mode
@@ -81,7 +81,7 @@ def read_plain(folder: Path, name: str) -> str:
     if stat.S_ISLNK(mode):
         raise UnreadableError("is a link: expected the file itself")
     if not stat.S_ISREG(mode):
-        raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is no plain file")
+        raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
     try:
         return read_sibling(folder, name)
     except UnreadableError as error:
@@ -95,7 +95,7 @@ def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
 
 def _read_further(folder: Path, name: str) -> str:
     if _ABOUT.fullmatch(name):
-        raise UnreadableError("is about the problem, not of it")
+        raise UnreadableError("describes the problem but is not part of it")
     if not re.fullmatch(FILE_NAME, name) or len(name) > _MAX_NAME:
-        raise UnreadableError("has a name that files of a problem cannot have")
+        raise UnreadableError("has a name that is not allowed for files of a problem")
     return read_plain(folder, name)

@@ -10,7 +10,7 @@ from typing import Final
 from speciate.problems.template import slug_of
 
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
-_PROMPTED: Final = "description is empty: say in problem.toml what a policy is to do"
+_PROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
 
 
 def named_after(folder: Path) -> tuple[str, str]:
@@ -20,8 +20,8 @@ def named_after(folder: Path) -> tuple[str, str]:
 
 
 def remarks_on(files: Mapping[str, str], evaluator: str, message: str) -> tuple[str, ...]:
-    """Return what the user of an imported problem should know before it is tried."""
+    """Return notes about an imported problem that its user should read before the trial."""
     remarks = [] if message.strip() else [_PROMPTED]
     if found := _STARTERS.search(files[evaluator]):
-        remarks.append(f"{evaluator} uses {found[1]}: nothing that is contained may start a process")
+        remarks.append(f"{evaluator} uses {found[1]}: contained code cannot start processes")
     return tuple(remarks)

@@ -1,7 +1,7 @@
-"""Reads a directory made for OpenEvolve: ``initial_program.py``, ``evaluator.py``, ``config.yaml``, what lies there.
+"""Read a directory made for OpenEvolve: ``initial_program.py``, ``evaluator.py``, ``config.yaml`` and other files.
 
-Of the configuration only what makes the problem is read: the system message, the timeout, the memory limit and the
-cascade. Models, keys and how OpenEvolve would search are not looked at.
+The importer reads only those settings that define the problem: the system message, the timeout, the memory limit and
+the cascade. It ignores models, keys and search settings.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _OPENING: Final = (
 )
 _CLOSING: Final = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
 _NO_MESSAGE: Final = "system_message"
-"""What the configuration says where there is none: the name of a template of OpenEvolve's own."""
+"""Value of a system message that is not set: the name of OpenEvolve's default template."""
 
 
 class _Part(BaseModel):
-    """A part of the configuration; keys that are not read are no mistake."""
+    """A part of the configuration; ignores unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -68,17 +68,17 @@ class _Config(_Part):
 
     @property
     def message(self) -> str:
-        """The system message, wherever it stands."""
+        """The system message, from either of its places."""
         given = (self.prompt.system_message, self.llm.system_message, self.system_message)
         return next((text for text in given if text.strip() not in ("", _NO_MESSAGE)), "")
 
 
 def read_openevolve(folder: Path) -> Draft:
-    """Return what a directory holds.
+    """Read the problem in a directory.
 
     Raises:
-        NotFoundError: There is no such directory, or a file that it needs is not there.
-        InvalidInputError: A file of it cannot be used.
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
     """
     files, left_out = read_folder(folder, (SEED, EVALUATOR), without=(CONFIG,))
     config, remarks = _config_in(folder)
@@ -103,7 +103,7 @@ def read_openevolve(folder: Path) -> Draft:
 
 def _config_in(folder: Path) -> tuple[_Config, list[str]]:
     if not os.path.lexists(folder / CONFIG):
-        return _Config(), [f"there is no {CONFIG}: the limits are OpenEvolve's defaults"]
+        return _Config(), [f"no {CONFIG} found: the limits are OpenEvolve's defaults"]
     try:
         values = _values_in(read_plain(folder, CONFIG))
         config = _Config.model_validate(values)
@@ -122,7 +122,7 @@ def _values_in(text: str) -> dict[str, Any]:
     """Return the values of a YAML text.
 
     Raises:
-        UnreadableError: It is no YAML, not a table, or a bomb.
+        UnreadableError: The text is not valid YAML, is not a table, or would take too much memory or time to parse.
     """
     if len(text) > _MAX_CONFIG_CHARS:
         raise UnreadableError(f"is longer than {_MAX_CONFIG_CHARS} characters")
@@ -130,7 +130,7 @@ def _values_in(text: str) -> dict[str, Any]:
         _refuse_bombs(text)
         values = yaml.safe_load(text)
         if values is not None and not isinstance(values, dict):
-            raise UnreadableError("is no table of settings")
+            raise UnreadableError("is not a table of settings")
         return _without_nothing(values or {})
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -141,7 +141,7 @@ def _values_in(text: str) -> dict[str, Any]:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Raise where a short text would cost much: repeated parts can stand for gigabytes, nested ones take minutes."""
+    """Reject short texts that are expensive to parse: aliases can expand to gigabytes, deep nesting takes minutes."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         line = token.start_mark.line + 1
@@ -153,7 +153,7 @@ def _refuse_bombs(text: str) -> None:
 
 
 def _without_nothing(values: dict[Any, Any]) -> dict[str, Any]:
-    """Return a table and the tables in it without keys that have no value: that means the default."""
+    """Return a table, recursively without keys that have no value; such keys mean the default."""
     return {
         str(key): _without_nothing(value) if isinstance(value, dict) else value
         for key, value in values.items()

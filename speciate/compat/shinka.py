@@ -1,4 +1,4 @@
-"""Reads a directory made for ShinkaEvolve: ``initial.py``, ``evaluate.py``, and files beside them.
+"""Read a directory made for ShinkaEvolve: ``initial.py``, ``evaluate.py``, and files beside them.
 
 ``run_evo.py`` contains the description for the policy as the value of ``task_sys_msg``; it is parsed, not run.
 """
@@ -24,11 +24,11 @@ _MAX_CHARS: Final = 1 << 18
 
 
 def read_shinka(folder: Path) -> Draft:
-    """Return what a directory holds.
+    """Read the problem in a directory.
 
     Raises:
-        NotFoundError: There is no such directory, or a file that it needs is not there.
-        InvalidInputError: A file of it cannot be used.
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
     """
     files, left_out = read_folder(folder, (SEED, EVALUATOR), without=(LAUNCHER,))
     slug, title = named_after(folder)
@@ -47,7 +47,7 @@ def read_shinka(folder: Path) -> Draft:
 
 
 def _message_in(folder: Path) -> str:
-    """Return the text that the launcher gives a name that ends in ``task_sys_msg``, or none."""
+    """Return the text that the launcher assigns to a name that ends in ``task_sys_msg``, or an empty text."""
     try:
         text = read_plain(folder, LAUNCHER)
     except UnreadableError:

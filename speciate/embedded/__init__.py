@@ -1,4 +1,4 @@
-"""Real PostgreSQL and Valkey from wheels, tied to the life of the process that started them; no Docker, no set-up."""
+"""PostgreSQL and Valkey from wheels, without Docker or set-up; they end with the process that started them."""
 
 from speciate.embedded.endpoints import Endpoints, celery_broker_url
 from speciate.embedded.errors import EmbeddedServerError

@@ -13,14 +13,14 @@ _DEFAULT_ACCOUNT = "nobody"
 
 @dataclass(frozen=True)
 class ServerAccount:
-    """The account that a root parent hands its PostgreSQL to; nothing is ever created for it with useradd."""
+    """Existing unprivileged account that runs PostgreSQL for a root parent; never created by Speciate."""
 
     name: str
     uid: int
     gid: int
 
     def can_reach(self, path: Path) -> bool:
-        """Return whether this account may enter every existing directory down to `path`, itself included."""
+        """Return True if this account may enter every existing directory down to and including `path`."""
         resolved = path.resolve()
         return all(self._may_enter(step) for step in (*reversed(resolved.parents), resolved) if step.is_dir())
 
@@ -37,7 +37,7 @@ def server_account() -> ServerAccount | None:
     """Return the account to switch to, or None when the invoking user runs everything.
 
     Raises:
-        ServerAccountError: If this is root and the account (`nobody`, or the one that `SPECIATE_POSTGRES_USER` names)
+        ServerAccountError: If the user is root and the account (`nobody`, or the value of `SPECIATE_POSTGRES_USER`)
             does not exist or is root itself.
     """
     if os.geteuid() != 0:
@@ -49,7 +49,7 @@ def server_account() -> ServerAccount | None:
         entry = None
     if entry is None or entry.pw_uid == 0:
         raise ServerAccountError(
-            f"PostgreSQL does not run as root, and there is no unprivileged account {name!r} to run it. "
+            f"PostgreSQL does not run as root, and the unprivileged account {name!r} does not exist. "
             "Name one in SPECIATE_POSTGRES_USER, or start Speciate as an ordinary user."
         )
     return ServerAccount(name, entry.pw_uid, entry.pw_gid)

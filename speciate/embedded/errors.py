@@ -13,23 +13,23 @@ class EmbeddedServerError(UnavailableError):
 
 
 class BinariesNotFoundError(EmbeddedServerError):
-    """No usable server program was found in any of the places that were looked at."""
+    """No searched place contains a usable server program."""
 
 
 class ServerAccountError(EmbeddedServerError):
-    """PostgreSQL refuses to run as root, and no unprivileged account or readable place was found for it."""
+    """PostgreSQL does not run as root, and no unprivileged account or readable place exists for it."""
 
 
 class RuntimeDirectoryError(EmbeddedServerError):
-    """No directory with a path short enough for a unix socket could be made."""
+    """No writable directory has a path short enough for a unix socket."""
 
 
 class ClusterVersionError(EmbeddedServerError):
-    """The data directory holds a cluster that was made by another major version of PostgreSQL."""
+    """Another major version of PostgreSQL created the cluster in the data directory."""
 
     def __init__(self, cluster: Path, found: int, available: int) -> None:
         super().__init__(
-            f"{cluster} was made by PostgreSQL {found}, but the programs found are PostgreSQL {available}. "
+            f"{cluster} was created by PostgreSQL {found}, but the programs found are PostgreSQL {available}. "
             f"Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {found}, "
             "or start on an empty directory with --data-dir."
         )
@@ -38,7 +38,7 @@ class ClusterVersionError(EmbeddedServerError):
 
 
 class PasswordsLostError(EmbeddedServerError):
-    """A cluster exists, but the file with its password does not, or does not hold one."""
+    """A cluster exists, but the file with its password is missing or invalid."""
 
 
 class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
@@ -52,7 +52,7 @@ class DataDirectoryBusyError(EmbeddedServerError, ConflictError):
 
 
 class ServerStartError(EmbeddedServerError):
-    """A server ended or stayed silent instead of becoming ready."""
+    """A server ended or did not answer before it became ready."""
 
 
 class GuardError(EmbeddedServerError):

@@ -1,7 +1,7 @@
-"""The guard: a small process between a parent and its servers, so that nothing outlives the parent, even on kill −9.
+"""The guard: a small process between a parent and its servers, which stops them even when kill −9 ends the parent.
 
-Run as a script, `python -I -S guard.py`; it imports nothing of ours, so that it starts in some 40 ms. The parent
-(`processes.py`) writes JSON lines to its standard input and reads JSON lines from its standard output:
+Run as a script, `python -I -S guard.py`; it imports no other module of Speciate, so that it starts in about 40 ms. The
+parent (`processes.py`) writes JSON lines to its standard input and reads JSON lines from its standard output:
 
     in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...]}      first, once
          {"op": "start", "child": {name, argv, env, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file}}
@@ -11,9 +11,9 @@ Run as a script, `python -I -S guard.py`; it imports nothing of ours, so that it
          {"event": "failed", "name", "error"}
          {"event": "exited", "name", "pid", "status"}
 
-It stops everything, last started first, when its input closes or on SIGTERM, and all at once when the parent dies; then
-it removes the directories it was given. Each child has a process group of its own, and gets its `death_signal` from the
-kernel if the guard itself is killed. Orphans of the children are adopted, and end with them.
+When its input closes or on SIGTERM, the guard stops all children, last started first. When the parent dies, it stops
+them all at once. Then it removes the directories in `remove`. Each child has its own process group. If the guard itself
+is killed, the kernel sends each child its `death_signal`. The guard adopts orphans of the children and ends them, too.
 """
 
 import contextlib
@@ -56,10 +56,10 @@ class Child:
         death_signal: int = spec["death_signal"]
 
         def tie_to_guard() -> None:
-            # Runs after the change of user, which would have cleared it.
+            # Runs after the change of user, which clears the death signal.
             _prctl(_PR_SET_PDEATHSIG, death_signal)
             if os.getppid() != guard:
-                os._exit(1)  # the guard died before the tie was made
+                os._exit(1)  # the guard died before the prctl call
 
         switch: dict[str, Any] = {}
         if spec["uid"] is not None:
@@ -74,7 +74,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 pass_fds=inherit,
-                start_new_session=True,  # a group to end as one, and, where sessions are scheduled, one to rank
+                start_new_session=True,  # one group to kill and, where the kernel schedules sessions, to prioritize
                 preexec_fn=tie_to_guard,  # noqa: PLW1509 - this process has one thread
                 **switch,
             )
@@ -83,13 +83,13 @@ class Child:
         self.pid = self._process.pid
 
     def send(self, number: int) -> None:
-        """Signal the command itself, not its group: what it does with its own children is its affair."""
+        """Signal the command itself, not its group; the command handles its own children."""
         if self.status is None:
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        """End whatever is left of the command's process group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
+        """Kill the rest of the command's process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: only zombies remain (macOS)
             os.killpg(self.pid, signal.SIGKILL)
 
     def ended(self, status: int) -> None:
@@ -98,10 +98,10 @@ class Child:
 
 
 class Guard:
-    """The event loop. One thread; every wait has a bound."""
+    """Event loop of the guard. One thread; every wait has a time limit."""
 
     def __init__(self) -> None:
-        self._children: dict[str, Child] = {}  # in the order of their start
+        self._children: dict[str, Child] = {}  # in start order
         self._inherit: list[int] = []
         self._remove: list[str] = []
         self._parent = os.getppid()
@@ -119,7 +119,7 @@ class Guard:
             signal.signal(ignored, lambda *_: None)
 
     def run(self) -> None:
-        """Serve until there is a reason to stop; then stop everything and clean up."""
+        """Serve until the input closes, SIGTERM arrives or the parent dies; then stop all children and clean up."""
         sources = [fd for fd in (0, self._wakeup, self._parent_fd) if fd is not None]
         while not self._finished:
             ready = self._wait(sources, None if self._parent_fd is not None else _PARENT_CHECK_S)
@@ -129,7 +129,7 @@ class Guard:
             if self._parent_fd in ready or os.getppid() != self._parent:
                 self._finish()
         if self._orphaned():
-            # Nothing is in order any more, and the last to be told would still hold its port when a new service starts.
+            # Stopping one by one takes too long: the last child would still hold its port when a new service starts.
             for child in self._children.values():
                 child.send(child.stop_signal)
             told = time.monotonic()
@@ -160,7 +160,7 @@ class Guard:
     def _read_commands(self) -> None:
         received = os.read(0, 1 << 16)
         if not received:
-            self._finish()  # the parent closed it, or is gone
+            self._finish()  # the parent closed the input or died
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
             self._obey(json.loads(line))
@@ -182,7 +182,7 @@ class Guard:
 
     def _start(self, spec: dict[str, Any]) -> None:
         if self._children.pop(spec["name"], None) is not None:
-            self._end_orphans()  # of the one before, which may still hold its files
+            self._end_orphans()  # of the previous instance, which may still hold its files
         try:
             child = Child(spec, self._inherit)
         except (OSError, subprocess.SubprocessError) as error:
@@ -196,7 +196,7 @@ class Guard:
         self._end(child, time.monotonic())
 
     def _end(self, child: Child, told: float) -> None:
-        """Wait for a child that was told to stop, and kill it when its time is up."""
+        """Wait for a child after its stop signal, and kill it after its grace period."""
         if not self._ended_within(child, child.grace_s - (time.monotonic() - told)):
             child.send(signal.SIGKILL)
             child.kill_group()
@@ -215,7 +215,7 @@ class Guard:
                 (child for child in self._children.values() if child.pid == pid and child.status is None), None
             )
             if child is not None:
-                child.kill_group()  # before the reaping, while the number cannot belong to anyone else
+                child.kill_group()  # before reaping, so that the kernel cannot have reused the process id
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if child is not None:
                 child.ended(status)
@@ -260,7 +260,7 @@ def _processes_below(parent: int) -> list[int]:
 
 
 def _tell(**event: Any) -> None:
-    # A parent that never reads must not hold the guard up; one that is gone does not need to know.
+    # A parent that never reads must not block the guard; a dead parent needs no events.
     with contextlib.suppress(BlockingIOError, BrokenPipeError):
         os.write(1, json.dumps(event).encode() + b"\n")
 
@@ -278,8 +278,8 @@ def _remove_tree(directory: str) -> None:
 
 
 def main() -> None:
-    """Adopt the orphans of the children to come, and guard them."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a thread of the parent may have blocked some
+    """Become the subreaper of all future children and run the guard."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a thread of the parent may have blocked signals
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     Guard().run()
 

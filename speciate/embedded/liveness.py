@@ -1,14 +1,14 @@
-"""Tell a living process from a dead one, a zombie, and a later one with the same number."""
+"""Distinguish a living process from a dead one, a zombie, and a later one with the same process id."""
 
 import os
 from pathlib import Path
 
 
 def birth(pid: int) -> str | None:
-    """Return when the process began, in the kernel's own count; None if it has ended, even before it is reaped.
+    """Return the kernel's start time of a process; None if it has ended, even before it is reaped.
 
-    Without /proc (macOS) the answer for a living process is the empty string: there a number that was given out again
-    cannot be told from the one before.
+    Without /proc (macOS) the result for a living process is the empty string, so a reused process id looks like the
+    previous process.
     """
     fields = _fields(pid)
     if fields is None:
@@ -18,7 +18,7 @@ def birth(pid: int) -> str | None:
 
 
 def runs(pid: int, program: str) -> bool:
-    """Return whether the process lives and is an instance of the program; without /proc, whether it lives."""
+    """Return True if the process lives and runs the program; without /proc, True if it lives."""
     fields = _fields(pid)
     return birth(pid) is not None and (fields is None or fields[0] == program)
 
@@ -28,7 +28,7 @@ def _fields(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The program's name in parentheses may itself hold spaces and parentheses: what follows is counted from its end.
+    # The program's name in parentheses may contain spaces and parentheses: split after the last parenthesis.
     head, _, tail = text.rpartition(")")
     return [head.partition("(")[2], *tail.split()]
 

@@ -1,4 +1,4 @@
-"""One start per data directory: a file lock that lives as long as any of the servers does."""
+"""Lock a data directory for one service: a file lock that lasts until all of its servers have ended."""
 
 import fcntl
 import json
@@ -14,10 +14,10 @@ _RETRY_S = 0.02
 
 
 class DataDirectoryLock:
-    """Holds a data directory for this process, and then for the children that inherit `fd`.
+    """Lock on a data directory, held by this process and by the children that inherit `fd`.
 
-    The lock belongs to the open file, so it is free again only when the last process that inherited it has ended: a
-    start that follows a kill −9 cannot meet a half-stopped server.
+    The lock belongs to the open file, so it lasts until the last process that inherited it has ended. A start after a
+    kill −9 therefore never runs beside a half-stopped server.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -36,14 +36,14 @@ class DataDirectoryLock:
         return self._fd
 
     def acquire(self, *, timeout_s: float) -> str | None:
-        """Take the lock; wait only for servers whose own process has ended.
+        """Acquire the lock; wait only for servers whose parent process has ended.
 
         Returns:
-            The runtime directory of the previous holder, which it may have left behind; None if there was none.
+            The runtime directory of the previous holder, which may still exist; None without a previous holder.
 
         Raises:
-            DataDirectoryBusyError: If a living process holds the directory, or the servers of one that has ended go on
-                for more than `timeout_s`.
+            DataDirectoryBusyError: If a living process holds the directory, or the servers of an ended one still run
+                after `timeout_s`.
         """
         fd = os.open(self._data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -56,7 +56,7 @@ class DataDirectoryLock:
         return previous if isinstance(previous, str) else None
 
     def describe(self, runtime_dir: Path) -> None:
-        """Write down who holds the directory, for the message that another start gives, and where its sockets are."""
+        """Record the holder's process id, for the error message of another start, and its runtime directory."""
         text = json.dumps({"pid": os.getpid(), "began": birth(os.getpid()), "runtime_dir": str(runtime_dir)})
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, text.encode(), 0)
@@ -74,7 +74,7 @@ class DataDirectoryLock:
         return free
 
     def release(self) -> None:
-        """Close this process's copy; copies that children inherited go on holding the lock."""
+        """Close this process's descriptor; descriptors that children inherited keep the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -108,5 +108,5 @@ def _read(fd: int) -> dict[str, object]:
     try:
         noted = json.loads(os.pread(fd, 4096, 0))
     except ValueError:
-        return {}  # empty, or the holder is writing it at this moment
+        return {}  # empty, or the holder is writing it
     return noted if isinstance(noted, dict) else {}

@@ -1,4 +1,4 @@
-"""The servers' passwords: made once, kept in a file that only the owner can read."""
+"""The servers' passwords: generated once, stored in a file that only the owner can read."""
 
 import json
 import os
@@ -13,14 +13,14 @@ _FILE = "passwords.json"
 
 @dataclass(frozen=True, repr=False)
 class Passwords:
-    """Both are URL-safe, so they need no quoting in an address."""
+    """Passwords of PostgreSQL and Valkey; URL-safe, so they need no quoting in an address."""
 
     postgres: str
     valkey: str
 
 
 def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
-    """Return the passwords kept in `data_dir`, making them on the first start.
+    """Return the passwords in `data_dir`; generate them on the first start.
 
     Raises:
         PasswordsLostError: If the file is damaged, or missing although the cluster that needs it exists.
@@ -31,7 +31,7 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
     except FileNotFoundError:
         if cluster_exists:
             raise PasswordsLostError(
-                f"{path} is missing, and the database beside it does not open without it. "
+                f"{path} is missing, and the database beside it needs its password. "
                 "Restore the file, or start on an empty directory with --data-dir."
             ) from None
     passwords = Passwords(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
@@ -50,7 +50,7 @@ def _parse(path: Path) -> Passwords:
 
 
 def _write(path: Path, passwords: Passwords) -> None:
-    # Renamed into place: a start that is killed here leaves no half-written file.
+    # Renamed into place, so that a killed start leaves no half-written file.
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

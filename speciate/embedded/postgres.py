@@ -1,4 +1,4 @@
-"""PostgreSQL: make the cluster once, say how to run it, tell when it is ready."""
+"""PostgreSQL: create the cluster once, build the server's command, check readiness."""
 
 import os
 import shutil
@@ -29,9 +29,9 @@ _SETTINGS = {
     "shared_buffers": "128MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # Every query of ours is short; compiling them costs more than it saves.
+    # Speciate's queries are short: JIT compilation costs more than it saves.
     "jit": "off",
-    # A new table soon outgrows plans made while it was empty; ANALYZE has them made again.
+    # A new table soon outgrows plans made while it was empty; ANALYZE invalidates them.
     "autovacuum_naptime": "5s",
     "cluster_name": "speciate",
 }
@@ -45,9 +45,9 @@ class Postgres:
         binaries: Programs that the account can read.
         cluster: The cluster's directory.
         socket_dir: Private directory of the account, for the socket.
-        log_file: Where the server's messages go.
-        account: Who runs it; None for the invoking user.
-        lock_fd: The data directory's lock, kept open by every program that touches the cluster.
+        log_file: Log file of the server.
+        account: Account that runs the server; None for the invoking user.
+        lock_fd: Descriptor of the data directory's lock, kept open by every program that uses the cluster.
     """
 
     binaries: PostgresBinaries
@@ -58,11 +58,11 @@ class Postgres:
     lock_fd: int
 
     def ensure_cluster(self, password: str) -> None:
-        """Make the cluster if there is none; refuse one of another major version.
+        """Create the cluster if it does not exist; reject a cluster of another major version.
 
         Raises:
-            ClusterVersionError: If another major version made it.
-            ServerStartError: If it could not be made.
+            ClusterVersionError: If another major version created the cluster.
+            ServerStartError: If creating the cluster fails.
         """
         version_file = self.cluster / "PG_VERSION"
         if not version_file.exists():
@@ -71,7 +71,7 @@ class Postgres:
             raise ClusterVersionError(self.cluster, found, self.binaries.major)
 
     def command(self) -> ChildCommand:
-        """Return how to run the server."""
+        """Return the command of the server."""
         self._forget_dead_postmaster()
         settings = _SETTINGS | {"unix_socket_directories": str(self.socket_dir)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -81,12 +81,12 @@ class Postgres:
             env=_ENVIRONMENT,
             log_file=self.log_file,
             user=(self.account.uid, self.account.gid) if self.account else None,
-            stop_signal=signal.SIGINT,  # "fast": sessions are ended, the cluster is left clean
+            stop_signal=signal.SIGINT,  # "fast" shutdown: end sessions, leave the cluster clean
             grace_s=_GRACE_S,
         )
 
     def ready(self, pid: int) -> bool:
-        """Return whether the server with this process id accepts connections."""
+        """Return True if the server with this process id accepts connections."""
         lines = self._postmaster_file()
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
@@ -96,7 +96,7 @@ class Postgres:
 
     def _create(self, password: str) -> None:
         draft = self.cluster.with_name(self.cluster.name + ".new")
-        shutil.rmtree(draft, ignore_errors=True)  # of a start that was killed
+        shutil.rmtree(draft, ignore_errors=True)  # left by a killed start
         draft.mkdir(mode=0o700)
         if self.account:
             os.chown(draft, self.account.uid, self.account.gid)
@@ -106,13 +106,13 @@ class Postgres:
             self._run(["initdb", *options, "-U", ROLE, f"--pwfile={password_file}", "-D", draft])
             single_user: list[str | Path] = ["postgres", "--single", "-F", "-D", draft, "postgres"]
             self._run(single_user, text=f"CREATE DATABASE {DATABASE};\n")
-            draft.rename(self.cluster)  # complete or not there at all
+            draft.rename(self.cluster)  # atomic: complete or absent
         finally:
             password_file.unlink(missing_ok=True)
             shutil.rmtree(draft, ignore_errors=True)
 
     def _hand_over(self, password: str) -> Path:
-        # A file, because initdb takes a password neither from its environment nor from a pipe of another user.
+        # A file, because initdb reads a password neither from its environment nor from a pipe of another user.
         path = self.socket_dir / "password"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(password)
@@ -153,8 +153,8 @@ class Postgres:
             return []
 
     def _forget_dead_postmaster(self) -> None:
-        # After kill −9 its number may belong to another program of the account, or to an unreaped zombie:
-        # PostgreSQL takes both for a living server. We hold the lock, which every server of ours inherits.
+        # After kill −9 the process id may belong to another program of the account or to an unreaped zombie.
+        # PostgreSQL mistakes both for a living server. This process holds the lock, which every server inherits.
         lines = self._postmaster_file()
         if lines and not runs(int(lines[0]), "postgres"):
             (self.cluster / "postmaster.pid").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from speciate.embedded.errors import GuardError, ServerStartError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _ANSWER_LIMIT_S = 10.0
-_STOP_MARGIN_S = 10.0  # for what the guard does beyond the grace of each child
+_STOP_MARGIN_S = 10.0  # for the guard's own work beyond each child's grace period
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class ChildCommand:
 
     Attributes:
         name: Unique among the children of one guard.
-        argv: Program and arguments; no secrets, every user of the machine can read them.
-        env: Its whole environment; handed over through a pipe.
-        log_file: Standard output and error are appended to it.
+        argv: Program and arguments; must not contain secrets, because every user of the machine can read them.
+        env: Complete environment, sent through a pipe.
+        log_file: File to append standard output and error to.
         cwd: Working directory.
-        user: Numeric (uid, gid) to switch to; only root can. None keeps the invoking user.
-        stop_signal: The polite request to end.
-        grace_s: Seconds from that request to SIGKILL.
-        death_signal: What the kernel sends it if the guard is killed; the stop signal when None.
+        user: Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user.
+        stop_signal: Signal that requests termination.
+        grace_s: Seconds from the stop signal to SIGKILL.
+        death_signal: Signal that the kernel sends if the guard is killed; None means the stop signal.
     """
 
     name: str
@@ -57,18 +57,18 @@ class ChildStatus:
 
     @property
     def running(self) -> bool:
-        """True until the guard reports its end."""
+        """True until the guard reports that the child has ended."""
         return self.returncode is None
 
 
 class GuardedProcesses:
     """Children that end, in reverse order of their start, when this process ends: by `stop`, a signal, or kill −9.
 
-    Not for use from several threads at once. A copy of it in a forked child of this process does nothing.
+    Not thread-safe. A copy in a forked child of this process does nothing.
     """
 
     def __init__(self, *, inherit: Sequence[int] = (), remove: Sequence[Path] = ()) -> None:
-        """Prepare; nothing runs before `start`.
+        """Prepare the guard; `launch` or the first `start` runs it.
 
         Args:
             inherit: File descriptors that the guard and every child keep open, such as a lock.
@@ -93,11 +93,11 @@ class GuardedProcesses:
 
     @property
     def guard_pid(self) -> int | None:
-        """Process id of the guard; None while there is none."""
+        """Process id of the guard; None if it is not running."""
         return self._guard.pid if self._guard else None
 
     def launch(self) -> None:
-        """Start the guard, with nothing to guard yet but `remove`; otherwise the first `start` does it.
+        """Start the guard without children, so that it already removes `remove`; otherwise the first `start` does it.
 
         Raises:
             GuardError: If the guard died at once.
@@ -105,13 +105,13 @@ class GuardedProcesses:
         if self._guard is not None:
             return
         self._guard = subprocess.Popen(
-            # -I and -S: neither the environment nor the virtualenv may slow it down or put code into it.
+            # -I and -S: neither the environment nor the virtualenv may slow it down or inject code.
             [sys.executable, "-I", "-S", _GUARD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
             pass_fds=self._inherit,
-            start_new_session=True,  # a terminal's Ctrl-C must not reach it: it stops the children in order
+            start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
         )
         remove = [str(path) for path in self._remove]
         self._send({"op": "watch", "parent": self._owner, "inherit": self._inherit, "remove": remove})
@@ -120,9 +120,9 @@ class GuardedProcesses:
         """Start a child, or start it again after it ended, and return its process id.
 
         Raises:
-            ServerStartError: If the command could not be run.
+            ServerStartError: If the command fails to start.
             GuardError: If the guard died or does not answer.
-            ValueError: If a child of this name runs.
+            ValueError: If a child of this name is running.
         """
         if (known := self.poll().get(command.name)) is not None and known.running:
             raise ValueError(f"{command.name} is already running, as process {known.pid}")
@@ -136,7 +136,7 @@ class GuardedProcesses:
         return self._status[command.name].pid
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return what is known of every child at this moment, by name.
+        """Return the current status of every child, by name.
 
         Raises:
             GuardError: If the guard was killed; the kernel then ends its children.
@@ -145,20 +145,20 @@ class GuardedProcesses:
         return dict(self._status)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to one child, also one of another user."""
+        """Send a signal to one child, even if it runs as another user."""
         self._command(name)
         self._send({"op": "signal", "name": name, "signal": int(number)})
 
     def kill(self, name: str) -> ChildStatus:
-        """Kill −9 one child, as a fault would, and return its status when it has ended."""
+        """Kill one child with SIGKILL, to simulate a crash, and return its final status."""
         return self._end(name, {"op": "signal", "name": name, "signal": int(signal.SIGKILL)})
 
     def stop_child(self, name: str) -> ChildStatus:
-        """Stop one child in order, and return its status when it has ended."""
+        """Stop one child gracefully and return its final status."""
         return self._end(name, {"op": "stop", "name": name})
 
     def restart(self, name: str) -> int:
-        """Stop one child if it runs, start it again, and return its new process id."""
+        """Restart one child and return its new process id."""
         command = self._command(name)
         if self.poll()[name].running:
             self.stop_child(name)
@@ -168,7 +168,7 @@ class GuardedProcesses:
         """Stop every child, last started first, and the guard; calling it again does nothing.
 
         Returns:
-            False if the guard had been killed: then its children, told by the kernel, may still be ending.
+            False if the guard was killed: its children got a signal from the kernel and may still be ending.
         """
         guard = self._guard
         if guard is None or os.getpid() != self._owner:
@@ -191,7 +191,7 @@ class GuardedProcesses:
 
     def _command(self, name: str) -> ChildCommand:
         if name not in self._commands:
-            raise ValueError(f"no child is called {name!r}; there are: {', '.join(self._commands) or 'none'}")
+            raise ValueError(f"unknown child {name!r}; children: {', '.join(self._commands) or 'none'}")
         return self._commands[name]
 
     def _end(self, name: str, request: dict[str, object]) -> ChildStatus:
@@ -220,7 +220,7 @@ class GuardedProcesses:
             self._receive(left)
 
     def _receive(self, timeout_s: float) -> bool:
-        """Take in what the guard has told; return whether there was anything."""
+        """Process the guard's events; return True if any arrived."""
         guard = self._guard
         if guard is None or guard.stdout is None or not select.select([guard.stdout], [], [], timeout_s)[0]:
             return False
@@ -241,7 +241,7 @@ class GuardedProcesses:
             case {"event": "failed", "name": str(name), "error": str(error)}:
                 self._failures[name] = error
             case _:
-                raise GuardError(f"the guard said something unknown: {event}")
+                raise GuardError(f"the guard sent an unknown event: {event}")
 
 
 def _as_message(command: ChildCommand) -> dict[str, object]:

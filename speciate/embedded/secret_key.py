@@ -1,4 +1,4 @@
-"""The secret key of an embedded service: made once, kept in the data directory where only the owner can read it."""
+"""The secret key of an embedded service: generated once, stored in the data directory, readable only by the owner."""
 
 import os
 import secrets
@@ -14,11 +14,11 @@ FILE: Final = "secret.key"
 
 
 def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
-    """Return settings with the data directory's secret key, unless they have one.
+    """Return settings with the data directory's secret key, unless they already contain one.
 
     Args:
         settings: The effective settings.
-        make: Whether to make it where there is none yet.
+        make: True to generate a missing key.
 
     Raises:
         ConfigurationError: The file cannot be read, or does not hold secret keys.
@@ -27,7 +27,7 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
         return settings
     path = settings.data_dir / FILE
     if make and not path.exists():
-        # Renamed into place: a start that is killed here leaves no half-written file.
+        # Renamed into place, so that a killed start leaves no half-written file.
         draft = path.with_suffix(".new")
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -43,6 +43,6 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"the secret key in {path} cannot be used: {error.strerror if isinstance(error, OSError) else error}.",
-            remedy=f"Restore it from its backup, or set {VARIABLE}. Without it sealed keys have to be stored again.",
+            remedy=f"Restore it from its backup, or set {VARIABLE}. Without it you must store sealed keys again.",
         ) from None
     return settings.model_copy(update={"secret_key": SecretStr(text)})

@@ -1,4 +1,4 @@
-"""The two servers together: start, stop, and the small things that faults need."""
+"""Start, stop, kill and restart the embedded PostgreSQL and Valkey."""
 
 import os
 import shutil
@@ -18,24 +18,24 @@ from speciate.embedded.lock import DataDirectoryLock
 from speciate.embedded.processes import ChildStatus, GuardedProcesses
 
 _PREDECESSOR_LIMIT_S = 15.0
-_READY_LIMIT_S = 60.0  # crash recovery of a big cluster takes its time
+_READY_LIMIT_S = 60.0  # crash recovery of a large cluster is slow
 _POLL_S = 0.005
 _LOG_LIMIT_BYTES = 16 * 2**20
 
 
 class EmbeddedServers:
-    """PostgreSQL and Valkey on unix sockets, for as long as this process lives.
+    """PostgreSQL and Valkey on unix sockets for the lifetime of this process.
 
-    The data stay in `data_dir` between starts; Valkey's do not, by design. When this process ends in any way, kill −9
-    included, both servers stop and their sockets disappear.
+    PostgreSQL's data stay in `data_dir` between starts; Valkey's do not, by design. When this process ends, even by
+    kill −9, both servers stop and their sockets disappear.
     """
 
     def __init__(self, data_dir: Path, *, runtime_dir: Path | None = None) -> None:
-        """Prepare; nothing is touched before `start`.
+        """Prepare the servers; `start` is the first to change any file.
 
         Args:
-            data_dir: Holds the cluster, the passwords and the logs; made if missing.
-            runtime_dir: Existing directory in which to make the private directory of the sockets; None chooses one.
+            data_dir: Directory of the cluster, the passwords and the logs; created if missing.
+            runtime_dir: Existing parent of the private directory for sockets; None chooses one.
         """
         self._data_dir = data_dir
         self._runtime_parent = runtime_dir
@@ -56,20 +56,20 @@ class EmbeddedServers:
 
     @property
     def guard_pid(self) -> int | None:
-        """Process id of the guard; None while nothing runs."""
+        """Process id of the guard; None if it is not running."""
         return self._processes.guard_pid if self._processes else None
 
     def start(self) -> Endpoints:
-        """Start both servers and return their addresses once both answer.
+        """Start both servers, wait until both answer, and return their addresses.
 
         Raises:
             DataDirectoryBusyError: If another process uses the data directory.
             BinariesNotFoundError: If a server program is missing.
-            ClusterVersionError: If the cluster was made by another major version.
-            EmbeddedServerError: For everything else that keeps them from starting; nothing is left running then.
+            ClusterVersionError: If another major version created the cluster.
+            EmbeddedServerError: If starting fails for any other reason; no process is left running.
         """
         if self._processes is not None:
-            raise EmbeddedServerError(f"the servers on {self._data_dir} have been started already")
+            raise EmbeddedServerError(f"the servers on {self._data_dir} are already running")
         with ExitStack() as undo:
             undo.callback(self.stop)
             endpoints = self._start()
@@ -79,7 +79,7 @@ class EmbeddedServers:
     def stop(self) -> None:
         """Stop both servers in order and remove their sockets; calling it again does nothing."""
         if os.getpid() != self._owner:
-            return  # a fork of the process that started them
+            return  # in a fork of the process that started them
         in_order = self._processes is None or self._processes.stop()
         self._processes = None
         if self._lock is not None:
@@ -88,11 +88,11 @@ class EmbeddedServers:
                 self._lock.wait_until_free(timeout_s=_PREDECESSOR_LIMIT_S)
             self._lock = None
         if self._runtime_dir is not None:
-            shutil.rmtree(self._runtime_dir, ignore_errors=True)  # the guard did it, unless it was killed
+            shutil.rmtree(self._runtime_dir, ignore_errors=True)  # done by the guard, unless it was killed
             self._runtime_dir = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the state of the servers, `postgres` and `valkey`, at this moment.
+        """Return the current status of the servers `postgres` and `valkey`.
 
         Raises:
             GuardError: If the guard was killed; the servers end with it.
@@ -100,11 +100,11 @@ class EmbeddedServers:
         return self._running().poll()
 
     def kill(self, name: str) -> None:
-        """Kill −9 one server (`postgres` or `valkey`), as a fault would."""
+        """Kill one server (`postgres` or `valkey`) with SIGKILL, to simulate a crash."""
         self._running().kill(name)
 
     def restart(self, name: str) -> None:
-        """Stop one server if it runs, start it again on the same socket, and wait until it answers.
+        """Restart one server on the same socket and wait until it answers.
 
         Raises:
             ServerStartError: If it does not become ready.
@@ -126,7 +126,7 @@ class EmbeddedServers:
         runtime = self._runtime_dir = placement.make_runtime_dir(self._runtime_parent)
         self._lock.describe(runtime)
         self._processes = GuardedProcesses(inherit=[self._lock.fd], remove=[runtime])
-        self._processes.launch()  # it comes up while the cluster is made, and cleans up if that is interrupted
+        self._processes.launch()  # starts while the cluster is created, and cleans up after an interruption
         database = postgres.Postgres(
             binaries=placement.readable_installation(installation, account),
             cluster=placement.cluster_directory(data_dir, account),
@@ -145,7 +145,7 @@ class EmbeddedServers:
         database.ensure_cluster(secrets.postgres)
         self._ready = {postgres.NAME: database.ready, valkey.NAME: lambda _pid: cache.ready()}
         pids = {command.name: self._processes.start(command) for command in (database.command(), cache.command())}
-        # From here on only the guard and the servers hold the lock: a fork of this process must not.
+        # From here on only the guard and the servers may hold the lock, not a fork of this process.
         self._lock.release()
         self._wait_until_ready(pids)
         return Endpoints(database_url=database.url(secrets.postgres), redis_url=cache.url())
@@ -182,6 +182,6 @@ class EmbeddedServers:
 
 
 def _remove_left_behind(runtime_dir: Path) -> None:
-    """Remove the sockets of a start whose guard was killed too; no other program owns a directory of that name."""
+    """Remove the sockets of a start whose guard was also killed; no other program uses a directory of that name."""
     if runtime_dir.name.startswith("speciate-") and runtime_dir.is_dir() and runtime_dir.stat().st_uid == os.geteuid():
         shutil.rmtree(runtime_dir, ignore_errors=True)

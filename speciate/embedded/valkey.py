@@ -1,4 +1,4 @@
-"""Valkey: the queue and the caches, all of which can be rebuilt, so it writes nothing to disk."""
+"""Valkey, for the queue and caches; it writes nothing to disk, because Speciate can rebuild all of its data."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ _PING_LIMIT_S = 1.0
 
 @dataclass(frozen=True)
 class Valkey:
-    """One server: its program and its private directory."""
+    """One Valkey server: its program and its private directory."""
 
     program: Path
     directory: Path
@@ -29,7 +29,7 @@ class Valkey:
         return self.directory / "valkey.sock"
 
     def command(self) -> ChildCommand:
-        """Write the configuration, which holds the password, to a private file, and return how to run the server."""
+        """Write the configuration with the password to a private file and return the command of the server."""
         configuration = self.directory / "valkey.conf"
         settings = {
             "port": "0",
@@ -55,7 +55,7 @@ class Valkey:
         )
 
     def ready(self) -> bool:
-        """Return whether the server lets the password in and answers."""
+        """Return True if the server accepts the password and answers."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_PING_LIMIT_S)
             try:

@@ -1,1 +1,1 @@
-"""Problems as people write them: reading a directory or a JSON definition, and the problems that come along."""
+"""Read problems from directories and JSON definitions; includes the bundled problems."""

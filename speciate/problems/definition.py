@@ -1,4 +1,4 @@
-"""Checking a definition that came as JSON values: all errors at once, each with its place and what was expected."""
+"""Validate a problem definition in JSON values and report all errors at once, each with its place and a fix."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
     "language": Language,
 }
 _OF_KEY: Final = "[key]"
-"""What Pydantic adds to a place when the key is wrong, not the value."""
+"""Suffix that Pydantic adds to a location if the key is wrong, not the value."""
 _NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 _MOST_MISTAKES: Final = 20_000
-"""Most errors reported: each takes a kilobyte, and there may be as many as values."""
-# Pydantic gives no place for a check across fields; the first words of the domain's messages tell which field it is on.
+"""Limit on reported errors: each takes a kilobyte, and every value may have one."""
+# Pydantic reports no location for checks across fields; the first words of the domain's messages identify the field.
 _WHOLE_CHECKS: Final = {
     "no objective": "objectives",
     "no case": "cases",
@@ -53,14 +53,14 @@ _WHOLE_CHECKS: Final = {
 
 
 def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
-    """Return the problem that a definition in JSON values describes.
+    """Return the problem of a definition in JSON values.
 
     Args:
-        definition: The fields of ``speciate.domain.problem.Problem``, texts in place.
-        name: What the error calls it.
+        definition: The fields of ``speciate.domain.problem.Problem``, with texts instead of file names.
+        name: Name of the problem in error messages.
 
     Raises:
-        InvalidInputError: Something is wrong with it; every error's ``where`` is the path of the offending value.
+        InvalidInputError: The definition has errors; the ``where`` of each is the path of the invalid value.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
     problem, field_errors = examine(definition)
@@ -76,12 +76,12 @@ def invalid(name: str, field_errors: Sequence[FieldError]) -> InvalidInputError:
 
 
 def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldError]]:
-    """Return the problem, or None and everything that is wrong with the definition.
+    """Return the problem, or None and all errors of the definition.
 
     Raises:
         TooLargeError: The seed program or the evaluator is over the limit.
     """
-    # Both are compiled below, which takes hundreds of times the memory of the text.
+    # Compiling them below takes hundreds of times the memory of the text.
     for what, text in (("seed program", definition.get("seed_program")), ("evaluator", definition.get("evaluator"))):
         if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
             raise TooLargeError(f"the {what} has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
@@ -96,7 +96,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
     except ValidationError as error:
         field_errors = [*_mistakes(error, definition), *field_errors]
     except RuleError as error:
-        # A rule stops the domain's own reading at the first one; ``_rule_field_errors`` has read them all.
+        # The domain's validation stops at the first invalid rule; ``_rule_field_errors`` reports all of them.
         field_errors = field_errors or [FieldError(str(error), "targets")]
     field_errors += [
         unfit
@@ -108,12 +108,12 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
 
 def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
-        return [FieldError(f"has {count} mistakes, too many to be told: try it with a few of its cases first")]
+        return [FieldError(f"has {count} errors, too many to report: try it with a few of its cases first")]
     return [_field_error_of(detail, definition) for detail in _causes(error.errors())]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out that a list is too short when it is so because its elements were refused."""
+    """Leave out the error of a too short list if the list is too short because its elements are invalid."""
     inside = {detail["loc"][: len(detail["loc"]) - i] for detail in details for i in range(1, len(detail["loc"]))}
     return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
 
@@ -185,7 +185,7 @@ def _seed_field_errors(seed: str, definition: Mapping[str, Any]) -> list[FieldEr
     try:
         files = files_of(seed)
     except FilesError:
-        return []  # the domain's own reading says so
+        return []  # the domain's validation reports this
     return [
         field_error
         for name, text in files.items()
@@ -217,12 +217,12 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
 
 
 def python_field_errors(program: str, *, where: str, defines: object = None) -> list[FieldError]:
-    """Return why a text is not the Python program it should be; nothing of it is executed.
+    """Return the errors of a Python program without executing it.
 
     Args:
         program: Program text.
-        where: Path that the errors carry.
-        defines: Name of a function that it must define, if any.
+        where: Path for the errors.
+        defines: Name of a function that the program must define, if any.
     """
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Reading ``problem.toml`` and the files beside it.
+"""Read ``problem.toml`` and the files beside it.
 
 ``problem.toml`` holds the fields of ``speciate.domain.problem.Problem``. ``seed`` (instead of ``seed_program``),
 ``evaluator``, ``cases``, ``files`` and ``data_files`` may name files in the same directory, and ``prompts`` files in
@@ -31,25 +31,25 @@ _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of docum
 
 
 def bundled() -> dict[str, Path]:
-    """Return the directories of the problems that come with the package, by slug."""
+    """Return the directories of the bundled problems, by slug."""
     return {path.parent.name: path.parent for path in sorted(_BUNDLED.glob(f"*/{FILE_NAME}"))}
 
 
 def load_problem(path: Path) -> Problem:
-    """Return the problem that stands in a directory.
+    """Return the problem in a directory.
 
     Args:
         path: The directory, or the ``problem.toml`` in it.
 
     Raises:
-        NotFoundError: There is no such file, or it cannot be looked for.
-        InvalidInputError: Something is wrong with the definition; its errors name files and lines.
+        NotFoundError: The file does not exist or cannot be accessed.
+        InvalidInputError: The definition has errors, which name files and lines.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
     try:
         definition = path / FILE_NAME if path.is_dir() else path
         found = definition.is_file()
-    except OSError as error:  # no permission to look, or a name that is too long for one
+    except OSError as error:  # no permission, or the name is too long
         raise NotFoundError(
             f"{path} cannot be read: {error.strerror}.",
             remedy=f"Name a directory with a {FILE_NAME} that you may read.",
@@ -68,15 +68,15 @@ def load_problem(path: Path) -> Problem:
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
-    """Return the problem that a TOML text and the texts of its files describe.
+    """Return the problem of a TOML text and the texts of its files.
 
     Args:
         text: Content of ``problem.toml``.
-        files: Content of the files that it may name, by name.
-        file: Name of the definition in messages.
+        files: Content of the files that ``text`` may name, by name.
+        file: Name of the definition in error messages.
 
     Raises:
-        InvalidInputError: Something is wrong with the definition; its errors name files and lines.
+        InvalidInputError: The definition has errors, which name files and lines.
         TooLargeError: The seed program or the evaluator is over the limit.
     """
 
@@ -101,14 +101,14 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
         raise invalid(
             name, [FieldError("is nested too deep: expected tables of plain values", file=file, line=1)]
         ) from error
-    except ValueError as error:  # tomllib hands on what int() says, without a place
+    except ValueError as error:  # tomllib passes on errors of int(), without a place
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else None
         raise invalid(name, [FieldError(TOO_MANY_DIGITS, file=file, line=line)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
     problem, found = examine(siblings.definition)
     if siblings.field_errors:
-        # Checks across fields would report the parts that could not be read a second time.
+        # Checks across fields would report the unreadable parts a second time.
         found = [
             field_error for field_error in found if field_error.where.partition(".")[0] not in ("", "kind", "cases")
         ]
@@ -135,9 +135,9 @@ def _syntax_field_error(message: str, text: str, file: str) -> FieldError:
 
 
 def _placed(field_error: FieldError, key_line: int, text: str, file: str) -> FieldError:
-    """Return an error with its place in the TOML: the line of its key, or a line of the text that begins there."""
+    """Return an error with its line in the TOML: the line of its key, or a line in the text that begins there."""
     opened = None
-    if field_error.line is not None:  # looked for only then: of other errors there may be thousands
+    if field_error.line is not None:  # computed only here: there may be thousands of other errors
         opened = _OPENED.search(text.split("\n")[key_line - 1])
     if field_error.line is None or opened is None:
         return replace(field_error, file=file, line=key_line, column=None)

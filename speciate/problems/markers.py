@@ -7,11 +7,11 @@ from speciate.prompts.evolve_blocks import MarkerError, find_blocks
 
 
 def marker_field_errors(program: str, *, where: str) -> list[FieldError]:
-    """Return what is wrong with the marks of a program; a program without marks evolves as a whole and is right.
+    """Return the errors of a program's marks. A program without marks is valid and evolves as a whole.
 
     Args:
         program: Program text.
-        where: Path that the error carries.
+        where: Path for the error.
     """
     try:
         find_blocks(program)

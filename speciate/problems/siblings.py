@@ -1,6 +1,6 @@
-"""The files beside a ``problem.toml``: seed, evaluator, cases, templates, further files, read into the definition.
+"""Read the files beside a ``problem.toml`` into the definition: seed, evaluator, cases, templates, further files.
 
-All of them may also stand in the definition itself.
+The definition may also contain each of them itself.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_withi
 from speciate.domain.validation import shorten
 
 MAX_FILE_BYTES: Final = 16 << 20
-"""Largest file of a definition that is read, in bytes."""
+"""Size limit of a definition's files, in bytes."""
 
 TEMPLATE_FOLDER: Final = "prompts"
-"""Where templates of prompts lie, beside the definition."""
+"""Folder of prompt templates, beside the definition."""
 TEMPLATE_SUFFIX: Final = ".txt"
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
 
 Reader = Callable[[str], str]
-"""Returns the text of a file by name, or raises ``UnreadableError``."""
+"""Function that returns the text of a file by name, or raises ``UnreadableError``."""
 
 
 class UnreadableError(Exception):
-    """A file beside the definition cannot be used; the text says why and what was expected."""
+    """A file beside the definition cannot be used; the message states the reason and the expected file."""
 
 
 class Siblings:
-    """The definition with the texts of the named files in place, and what was wrong with those files.
+    """The definition with the texts of the named files, and the errors of those files.
 
     Attributes:
         definition: Fields of ``Problem`` as JSON values.
@@ -64,7 +64,7 @@ class Siblings:
             case "seed_program" if f"seed.{rest}" in self._files:
                 return replace(field_error, where="seed", file=self._files[f"seed.{rest}"])
             case "seed_program" if "seed" in self._raw:
-                # Only what is on a line is about the program itself.
+                # Only errors with a line concern the program itself.
                 where = f"seed.{rest}" if rest else "seed"
                 return replace(
                     field_error, where=where, file=None if field_error.line is None else self._files.get("seed")
@@ -120,7 +120,7 @@ class Siblings:
         return self.text("evaluator", script)
 
     def texts(self, key: str, names: object) -> object:
-        """Return the contents of the files in a list of names; a table holds the texts themselves."""
+        """Return the contents of the files in a list of names; a table contains the texts themselves."""
         if isinstance(names, dict):
             return names
         if not isinstance(names, list):
@@ -131,7 +131,7 @@ class Siblings:
         return {name: text for name, text in texts.items() if text is not None}
 
     def templates(self, names: object) -> object:
-        """Return the templates in a list of names of files in the folder ``prompts``; a table holds the texts."""
+        """Return the templates from a list of file names in the folder ``prompts``; a table contains the texts."""
         if not isinstance(names, list):
             return self.texts(TEMPLATE_FOLDER, names)
         wanted = {str(name).removesuffix(TEMPLATE_SUFFIX): name for name in names}
@@ -139,7 +139,7 @@ class Siblings:
         return {part: text for part, text in texts.items() if text is not None}
 
     def cases(self, cases: object) -> list[Any] | None:
-        """Return the cases in a named JSON file and remember their lines; an array of tables holds them itself."""
+        """Return the cases in a named JSON file and record their lines; an array of tables holds them itself."""
         return cases if isinstance(cases, list) else self._cases_in(cases)
 
     def _cases_in(self, name: object) -> list[Any] | None:
@@ -189,7 +189,7 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
 
 
 def _element_lines(text: str) -> list[int]:
-    """Return the line of every element of a JSON list that has been read before."""
+    """Return the line of every element of a valid JSON list."""
     decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
     lines: list[int] = []
     line, counted, at = 1, 0, text.index("[") + 1
@@ -198,7 +198,7 @@ def _element_lines(text: str) -> list[int]:
         at = skipped.end() if skipped else at
         if text[at] == "]":
             return lines
-        # From the last one on: from the beginning, ten thousand cases would take a minute.
+        # Count from the previous element: counting from the beginning takes a minute for ten thousand cases.
         line, counted = line + text.count("\n", counted, at), at
         lines.append(line)
         _, at = decoder.raw_decode(text, at)
@@ -208,7 +208,7 @@ def read_sibling(directory: Path, name: str) -> str:
     """Return the text of a file in a directory.
 
     Raises:
-        UnreadableError: It is not there, leads out of the directory, is too large or is not text.
+        UnreadableError: The file does not exist, is outside the directory, is too large or is not text.
     """
     try:
         path = (directory / name).resolve()

@@ -111,25 +111,25 @@ def is_list_of_points(value):
 
 _SLUG: Final = "SLUG"
 TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _EVALUATOR}
-"""Files of the template, by name; in ``problem.toml`` the word SLUG stands where the name of the problem goes."""
+"""Files of the template, by name; ``problem.toml`` contains SLUG as a placeholder for the line of the slug."""
 
 
 def example() -> dict[str, str]:
-    """Return the files of the template as a problem with a name of its own."""
+    """Return the files of the template as a problem with an example name."""
     return {name: text.replace(_SLUG, _slug_line(Path("spread-points"))) for name, text in TEMPLATE.items()}
 
 
 def write_template(directory: Path) -> list[Path]:
-    """Write the template into a directory, which is made if need be, and return the files.
+    """Write the template into a directory, created if missing, and return the files.
 
-    The problem is named after the directory, so that both can be spoken of by one name.
+    The problem takes the name of the directory.
 
     Raises:
-        ConflictError: One of the files is there already; nothing was written.
+        ConflictError: One of the files already exists; no file was written.
     """
     paths = [directory / name for name in TEMPLATE]
     if present := [path for path in paths if path.exists()]:
-        raise ConflictError(f"{present[0]} is there already.", remedy="Name a new directory, or move the file away.")
+        raise ConflictError(f"{present[0]} already exists.", remedy="Name a new directory, or move the file away.")
     directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
         path.write_text(TEMPLATE[path.name].replace(_SLUG, _slug_line(directory)), encoding="utf-8")
@@ -137,7 +137,7 @@ def write_template(directory: Path) -> list[Path]:
 
 
 def slug_of(directory: Path, otherwise: str) -> str:
-    """Return the name of a problem that is named after its directory, or another where that has no letters."""
+    """Return a slug made from the name of a directory, or ``otherwise`` if the name has no letters."""
     words = re.findall("[a-z0-9]+", directory.resolve().name.lower())
     return "-".join(words)[:80].rstrip("-") or otherwise
 

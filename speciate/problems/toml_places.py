@@ -1,7 +1,7 @@
-"""Find the lines of keys in a TOML document, since ``tomllib`` gives values without lines.
+"""Find the lines of keys in a TOML document, because ``tomllib`` returns values without lines.
 
-The text has been read by ``tomllib`` before, so that this scanner may rely on its being valid and only follows keys,
-tables and nesting.
+``tomllib`` has parsed the text before, so this scanner can assume a valid document and only follows keys, tables and
+nesting.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Path = tuple[str | int, ...]
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _STRINGS: Final = (r'"""(?:\\.|[^\\])*?"{3,5}', r"'''.*?'{3,5}", r'"(?:\\.|[^"\\])*"', r"'[^']*'")
 _STRING: Final = re.compile("|".join(_STRINGS), re.DOTALL)
-# Texts and comments of a document that may not be valid: what is never closed ends, or each quote would be followed
-# through all that comes after it.
+# Texts and comments of a possibly invalid document. Unclosed texts match, too: otherwise the search would scan the rest
+# of the document for each quote.
 _ENDED: Final = (
     r'"""(?:[^"\\]+|\\.?|"(?!""))*+"{0,5}',
     r"'''(?:[^']+|'(?!''))*+'{0,5}",
@@ -31,19 +31,19 @@ _SCALAR: Final = re.compile(r"[^,\]}\n#]*")
 
 
 MAX_VALUES: Final = 100_000
-"""Most values in a TOML text: ``tomllib`` reads them twenty times slower than JSON."""
+"""Limit on the values in a TOML text: ``tomllib`` reads them twenty times slower than JSON."""
 
 
 def is_readable(text: str) -> bool:
-    """Tell whether a TOML text holds no more than ``MAX_VALUES`` values, before any of it is read."""
+    """Return True if a TOML text contains at most ``MAX_VALUES`` values, without parsing it."""
     if sum(map(text.count, "=,[")) <= MAX_VALUES:
         return True
-    # Programs and comments are full of these signs, and may be as long as they like.
+    # Programs and comments contain many of these characters, so remove them first.
     return sum(map(_TEXT.sub("", text).count, "=,[")) <= MAX_VALUES
 
 
 def line_of(places: dict[Path, int], path: Sequence[str | int]) -> int:
-    """Return the line of a path or of the nearest table around it; line 1 when nothing of it is there."""
+    """Return the line of a path or of the nearest table around it, or line 1 if none exists."""
     found = tuple(path)
     while found and found not in places:
         found = found[:-1]
@@ -92,7 +92,7 @@ class _Scanner:
         return path
 
     def _inside(self, parts: Path) -> Path:
-        """Return the full path of a table: under an array of tables its last element is meant."""
+        """Return the full path of a table; in an array of tables it refers to the last element."""
         path: Path = ()
         for part in parts:
             path = (*path, part)

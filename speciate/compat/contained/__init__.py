@@ -1,1 +1,1 @@
-"""Texts of the scripts that go into an imported problem: they run in the sandbox, with the standard library alone."""
+"""Scripts that become part of an imported problem; they run in the sandbox with the standard library only."""

@@ -1,7 +1,7 @@
-"""Scores a candidate with an evaluator that was imported, and that lies unchanged in the folder ``data``.
+"""Score a candidate with the imported evaluator, which lies unchanged in the folder ``data``.
 
-A reward that an evaluation does not measure stands at the bad end of its range, as after a stage that was not reached:
-evaluators leave some out when a program fails or a cascade stops.
+Evaluators leave out rewards when a program fails or a cascade stops. A missing reward takes the worst value of its
+range, as after a stage that did not run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 WORST: dict[str, float] = {}
-"""The bad end of each reward's range."""
+"""Worst value of each reward's range."""
 OPTIONS: dict[str, Any] = {}
-"""What the configuration of the other system said."""
+"""Options from the other system's configuration."""
 
 
 @dataclass
@@ -28,10 +28,10 @@ class Result:
 
 
 def evaluate(program_path: str) -> Result:
-    """Return the numbers that the evaluator measured, all of ``WORST`` among them.
+    """Return the numbers that the evaluator measured, with a value for every name in ``WORST``.
 
     Raises:
-        ValueError: It measured none.
+        ValueError: The evaluator measured none.
     """
     folder = os.path.dirname(program_path)  # noqa: PTH120  # an import of pathlib for one name, in every evaluation
     os.chdir(folder)
@@ -52,9 +52,9 @@ def evaluate(program_path: str) -> Result:
 
 
 def number_in(value: Any) -> float | None:
-    """Return a metric as a number, also a truth value or one of numpy's; None where it is something else."""
+    """Return a metric as a number, including booleans and numpy scalars; None if it is not a number."""
     if isinstance(value, str):
-        return None  # float("1") is a number, but what says "1" is a text
+        return None  # float("1") succeeds, but "1" is a text
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

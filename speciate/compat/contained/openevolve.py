@@ -1,7 +1,7 @@
-"""Calls an evaluator written for OpenEvolve: ``evaluate(program_path)``, or its cascade of stages.
+"""Call an evaluator written for OpenEvolve: ``evaluate(program_path)``, or its cascade of stages.
 
-``openevolve.evaluation_result`` is provided: evaluators import it, and the real package, where there is one, takes half
-a second to load.
+This module provides ``openevolve.evaluation_result``, because evaluators import it and the real package, if installed,
+takes half a second to load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EvaluationResult:
         return self.metrics
 
     def has_artifacts(self) -> bool:
-        """Say whether there are artifacts."""
+        """Return True if there are artifacts."""
         return bool(self.artifacts)
 
 
@@ -44,8 +44,8 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     """Return the metrics and artifacts of a program.
 
     Args:
-        program_path: Where it lies.
-        options: ``thresholds``: what stages 1, 2, … must reach for the next one; absent where there is no cascade.
+        program_path: Path of the program.
+        options: ``thresholds``: scores that stages 1, 2, … must reach for the next one; absent without a cascade.
     """
     module = _load()
     stages = [getattr(module, f"evaluate_stage{i}", None) for i in (1, 2, 3)]
@@ -71,9 +71,9 @@ def _load() -> Any:
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": results})
     spec = importlib.util.spec_from_file_location("evaluation_module", EVALUATOR)
     if spec is None or spec.loader is None:
-        raise ImportError(f"there is no {EVALUATOR}")
+        raise ImportError(f"{EVALUATOR} does not exist")
     module = importlib.util.module_from_spec(spec)
-    # A file beside it may import it by its own name, under which Speciate's script is registered.
+    # A file beside the evaluator may import it by its name, under which Speciate's script is registered.
     sys.modules["evaluation_module"] = sys.modules["evaluator"] = module
     spec.loader.exec_module(module)
     return module
@@ -94,7 +94,7 @@ async def _awaited(result: Any) -> Any:
 
 
 def _reaches(metrics: dict[str, Any], threshold: float) -> bool:
-    """Say whether a stage is good enough for the next one: the mean is OpenEvolve's rule, and rewards nothing here."""
+    """Return True if the mean of a stage's metrics reaches the threshold (OpenEvolve's rule; not a reward here)."""
     if isinstance(score := metrics.get("combined_score"), int | float):
         return score >= threshold
     numbers = [value for name, value in metrics.items() if name != "error" and isinstance(value, int | float)]

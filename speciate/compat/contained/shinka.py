@@ -1,7 +1,7 @@
-"""Runs an evaluation script written for ShinkaEvolve: ``evaluate.py --program_path P --results_dir D``.
+"""Run an evaluation script written for ShinkaEvolve: ``evaluate.py --program_path P --results_dir D``.
 
-The script leaves ``metrics.json`` and ``correct.json`` in the folder, or calls ``shinka.core.run_shinka_eval``, which
-is provided here and remembers what it would write, since in tier B nothing can be written.
+The script writes ``metrics.json`` and ``correct.json`` to the folder, or calls ``shinka.core.run_shinka_eval``. This
+module provides that function, which keeps the results in memory because tier B forbids writing files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _KEPT: dict[str, Any] = {}
 
 
 def measure(program_path: str, _: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``combined_score``, ``correct`` and the public metrics of a program, and texts.
+    """Return ``combined_score``, ``correct`` and the public metrics of a program, and its text feedback.
 
     Raises:
-        RuntimeError: The script ended without saying whether the program is correct.
+        RuntimeError: The script ended without reporting whether the program is correct.
     """
     core = ModuleType("shinka.core")
     vars(core).update(run_shinka_eval=run_shinka_eval, save_json_results=save_json_results)
@@ -59,9 +59,9 @@ def run_shinka_eval(
     validate_fn: Callable[[Any], Any] | None = None,
     **_: Any,
 ) -> tuple[dict[str, Any], bool, str | None]:
-    """Call a function of the program some times and return its metrics, whether all was valid, and why not.
+    """Call a function of the program several times; return its metrics, whether all results are valid, and the error.
 
-    Further options, such as how many processes share the work, change nothing.
+    Further options, such as the number of processes, are ignored.
     """
     error: str | None = None
     metrics: dict[str, Any] = {}
@@ -80,14 +80,14 @@ def run_shinka_eval(
 
 
 def save_json_results(_: str, metrics: dict[str, Any], correct: bool, error: str | None = None) -> None:
-    """Remember what a script would write."""
+    """Keep in memory what a script would write."""
     _KEPT.update(metrics=metrics, correct={"correct": correct, "error": error})
 
 
 def _load(program_path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("program", program_path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{program_path} is no module")
+        raise ImportError(f"{program_path} is not a Python module")
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     return program
@@ -104,10 +104,10 @@ def _folder() -> str:
     try:
         return tempfile.mkdtemp()
     except OSError:
-        return "."  # tier B: it is there, and takes nothing
+        return "."  # tier B: exists, but is read-only
 
 
 def _read(folder: str, name: str) -> Any:
-    """Return what the script wrote last: a file of its own before what it had our function keep."""
+    """Return the script's result: its own file if it exists, else the result kept in memory."""
     path = Path(folder, f"{name}.json")
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else _KEPT.get(name)

@@ -64,7 +64,7 @@ def test_the_same_name_twice_is_refused(processes: GuardedProcesses, shell: Comm
 
 def test_an_unknown_name_is_refused(processes: GuardedProcesses, shell: Command) -> None:
     processes.start(shell("one", "exec sleep 60"))
-    with pytest.raises(ValueError, match=r"no child is called 'two'.*one"):
+    with pytest.raises(ValueError, match=r"unknown child 'two'.*one"):
         processes.signal("two", signal.SIGTERM)
     assert processes.poll()["one"].running
 

@@ -20,7 +20,7 @@ def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypat
     outcome = cli("problems", "import", "openevolve:line")
     assert outcome.code == ExitCode.OK, outcome.err
     assert "combined_score              0.4  maximize   objective" in outcome.lines
-    assert "omitted: README.md is about the problem, not of it" in outcome.lines
+    assert "omitted: README.md describes the problem but is not part of it" in outcome.lines
     assert outcome.lines[-1].endswith("speciate problems add line-problem")
     assert load_problem(tmp_path / "line-problem").slug == "line"
     checked = json.loads(cli("problems", "check", tmp_path / "line-problem", "--json").out)

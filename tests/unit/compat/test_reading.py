@@ -51,7 +51,7 @@ def test_without_a_cascade_or_a_configuration(tmp_path: Path) -> None:
     assert read_openevolve(whole).options == {}
     (whole / "config.yaml").unlink()
     draft = read_openevolve(whole)
-    assert (draft.wall_s, draft.remarks[0]) == (300, "there is no config.yaml: the limits are OpenEvolve's defaults")
+    assert (draft.wall_s, draft.remarks[0]) == (300, "no config.yaml found: the limits are OpenEvolve's defaults")
 
 
 def test_what_a_launcher_of_shinka_says_is_read_and_not_run(tmp_path: Path) -> None:
@@ -81,15 +81,15 @@ def test_what_is_no_plain_text_beside_it_is_left_out(line: Path, tmp_path: Path)
         file.truncate(1 << 30)
     draft = read_openevolve(line)
     assert {name: why.split(":")[0] for name, why in draft.left_out.items()} == {
-        "README.md": "is about the problem, not of it",
+        "README.md": "describes the problem but is not part of it",
         "array.npy": "is not UTF-8 text (byte 0)",
-        "config_2.yaml": "is about the problem, not of it",
+        "config_2.yaml": "describes the problem but is not part of it",
         "inside.txt": "is a link",
         "large.csv": "is over 16777216 bytes",
-        "pipe": "is no plain file",
+        "pipe": "is not a regular file",
         "results": "is a folder",
         "secret.txt": "is a link",
-        "two words.txt": "has a name that files of a problem cannot have",
+        "two words.txt": "has a name that is not allowed for files of a problem",
     }
     assert not any("secret" in text or "KEY" in text for text in draft.files.values())
 
@@ -111,7 +111,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nprompt: {system_message: *b}\n"
         ("a: 1" + "0" * 5000, "not valid YAML"),
         ("0x" + "f" * 5000 + ": 1", "not valid YAML"),
         ("a: 2020-99-99\n", "not valid YAML"),
-        ("- a\n", "no table"),
+        ("- a\n", "not a table"),
         ("a: '" + "x" * (1 << 18) + "'", "longer than"),
         ("evaluator: {timeout: soon}\n", "evaluator.timeout"),
         ("evaluator: {timeout: 1.e+999}\n", "evaluator.timeout"),
@@ -139,7 +139,7 @@ def test_a_file_that_is_needed_is_a_plain_one(line: Path, name: str) -> None:
         read_openevolve(line)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(InvalidInputError, match=f"{name}: is no plain file"):
+    with pytest.raises(InvalidInputError, match=f"{name}: is not a regular file"):
         read_openevolve(line)
     path.unlink()
     with path.open("wb") as file:
@@ -172,9 +172,7 @@ def test_marks_and_programs_are_looked_at_before_anything_runs(tmp_path: Path) -
 
 def test_an_evaluator_that_starts_processes_is_remarked_upon(tmp_path: Path) -> None:
     folder = made(tmp_path / "p", OPENEVOLVE, evaluator_py="import subprocess\n")
-    assert read_openevolve(folder).remarks == (
-        "evaluator.py uses subprocess: nothing that is contained may start a process",
-    )
+    assert read_openevolve(folder).remarks == ("evaluator.py uses subprocess: contained code cannot start processes",)
 
 
 MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
@@ -197,7 +195,7 @@ def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path:
 def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path) -> None:
     draft = read_openevolve(line)
     assert [o.role.value for o in rewards_of(draft, [], MEASURED)] == ["objective", "record", "record", "record"]
-    with pytest.raises(InvalidInputError, match=r"has loss, speed\. Say it: --reward loss:max"):
+    with pytest.raises(InvalidInputError, match=r"has loss, speed\. Pass --reward loss:max"):
         rewards_of(draft, [], {"loss": 1.0, "speed": 2.0})
     with pytest.raises(InvalidInputError, match="no finite number"):
         rewards_of(draft, [], {})

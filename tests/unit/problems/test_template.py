@@ -36,6 +36,6 @@ def test_it_is_named_after_its_directory(tmp_path: Path, directory: str, slug: s
 
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
     (tmp_path / "seed.py").write_text("mine")
-    with pytest.raises(ConflictError, match=r"seed\.py is there already"):
+    with pytest.raises(ConflictError, match=r"seed\.py already exists"):
         write_template(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["seed.py"]

@@ -33,10 +33,10 @@ def evaluate(candidate, context):
 
 
 def points_elsewhere(source, generate):
-    """Return points between and beyond the regions, and their true values: other ones for every program.
+    """Return points between and beyond the regions, and their true values; they differ for every program.
 
-    A table of the regions' values fits into a text that is short in any measure, but whoever writes a point down is
-    asked another one.
+    A table of the regions' values fits into a short program. Points that depend on the program's text make such a
+    table useless.
     """
     made = {"__name__": "generate"}
     exec(generate, made)  # noqa: S102  # a file of the problem
