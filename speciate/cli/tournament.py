@@ -209,7 +209,7 @@ def extend(
 
 
 def _head_to_head(policies: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
-    from speciate.domain.tournament import head_to_head
+    from speciate.tournaments.head_to_head import head_to_head
 
     entrants, baseline = head_to_head(policies, mutator=mutator, strategy=strategy)
     return {"entrants": [entrant.model_dump(mode="json") for entrant in entrants], "baseline": baseline}

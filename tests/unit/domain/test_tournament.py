@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from speciate.domain.errors import ConflictError
-from speciate.domain.tournament import Extension, Schedule, StoppingRule, Tournament, head_to_head
+from speciate.domain.tournament import Extension, Schedule, StoppingRule, Tournament
+from speciate.tournaments.head_to_head import head_to_head
 
 
 def _declared(**changes: Any) -> Tournament:
