@@ -27,7 +27,7 @@ cases = [{"input": [path], "expected": 0} for path in sys.argv[3:]]
 problem = make_problem(cases=cases, data_files={"shown.txt": "0"})
 with closing(Broker(tier)) as broker:
     (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
-print(json.dumps([str(ROOT), verdict.errors, verdict.remedy, evaluation.artifacts.get("cases"), str(evaluation)]))
+print(json.dumps([str(ROOT), verdict.breaches, verdict.remedy, evaluation.artifacts.get("cases"), str(evaluation)]))
 """
 _READ = """
 import beside
