@@ -123,7 +123,7 @@ class Zygote:
         log.seek(0)
         said = log.read(4096).decode("utf-8", "replace").strip()
         raise EvaluatorUnavailableError(
-            f"The zygote of tier {tier} does not start: {said or problem or 'it ended without a word'}",
+            f"The zygote of tier {tier} does not start: {said or problem or 'it ended without output'}",
             remedy="Run `speciate doctor` to see which tiers work on this machine and what the others need.",
         )
 
@@ -242,7 +242,7 @@ class ContainedProcess:
                 if tmp:
                     remove(tmp)
             case None:
-                # Killed before its first word, which would have named what it had made by then.
+                # Killed before its first message, which would have named its folder.
                 for left in orphaned_folders(self._zygote):
                     remove(left)
             case _:
@@ -255,7 +255,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
     return SpawnRequest(
         role=needs.role.value,
         frame_bytes=longest + ENVELOPE_BYTES // 2,
-        # Authors serve many evaluations, and what runs commands limits them itself.
+        # Authors serve many evaluations, and the command role limits its commands itself.
         rlimits=rlimits(limits, cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS)),
         memory_bytes=limits.memory_bytes,
         processes=limits.processes,
@@ -267,7 +267,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
 
 
 def _sender(credentials: list[tuple[int, int, bytes]]) -> int:
-    """Return who sent a message, as the kernel says: in a namespace, a process knows only its number inside."""
+    """Return the sender's process id from the kernel: inside a namespace, a process knows only its inner id."""
     return int(_CREDENTIALS.unpack(credentials[0][2])[0]) if credentials else 0
 
 

@@ -49,7 +49,7 @@ def server_account() -> ServerAccount | None:
         entry = None
     if entry is None or entry.pw_uid == 0:
         raise ServerAccountError(
-            f"PostgreSQL does not run as root, and the unprivileged account {name!r} does not exist. "
+            f"PostgreSQL does not run as root, and {name!r} is not an unprivileged account of this machine. "
             "Name one in SPECIATE_POSTGRES_USER, or start Speciate as an ordinary user."
         )
     return ServerAccount(name, entry.pw_uid, entry.pw_gid)

@@ -79,7 +79,7 @@ def solve():
 '''
 
 _EVALUATOR: Final = '''\
-"""Scores ten points in the unit square. The candidate runs in another process; only JSON values come from it."""
+"""Score ten points in the unit square. The candidate runs in another process and returns only JSON values."""
 
 import math
 
@@ -100,7 +100,7 @@ def evaluate(candidate, context):
 
 
 def is_list_of_points(value):
-    """Tell whether a value is ten pairs of numbers of a sane size; a truth value is not a number."""
+    """Return True if a value is ten pairs of numbers of plausible size; booleans are not numbers."""
     return (
         isinstance(value, list)
         and len(value) == 10

@@ -1,4 +1,4 @@
-"""Scores a packing of 26 circles in the unit square."""
+"""Score a packing of 26 circles in the unit square."""
 
 import math
 
@@ -12,7 +12,7 @@ def evaluate(candidate, context):
     if reason := malformed(circles):
         context.invalid(reason)
     overlap = largest_overlap(circles)
-    # Shrinking every radius by the largest overlap resolves all of them: what is counted is a valid packing.
+    # Shrinking every radius by the largest overlap resolves all overlaps, so the scored packing is valid.
     radii = [max(0.0, radius - overlap) for _, _, radius in circles]
     context.note("packing", f"largest overlap {overlap:.3g}, radii from {min(radii):.4f} to {max(radii):.4f}")
     return {
@@ -24,7 +24,7 @@ def evaluate(candidate, context):
 
 
 def malformed(circles):
-    """Return why the value is not 26 circles with centres in the square, or None."""
+    """Return the reason why the value is not 26 circles with centres in the square, or None."""
     if not isinstance(circles, list) or len(circles) != N:
         return f"expected a list of {N} circles"
     for i, circle in enumerate(circles):
@@ -37,12 +37,12 @@ def malformed(circles):
 
 
 def is_number(value):
-    """Tell whether a value is a finite number and not a truth value."""
+    """Return True if a value is a finite number and not a boolean."""
     return type(value) in (int, float) and abs(value) <= 1e9
 
 
 def largest_overlap(circles):
-    """Return by how much two circles, or a circle and the border, overlap at most; 0 for a valid packing."""
+    """Return the largest overlap of two circles, or of a circle and the border; 0 for a valid packing."""
     worst = 0.0
     for i, (x, y, radius) in enumerate(circles):
         worst = max(worst, radius - x, radius - y, x + radius - 1, y + radius - 1)

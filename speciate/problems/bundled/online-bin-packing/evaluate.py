@@ -1,15 +1,15 @@
-"""Packs instances of several families online, with the candidate choosing a bin for one item at a time.
+"""Pack instances of several families online: the candidate chooses a bin for one item at a time.
 
-The candidate never receives an item before the one in front of it has been placed, and the bins are kept here, so that
-a program that looks ahead or miscounts its bins has nothing to look at. All instances advance together, which costs
-one call per step instead of one per item and tells nothing about an instance's own future.
+The candidate never receives an item before it has placed the previous one, and the evaluator keeps the bins. A program
+therefore cannot look ahead or miscount its bins. All instances advance together, which costs one call per step instead
+of one per item and reveals no later item of an instance.
 """
 
 import json
 
 
 def evaluate(candidate, context):
-    """Return, for each family, by how much the bins used exceed the lower bound on them, in percent."""
+    """Return, for each family, the excess of used bins over their lower bound, in percent."""
     families = json.loads(context.files["instances.json"])
     packings = {
         name: [Packing(instance, family["capacity"]) for instance in family["instances"]]
@@ -24,7 +24,7 @@ def evaluate(candidate, context):
 
 
 class Packing:
-    """One instance on its way: the items, and the room left in every bin that has been opened."""
+    """State of one instance: its items, and the room left in every open bin."""
 
     def __init__(self, instance, capacity):
         self.items = instance["items"]
@@ -34,13 +34,13 @@ class Packing:
         self.offered = []
 
     def offer(self, step):
-        """Return the item and the room of every bin it fits in: opened ones in their order, then an empty one."""
+        """Return the item and the room of every bin that it fits in: open bins in their order, then an empty one."""
         item = self.items[step]
         self.offered = [bin_ for bin_, room in enumerate(self.rooms) if room >= item]
         return [item, [*(self.rooms[bin_] for bin_ in self.offered), self.capacity]]
 
     def place(self, step, choice):
-        """Put the item into the offered bin with this position."""
+        """Put the item into the offered bin at this position."""
         if choice == len(self.offered):
             self.rooms.append(self.capacity - self.items[step])
         else:
@@ -61,5 +61,5 @@ def advance(candidate, context, packings, step):
 
 def excess_percent(family):
     """Return the mean excess of a family over its lower bounds, in percent."""
-    # Rounded, for sums of such fractions are a little off: 11.500000000000004 would not meet "at most 11.5".
+    # Rounded, because sums of such fractions are inexact: 11.500000000000004 would not meet "at most 11.5".
     return round(100 * sum(len(p.rooms) / p.lower_bound - 1 for p in family) / len(family), 9)

@@ -1,4 +1,4 @@
-"""Writes ``instances.json``: seeded instances drawn as those of the OR-Library and of FunSearch's Weibull set.
+"""Write ``instances.json``: seeded instances drawn as those of the OR-Library and of FunSearch's Weibull set.
 
 - ``or1`` is drawn as the OR-Library's u120 class (Falkenauer 1996): whole numbers from 20 to 100, bins of 150.
 - ``triplet`` is drawn as its t120 class: bins of 1000, each filled exactly by three items, one of 380 to 490 and two
@@ -6,8 +6,7 @@
 - ``weibull`` draws 45 times a Weibull variable of shape 3, rounded and kept within 1 to 100, for bins of 100
   (Castiñeiras, De Cauwer and O'Sullivan 2012, and FunSearch).
 
-The instances are new draws, not the published files, so the published numbers say what level to expect and not the
-exact score.
+The instances are new draws, not the published files, so published scores are comparable in level but not exactly.
 
 Usage, in this directory: ``python generate.py > instances.json``
 """
@@ -23,8 +22,9 @@ ITEMS = 120
 def lower_bound(items, capacity):
     """Return the bound L2 of Martello and Toth (1990): no packing uses fewer bins.
 
-    For a threshold t, items above capacity - t need a bin each, where nothing of size t or more fits beside them; items
-    above half need a bin each, too; what of the rest does not fit beside those needs further bins by volume.
+    For a threshold t, items above capacity - t need a bin each, where no item of size t or more fits beside them. Items
+    above half the capacity need a bin each, too. Remaining items that do not fit beside those need further bins by
+    volume.
     """
     best = 0
     for t in sorted({0, *(item for item in items if item <= capacity // 2)}):
@@ -58,11 +58,11 @@ def weibull(rng):
 
 
 FAMILIES = {"or1": (uniform, 150, 8), "triplet": (triplets, 1000, 5), "weibull": (weibull, 100, 6)}
-"""What draws the items, the capacity of a bin, and the number of instances."""
+"""Function that draws the items, capacity of a bin, and number of instances."""
 
 
 def instances():
-    """Return all families: name to capacity and instances, each with its items and lower bound."""
+    """Return all families by name: capacity and instances, each with its items and lower bound."""
     rng = random.Random(SEED)  # noqa: S311  # instances are to be the same everywhere, not secret
     families = {}
     for name, (draw, capacity, count) in FAMILIES.items():

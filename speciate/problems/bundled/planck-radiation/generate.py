@@ -1,4 +1,4 @@
-"""Writes ``points.json``: Planck's law in natural units, sampled in three regions of quantum against temperature.
+"""Write ``points.json``: Planck's law in natural units, sampled in three regions of quantum against temperature.
 
 Feynman equation I.41.16 with the reduced Planck constant, the speed of light and Boltzmann's constant set to 1:
 ``omega ** 3 / (pi ** 2 * (exp(omega / temperature) - 1))``.

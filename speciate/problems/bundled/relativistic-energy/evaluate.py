@@ -1,4 +1,4 @@
-"""Scores a formula against a law of physics, region by region of the input space."""
+"""Score a formula against a law of physics, region by region of the input space."""
 
 import ast
 import hashlib
@@ -11,7 +11,7 @@ FAR_OFF_DIGITS = -6.0
 
 
 def evaluate(candidate, context):
-    """Return how many digits are right in each region and elsewhere, and the size of the program.
+    """Return the number of correct digits in each region and elsewhere, and the size of the program.
 
     A region where the formula fails (a division by zero, an overflow) counts as a million times off; a program that
     fails in every region is a failure.
@@ -47,7 +47,7 @@ def points_elsewhere(source, generate):
 
 
 def right_digits(values, truth, context):
-    """Return the mean number of right digits over a region: minus the logarithm of the relative error."""
+    """Return the mean number of correct digits over a region: minus the logarithm of the relative error."""
     if not isinstance(values, list) or len(values) != len(truth):
         context.invalid(f"predict: expected a list of {len(truth)} numbers, one for each point")
     if not all(type(value) in (int, float) and abs(value) <= 1e300 for value in values):
@@ -56,13 +56,13 @@ def right_digits(values, truth, context):
 
 
 def digits(value, true):
-    """Return the right digits of one value, from -6 (a million times off) over 0 (off by its own size) to 12."""
+    """Return the correct digits of one value, from -6 (a million times off) over 0 (off by its own size) to 12."""
     error = abs(value - true) / abs(true)
     return min(EXACT_DIGITS, max(FAR_OFF_DIGITS, -math.log10(error))) if error > 0 else EXACT_DIGITS
 
 
 def size_of(source):
-    """Return the size of a program: its syntax nodes, and one for every ten characters of text in it."""
+    """Return the size of a program: its syntax nodes, plus one for every ten characters of text in it."""
     nodes = list(ast.walk(ast.parse(source)))
     texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     return sum(isinstance(node, ast.expr | ast.stmt) for node in nodes) + sum(len(text) // 10 for text in texts)

@@ -1,4 +1,4 @@
-"""Writes ``points.json``: the energy of a moving mass, sampled in three regions of its speed.
+"""Write ``points.json``: the energy of a moving mass, sampled in three regions of its speed.
 
 Feynman equation I.48.2: ``mass * light ** 2 / sqrt(1 - speed ** 2 / light ** 2)``.
 

@@ -1,15 +1,15 @@
-"""Scores a comparator network on all 256 inputs of zeros and ones at once (the zero-one principle)."""
+"""Score a comparator network on all 256 inputs of zeros and ones at once (the zero-one principle)."""
 
 WIRES = 8
 MAX_COMPARATORS = 64
 INPUTS = range(1 << WIRES)
-# Bit v of WAVES[i] is what input number v puts on wire i, so that one "and" compares two wires on all inputs.
+# Bit v of WAVES[i] is the value of input number v on wire i, so that one "and" compares two wires on all inputs.
 WAVES = [sum(1 << v for v in INPUTS if v >> i & 1) for i in range(WIRES)]
 WITH_ONES = [sum(1 << v for v in INPUTS if v.bit_count() == ones) for ones in range(WIRES + 1)]
 
 
 def evaluate(candidate, context):
-    """Return the share sorted for each number of ones, and the network's size and depth."""
+    """Return the fraction sorted for each number of ones, and the network's size and depth."""
     network = candidate.call("solve").unwrap()
     if reason := malformed(network):
         context.invalid(reason)
@@ -20,7 +20,7 @@ def evaluate(candidate, context):
 
 
 def malformed(network):
-    """Return why the value is not a list of comparators, or None."""
+    """Return the reason why the value is not a list of comparators, or None."""
     if not isinstance(network, list) or len(network) > MAX_COMPARATORS:
         return f"expected a list of at most {MAX_COMPARATORS} comparators"
     for i, pair in enumerate(network):
@@ -32,7 +32,7 @@ def malformed(network):
 
 
 def unsorted_inputs(network):
-    """Return the set, as bits, of the inputs that do not come out sorted."""
+    """Return the set, as bits, of the inputs that the network does not sort."""
     waves = list(WAVES)
     for low, high in network:
         waves[low], waves[high] = waves[low] & waves[high], waves[low] | waves[high]
@@ -43,7 +43,7 @@ def unsorted_inputs(network):
 
 
 def share_outside(inputs, unsorted):
-    """Return the share of a set of inputs that is not in another."""
+    """Return the fraction of a set of inputs that is not in another."""
     return (inputs & ~unsorted).bit_count() / inputs.bit_count()
 
 
