@@ -30,7 +30,7 @@ class _EvaluationEnd(BaseException):
         self.failure = failure
 
 
-class Failure:
+class CallFailure:
     """Failure of a call.
 
     Attributes:
@@ -43,7 +43,7 @@ class Failure:
         self.kind, self.reason, self.detail = kind, reason, detail
 
     def __repr__(self) -> str:
-        return f"Failure(kind={self.kind!r}, reason={self.reason!r}, detail={self.detail!r})"
+        return f"CallFailure(kind={self.kind!r}, reason={self.reason!r}, detail={self.detail!r})"
 
 
 class Reply:
@@ -54,7 +54,7 @@ class Reply:
         failure: Cause of the failure; None on success.
     """
 
-    def __init__(self, value: Any = None, failure: Failure | None = None) -> None:
+    def __init__(self, value: Any = None, failure: CallFailure | None = None) -> None:
         self.value, self.failure = value, failure
 
     def unwrap(self) -> Any:
@@ -94,7 +94,7 @@ class Candidate:
         if (answer := self._wire.read()) is None:
             raise SystemExit  # the broker closed the channel
         failure = answer.get("failure")
-        return Reply(answer.get("value"), None if failure is None else Failure(**failure))
+        return Reply(answer.get("value"), None if failure is None else CallFailure(**failure))
 
 
 class Context:
