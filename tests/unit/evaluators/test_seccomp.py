@@ -174,7 +174,7 @@ def test_a_template_holds_its_process_id_in_its_conditions_only():
 def test_a_machine_that_is_not_known_is_named():
     with pytest.raises(OSError, match="riscv64"):
         table("riscv64")
-    with pytest.raises(OSError, match="'fork' on aarch64"):
+    with pytest.raises(OSError, match="'fork' does not exist on aarch64"):
         number("fork", "aarch64")
 
 
