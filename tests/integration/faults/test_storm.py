@@ -32,7 +32,7 @@ def test_nothing_is_lost_when_everything_is_killed_once() -> None:
         only=once,
     )
     outcome = storm(plan)
-    assert outcome.field_errors == [], report(outcome, 0)
+    assert outcome.violations == [], report(outcome, 0)
     assert [(fault.kind, fault.part) for fault in outcome.faults] == list(once)
     assert outcome.seen["followed"] >= plan.viewers
     assert outcome.seen["statuses"]["200"] > 100
