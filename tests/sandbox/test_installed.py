@@ -135,7 +135,7 @@ def test_a_tier_that_shows_them_is_refused_with_what_to_do(tier, monkeypatch):
     verdict = probe_tier.__wrapped__(tier)
     assert not verdict.holds
     assert json.__file__ in verdict.breaches[0]
-    assert "move its checkout" in verdict.remedy
+    assert "Move the checkout" in verdict.remedy
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
