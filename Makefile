@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos client openapi pictures release clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos client openapi reference pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -82,6 +82,9 @@ client: $(STAMP) ## Generate the blocking client from the asyncio client
 
 openapi: $(STAMP) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi
+
+reference: $(STAMP) ## Write the JSON schema and the tables of docs/reference/problem-toml.md from the code
+	@$(BIN)/python scripts/generate_reference.py
 
 # Palettes need Pillow, a dependency of matplotlib from the training packages.
 pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes

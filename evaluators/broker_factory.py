@@ -40,8 +40,7 @@ def open_broker(wanted: str = AUTO) -> Broker:
         return Broker(UNSAFE)
     if wanted != AUTO and wanted not in TIERS:
         raise ConfigurationError(
-            f"Unknown evaluator tier {wanted!r}.",
-            remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}.",
+            f"Unknown evaluator tier {wanted!r}.", remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}."
         )
     refused = []
     for tier in TIERS if wanted == AUTO else (wanted,):

@@ -126,9 +126,7 @@ class Script:
     def _load(self) -> None:
         problem = self._batch.problem
         self._session = Session(
-            self._starter.take(),
-            frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES,
-            log_bytes=problem.limits.log_bytes,
+            self._starter.take(), frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES, log_bytes=problem.limits.log_bytes
         )
         functions = [step.function for step in problem.cascade]
         calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions

@@ -33,6 +33,7 @@ from service.ownership import OwnershipCache
 from service.shutdown import ConnectionDrain, on_stop_signal
 from service.sse import EventHub, listen_for_commits, log_listener_failure
 from speciate import __version__
+from speciate.messaging.seed_checks import SeedChecks
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.stores import open_stores
 from speciate.telemetry import configure_telemetry
@@ -97,7 +98,9 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         stores = open_stores(settings, statement_s=settings.statement_s)
         hub = EventHub(stores)
         authenticator = Authenticator.of(settings, stores)
-        app.state.app_state = AppState(settings, stores, hub, authenticator, OwnershipCache(stores.engine), metrics)
+        seed_checks = SeedChecks(stores.redis, stores.celery)
+        owners = OwnershipCache(stores.engine)
+        app.state.app_state = AppState(settings, stores, hub, authenticator, owners, metrics, seed_checks)
         app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 

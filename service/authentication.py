@@ -92,8 +92,7 @@ class Authenticator:
         if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
             # The operator chooses this token, so it may be weak: after too many failures it is not even checked.
             _require_rate(
-                self.failures.wait_s(f"failed:{credentials.address}", count=False),
-                "this address fails to authenticate",
+                self.failures.wait_s(f"failed:{credentials.address}", count=False), "this address fails to authenticate"
             )
         found = self._known(credentials)
         if found is None:
@@ -145,8 +144,6 @@ class Authenticator:
     def _find(self, name: str) -> tuple[UUID, str]:
         if name == DEFAULT_PROJECT:
             return DEFAULT_PROJECT_ID, name
-        if "\x00" in name:
-            raise NotFoundError("no project has this name.")
         found = self.stores.projects.get(name)
         return found.id, found.slug
 

@@ -16,6 +16,7 @@ from service.principal import principal_of
 from service.sse import EventHub
 from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
+from speciate.messaging.seed_checks import SeedChecks
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
 from speciate.storage.stores import Stores
@@ -35,6 +36,7 @@ class AppState:
         authenticator: Maps credentials to principals.
         owners: Maps run, candidate and rollout ids to projects.
         metrics: The metrics of this process.
+        seed_checks: Scores the seed programs of submitted problems on a worker.
         pings: Limits the threads that contact policy endpoints, so that slow endpoints do not block other requests.
     """
 
@@ -44,6 +46,7 @@ class AppState:
     authenticator: Authenticator
     owners: OwnershipCache
     metrics: ServiceMetrics
+    seed_checks: SeedChecks
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from service.middleware.access_control import OPEN_PATHS
 from service.problem_details import MEDIA_TYPE, ProblemDetails
 
 TAGS: Final = {
@@ -28,8 +29,8 @@ _ERROR_RESPONSE: Final = {
     "description": "Error: RFC 9457 problem details with a stable type.",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
 }
-_OPEN: Final = ("/healthz", "/readyz")
 _SECTION: Final = re.compile(r"\n+(?:Attributes|Raises):\n(?P<items>(?:[ \n].*\n?)*)")
+_SENTENCE: Final = re.compile(r"(.+?)\.(?:\s+|$)", re.DOTALL)
 _ITEM: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
@@ -55,11 +56,21 @@ def document(app: FastAPI) -> dict[str, Any]:
         found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in found["paths"].items():
             for operation in operations.values():
+                summarize(operation)
                 operation["responses"].pop("422", None)
                 operation["responses"]["default"] = _ERROR_RESPONSE
-                operation["security"] = [{}] if path in _OPEN else [{"token": []}, {}]
+                operation["security"] = [{}] if path in OPEN_PATHS else [{"token": []}, {}]
         app.openapi_schema = found
     return app.openapi_schema
+
+
+def summarize(operation: dict[str, Any]) -> None:
+    """Move the first sentence of a route's docstring into the summary, in place of the name of its function."""
+    text = operation.pop("description", "")
+    if match := _SENTENCE.match(text):
+        operation["summary"], text = _plain(match[1]), text[match.end() :]
+    if text:
+        operation["description"] = text
 
 
 def describe_properties(schema: dict[str, Any]) -> None:

@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.validation import validation_message
@@ -65,6 +72,12 @@ def _plain(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
+def _days_or_never(days: float) -> float:
+    if 0 < days < 1:
+        raise ValueError("is less than a day: expected 0 (never) or at least 1")
+    return days
+
+
 def _networks(entries: tuple[str, ...]) -> tuple[str, ...]:
     return AllowedNetworks.of(entries).allowed
 
@@ -85,7 +98,7 @@ def default_data_dir() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "speciate"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Effective settings. Secrets are masked wherever the object is shown.
 
     Attributes:
@@ -118,6 +131,8 @@ class Settings(BaseSettings):
         drain_s: Seconds that a stopping worker has to finish its work; the rest is returned to the queue.
         shutdown_delay_s: Seconds that a stopping API still answers while it reports itself as not ready.
         retain_days: Days after its end that a run keeps its programs and prompts; None keeps them forever.
+        purge_days: Days that deleted runs, problems and policies can be restored before they are removed; 0 keeps them
+            forever.
         audit_days: Days that entries of the audit log are kept; 0 keeps them forever.
         max_body_bytes: Largest request body.
         statement_s: Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout.
@@ -128,7 +143,7 @@ class Settings(BaseSettings):
         otlp_endpoint: Endpoint for traces (OTLP over HTTP); None means no traces.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SPECIATE_", extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     env_prefix: ClassVar[str] = "SPECIATE_"
 
     database_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
@@ -144,7 +159,7 @@ class Settings(BaseSettings):
     token: SecretStr | None = None
     metrics_token: SecretStr | None = None
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
-    allowed_networks: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_entries), AfterValidator(_networks)] = ()
+    allowed_networks: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_networks)] = ()
     project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
     rate_limit: float = Field(default=50.0, ge=0, le=10**6)
     rate_burst: int = Field(default=200, ge=1, le=10**6)
@@ -156,6 +171,8 @@ class Settings(BaseSettings):
     drain_s: float = Field(default=8.0, ge=0, le=3600)
     shutdown_delay_s: float = Field(default=3.0, ge=0, le=300)
     retain_days: float | None = Field(default=None, gt=0, le=36_525)
+    # A day at least: until then a run counts towards its project's daily quotas.
+    purge_days: Annotated[float, AfterValidator(_days_or_never)] = Field(default=30.0, ge=0, le=36_525)
     audit_days: float = Field(default=400.0, ge=0, le=36_525)
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
     statement_s: float = Field(default=60.0, ge=0, le=86_400)
@@ -165,17 +182,15 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
 
+    @model_validator(mode="before")
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in order of priority: flags and TOML file, environment, files named in the environment."""
-        return init_settings, env_settings, _NamedFiles(settings_cls)
+    def _with_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Complete the given values, flags and TOML file, with the environment and the files named in it."""
+        variables = {name.lower(): value for name, value in os.environ.items()}
+        names = {name: f"{cls.env_prefix}{name.upper()}" for name in cls.model_fields}
+        in_files = {name: text for name, variable in names.items() if (text := in_file(variable)) is not None}
+        set_directly = {name: value for name in names if (value := variables.get(names[name].lower())) is not None}
+        return {**in_files, **set_directly, **given}
 
     @property
     def slots(self) -> int:
@@ -200,17 +215,6 @@ class Settings(BaseSettings):
     def as_environment(self) -> dict[str, str]:
         """Return the environment that gives another process these settings, with secrets in plain text."""
         return {f"{self.env_prefix}{name.upper()}": _plain(value) for name, value in self if value is not None}
-
-
-class _NamedFiles(PydanticBaseSettingsSource):
-    """Source that reads a setting from the file that ``SPECIATE_<NAME>_FILE`` names, as containers provide secrets."""
-
-    def get_field_value(self, _: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return in_file(f"SPECIATE_{field_name.upper()}"), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        found = {name: in_file(f"SPECIATE_{name.upper()}") for name in self.settings_cls.model_fields}
-        return {name: text for name, text in found.items() if text is not None}
 
 
 def in_file(variable: str) -> str | None:

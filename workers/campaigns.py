@@ -99,13 +99,10 @@ def _grant(stores: Stores, record: CampaignRecord, stored: StoredSlice, run: Cam
 
 def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:
     declared, position = record.declaration, stored.slice.problem
-    policies = campaign_policies(declared, stores.catalog)
     run_id, _ = stores.runs.create(
         stores.catalog.problem(declared.problems[position]),
-        policies.policy,
-        policies.mutator,
+        campaign_policies(declared, stores.catalog),
         declared.spec(),
-        ensembles=policies.ensembles,
         granted=stored.upto,
         # If the worker dies before the run is attached, the next pass finds the same run by its key, not yet started.
         idempotency_key=f"campaign:{record.id}:{position}",

@@ -12,7 +12,6 @@ from speciate.domain.declaration import DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
 from speciate.ports.records.declarations import DeclarationRecord
-from speciate.runs.steer import cancel_run, pause_run, resume_run
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 
@@ -76,10 +75,11 @@ class DeclarationController(ABC, Generic[S]):
         try:
             match record.state:
                 case DeclarationState.PAUSED if state is RunState.RUNNING:
-                    pause_run(stores.runs, stores.signals, run_id, with_declaration)
+                    stores.signals.committed(stores.runs.pause(run_id, with_declaration))
                 case DeclarationState.RUNNING if state is RunState.PAUSED and reason == with_declaration:
-                    resume_run(stores.runs, stores.signals, run_id)
+                    stores.signals.committed(stores.runs.resume(run_id))
                 case DeclarationState.CANCELLED | DeclarationState.COMPLETED:
-                    cancel_run(stores.runs, stores.signals, run_id, f"{kind} {record.slug} is {record.state}")
+                    commit = stores.runs.cancel(run_id, f"{kind} {record.slug} is {record.state}")
+                    stores.signals.committed(commit)
         except ConflictError as error:
             _log.info("%s", error)  # the run ended in the meantime

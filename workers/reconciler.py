@@ -78,7 +78,7 @@ def _one_pass(stores: Stores) -> None:
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
     _tournaments.run(stores)
     _campaigns.run(stores)
-    _retention.run(stores, settings().retain_days, settings().audit_days)
+    _retention.run(stores, settings().retain_days, settings().audit_days, settings().purge_days)
 
 
 class _Periodic:

@@ -1,4 +1,4 @@
-"""Delete old data once an hour: texts of ended runs, and entries of the audit log."""
+"""Delete old data once an hour: texts of ended runs, deleted objects, and entries of the audit log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from speciate.domain.errors import SpeciateError
 from speciate.domain.run import RunState
+from speciate.storage.runs.purge import PurgeStore
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 
@@ -24,21 +25,22 @@ class RetentionJob:
         self._last: float | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, stores: Stores, retain_days: float | None, audit_days: float) -> None:
+    def run(self, stores: Stores, retain_days: float | None, audit_days: float, purge_days: float) -> None:
         """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
-        disabled = retain_days is None and not audit_days
+        disabled = retain_days is None and not audit_days and not purge_days
         if disabled or (self._last is not None and time.monotonic() - self._last < _INTERVAL_S):
             return
         if self._thread is None or not self._thread.is_alive():
             self._last = time.monotonic()
-            self._thread = threading.Thread(
-                target=_pass, args=(stores, retain_days, audit_days), name="retention", daemon=True
-            )
+            passing = (stores, retain_days, audit_days, purge_days)
+            self._thread = threading.Thread(target=_pass, args=passing, name="retention", daemon=True)
             self._thread.start()
 
 
-def _pass(stores: Stores, retain_days: float | None, audit_days: float) -> None:
+def _pass(stores: Stores, retain_days: float | None, audit_days: float, purge_days: float) -> None:
     try:
+        if purge_days:
+            purge_deleted(stores, purge_days)
         if retain_days is not None:
             prune_runs(stores, retain_days)
         if audit_days:
@@ -55,6 +57,17 @@ def prune_audit_log(stores: Stores, audit_days: float) -> int:
     if deleted:
         _log.warning("deleted %d entries of the audit log older than %g days", deleted, audit_days)
     return deleted
+
+
+def purge_deleted(stores: Stores, purge_days: float) -> int:
+    """Remove what was deleted more than ``purge_days`` ago; return how many runs, problems and policies."""
+    purge, now = PurgeStore(stores.engine), datetime.now(UTC)
+    before = now - timedelta(days=purge_days)
+    stores.signals.forget(purge.due(before))
+    removed = purge.purge(before, now, "retention")
+    if removed:
+        _log.warning("removed %d runs, problems and policies deleted more than %g days ago", removed, purge_days)
+    return removed
 
 
 def prune_runs(stores: Stores, retain_days: float) -> int:

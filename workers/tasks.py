@@ -1,4 +1,4 @@
-"""Celery tasks; a message holds only the id of a work unit, or of a candidate to replay."""
+"""Celery tasks; a message holds only the id of a work unit, a candidate to replay or a seed to check."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from celery import Celery
 from speciate.messaging.broker import TASKS
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
+from speciate.messaging.seed_checks import TASK as CHECK_SEED
+from speciate.messaging.seed_checks import SeedChecks
 from speciate.runs.evaluate import replay_evaluation
 from workers.composition import LazyEvaluator, executor, stores
 
@@ -27,8 +29,14 @@ def replay(candidate_id: str) -> None:
     ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
 
 
+def check_seed(key: str) -> None:
+    """Score the seed program of a problem for the request that waits for it."""
+    SeedChecks(stores().redis, stores().celery).perform(key, LazyEvaluator())
+
+
 def register(app: Celery) -> None:
-    """Register the task of every kind of work, and the replay task."""
+    """Register the task of every kind of work, the replay task and the check of seed programs."""
     for name in TASKS.values():
         app.task(name=name)(perform)
     app.task(name=REPLAY)(replay)
+    app.task(name=CHECK_SEED)(check_seed)

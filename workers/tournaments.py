@@ -13,8 +13,8 @@ from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import entrant_policies
-from speciate.runs.steer import start_run
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
 from workers.controller import WAITS_FOR_QUOTA, DeclarationController
@@ -106,15 +106,12 @@ def _start_next(stores: Stores, record: TournamentRecord, room: int) -> int:
 
 def _start(stores: Stores, record: TournamentRecord, ordinal: int, planned: PlannedRun) -> UUID:
     entrant = record.declaration.entrant(planned.entrant)
-    policies = entrant_policies(entrant, stores.catalog)
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
         problem=stores.catalog.problem(planned.problem),
-        policy=policies.policy,
-        mutator=policies.mutator,
+        policies=entrant_policies(entrant, stores.catalog),
         spec=record.declaration.spec(entrant, planned.seed),
-        ensembles=policies.ensembles,
         # If the worker dies before the run is attached, the next pass finds the same run by its key.
         idempotency_key=f"tournament:{record.id}:{ordinal}",
     )

@@ -123,24 +123,30 @@ def serve(wire: Wire) -> None:
     first = wire.read()
     if first is None:
         return
-    text = first["script"]
-    try:
-        import_generators(text)
-        seed_generators(0)
-        names = load(text, NAME)
-    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
-        wire.write({"raised": describe(error, text, NAME)})
-        return
-    if missing := [name for name in first["functions"] if not callable(names.get(name))]:
-        wire.write({"raised": f"the script defines no function {missing[0]!r}"})
-        return
-    wire.write({"ready": True})
-    while (task := wire.read()) is not None:
+    names = load_script(wire, first, seed=0)
+    while names is not None and (task := wire.read()) is not None:
         context = Context(task["seed"], dict(first["files"]))
         candidate = Candidate(wire, task["program"]) if first["calls"] else task["program"]
         seed_generators(task["seed"])
         function = names[task["function"]]
-        report(wire, outcome_of(partial(function, candidate, context), text), context.notes)
+        report(wire, outcome_of(partial(function, candidate, context), first["script"]), context.notes)
+
+
+def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] | None:
+    """Load the script of the first message, report that it is ready or why not, and return its names or None."""
+    text = first["script"]
+    try:
+        import_generators(text)
+        seed_generators(seed)
+        names = load(text, NAME)
+    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
+        wire.write({"raised": describe(error, text, NAME)})
+        return None
+    if missing := [name for name in first["functions"] if not callable(names.get(name))]:
+        wire.write({"raised": f"the script defines no function {missing[0]!r}"})
+        return None
+    wire.write({"ready": True})
+    return names
 
 
 def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:

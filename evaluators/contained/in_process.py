@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .author import NAME, outcome_of, report
-from .program import describe, load
-from .seeding import import_generators, seed_generators
+from .author import load_script, outcome_of, report
+from .seeding import seed_generators
 from .wire import Wire
 
 PROGRAM = "data/candidate.py"
@@ -27,23 +26,12 @@ def serve(wire: Wire) -> None:
     first = wire.read()
     if first is None:
         return
-    text = first["script"]
     sys.path.insert(0, str(Path.cwd()))
-    try:
-        import_generators(text)
-        seed_generators(first["seed"])
-        names = load(text, NAME)
-    except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
-        wire.write({"raised": describe(error, text, NAME)})
-        return
-    if missing := [name for name in first["functions"] if not callable(names.get(name))]:
-        wire.write({"raised": f"the script defines no function {missing[0]!r}"})
-        return
-    wire.write({"ready": True})
-    while (task := wire.read()) is not None:
+    names = load_script(wire, first, first["seed"])
+    while names is not None and (task := wire.read()) is not None:
         seed_generators(first["seed"])
         notes: list[tuple[str, str]] = []
-        report(wire, outcome_of(partial(_measure, names[task["function"]], notes), text), notes)
+        report(wire, outcome_of(partial(_measure, names[task["function"]], notes), first["script"]), notes)
 
 
 def _measure(function: Callable[[str], Any], notes: list[tuple[str, str]]) -> Any:

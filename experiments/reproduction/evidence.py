@@ -19,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from experiments.reproduction.answers import AnswerPool
 from experiments.reproduction.arms import TaskPlan, TrainingArm
+from experiments.reproduction.estimators import expected_best_at_k
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.rule import parse_rule
 from speciate.policies.manifest import Manifest
-from speciate.tournaments.statistics.estimators import best_at_k, diversity, expected_best_at_k
+from speciate.tournaments.statistics.estimators import best_at_k, diversity
 from speciate.training.tasks import GENERATED, Split
 from speciate.training.weightings import WeightingSampler, draw_weightings
 

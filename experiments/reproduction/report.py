@@ -24,7 +24,7 @@ from experiments.reproduction.arms import (
 )
 from experiments.reproduction.evidence import KS, ArmOutcome, Bools, Evidence, Mode, problems_of
 from speciate.tournaments.statistics.estimators import best_at_k
-from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
+from speciate.tournaments.statistics.significance import mcnemar, sign_flips
 from speciate.training.curve import save_svg
 from speciate.training.tasks import GENERATED
 
@@ -161,12 +161,12 @@ def _hypothesis_row(claim: Hypothesis, result: TaskResults) -> str | None:
     seeds, better, worse = replace(result, seeds=claim.seeds).both(claim.better, claim.worse)
     if not seeds:
         return None
-    pooled = mcnemar_pooled(np.array(better).T, np.array(worse).T)
+    pooled = mcnemar(np.array(better).T, np.array(worse).T)
     each = [mcnemar(a, b) for a, b in zip(better, worse, strict=True)]
     # The problem is the unit of the test: its targets and seeds are dependent, so each problem has one rate.
     rates = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0).reshape(-1, result.plan.problems)
     differences = rates.mean(axis=0)
-    flipped = sign_flip(differences, np.random.default_rng(0))
+    (flipped,) = sign_flips([differences], np.random.default_rng(0))
     share = (pooled.only_a - pooled.only_b) / (len(seeds) * len(better[0]))
     verdict = "**does not hold**"
     if share >= claim.margin and share > 0 and pooled.p_value < claim.p_value:
@@ -233,7 +233,7 @@ def _evolution(result: TaskResults) -> str:
     rows.append("|---|---|---|---|---|---|")
     for arm in result.arms():
         met = {mode: np.array([one.met[mode].within(90) for one in result.outcomes(arm)]).T for mode, _ in _MODES}
-        own, common = (mcnemar_pooled(met[mode], met["independent"]) for mode in ("evolved", "base_mutates"))
+        own, common = (mcnemar(met[mode], met["independent"]) for mode in ("evolved", "base_mutates"))
         rows.append(
             f"| {arm.label} | {own.only_a} | {own.only_b} | {p_text(own.p_value)} |"
             f" {common.only_a} : {common.only_b} | {p_text(common.p_value)} |"

@@ -20,7 +20,7 @@ from service.api import (
     webhooks,
 )
 
-OPEN: Final[tuple[APIRouter, ...]] = (monitoring.probes,)
+OPEN: Final[tuple[APIRouter, ...]] = (monitoring.probes, problems.schemas)
 """Routers without authentication."""
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (

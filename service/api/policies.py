@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from anyio import to_thread
@@ -9,10 +10,12 @@ from fastapi import APIRouter, Query, Response
 
 from service import policy_registration
 from service.api.schemas import NameInPath, PingResponse, PolicySubmission
+from service.api.visibility import VisibilityFilter, add_visibility_routes
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 
@@ -23,11 +26,12 @@ router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictR
 def list_policies(
     stores: StoresDep,
     slug: Annotated[str | None, Query(max_length=80, pattern=SLUG, description="Limit to a policy.")] = None,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[PolicyVersion]:
     """List policy versions, newest first."""
-    return stores.catalog.policies(slug=slug, limit=limit, cursor=cursor)
+    return stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
 
 
 @router.post(
@@ -69,8 +73,22 @@ def get_policy(name: NameInPath, stores: StoresDep) -> PolicyVersion:
 
 @router.get("/{name}/versions")
 def list_policy_versions(
-    name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+    name: NameInPath,
+    stores: StoresDep,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Page[PolicyVersion]:
     """List the versions of a policy, newest first."""
     slug = stores.catalog.policy(name).definition.slug
-    return stores.catalog.policies(slug=slug, limit=limit, cursor=cursor)
+    return stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
+
+
+def _change_visibility(change: VisibilityChange) -> Callable[..., Page[PolicyVersion]]:
+    def endpoint(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+        return Page[PolicyVersion](items=stores.catalog.change_policy(name, change))
+
+    return endpoint
+
+
+add_visibility_routes(router, "/{name}", "policy", "a policy version, or all versions of a slug", _change_visibility)

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter, Response
+from fastapi.responses import FileResponse
 
 from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission
-from service.dependencies import Cursor, Limit, StoresDep
+from service.api.visibility import VisibilityFilter, add_visibility_routes
+from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
+from service.problem_registration import register
 from service.strict_json import LargeRoute, StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.ports.records.base import Page
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
+from speciate.problems.template import SCHEMA
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
 problem_sets = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)
+schemas = APIRouter(prefix="/v1/schemas", tags=["problems"])
+"""Routes without authentication."""
+
+
+@schemas.get("/problem.json", response_class=FileResponse)
+def get_problem_schema() -> FileResponse:
+    """Return the JSON schema of `problem.toml`, for editors."""
+    return FileResponse(SCHEMA, media_type="application/schema+json")
 
 
 @router.get("")
-def list_problems(stores: StoresDep, limit: Limit = 100, cursor: Cursor = None) -> Page[ProblemSummary]:
+def list_problems(
+    stores: StoresDep, visibility: VisibilityFilter = Visibility.VISIBLE, limit: Limit = 100, cursor: Cursor = None
+) -> Page[ProblemSummary]:
     """List problem versions, newest first."""
-    return stores.catalog.problems(limit=limit, cursor=cursor)
+    return stores.catalog.problems(visibility=visibility, limit=limit, cursor=cursor)
 
 
 @router.post(
     "", status_code=201, responses={200: {"model": ProblemVersion, "description": "This version exists already."}}
 )
-def add_problem(body: ProblemSubmission, stores: StoresDep, response: Response) -> ProblemVersion:
+def add_problem(
+    body: ProblemSubmission, app_state: AppStateDep, stores: StoresDep, response: Response
+) -> ProblemVersion:
     """Submit a problem. Submitting the same definition again returns the same version.
 
-    Errors in a submitted `problem.toml` name the file, the line and the expected value.
+    Errors in a submitted `problem.toml` name the file, the line and the expected value. With `check`, a worker scores
+    the seed program before a new version is stored: a failure is a 422 with the reason, no result in time a 503.
     """
     if body.toml is not None:
         problem = parse_problem(body.toml, body.files, file=body.file)
     else:
         problem = parse_definition(body.definition or {})
-    version, new = stores.catalog.add_problem(problem)
+    version, new = register(problem, app_state, stores, check=body.check)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/problems/{version.id}"
     return version
@@ -50,11 +70,15 @@ def get_problem(name: NameInPath, stores: StoresDep) -> ProblemVersion:
 
 @router.get("/{name}/versions")
 def list_problem_versions(
-    name: NameInPath, stores: StoresDep, limit: Limit = 100, cursor: Cursor = None
+    name: NameInPath,
+    stores: StoresDep,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Page[ProblemSummary]:
     """List the versions of a problem, newest first."""
     slug = stores.catalog.problem(name).definition.slug
-    return stores.catalog.problems(slug=slug, limit=limit, cursor=cursor)
+    return stores.catalog.problems(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
 
 
 @router.get("/{name}/unlocks")
@@ -70,6 +94,16 @@ def get_problem_unlocks(name: NameInPath, stores: StoresDep) -> ProblemUnlocks:
 def get_problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRecord]:
     """Return the record history: candidates that improved on all earlier ones in an objective, newest first."""
     return Page[ObjectiveRecord](items=stores.unlocks.records(stores.catalog.problem(name)))
+
+
+def _change_visibility(change: VisibilityChange) -> Callable[..., Page[ProblemSummary]]:
+    def endpoint(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+        return Page[ProblemSummary](items=stores.catalog.change_problem(name, change))
+
+    return endpoint
+
+
+add_visibility_routes(router, "/{name}", "problem", "a problem version, or all versions of a slug", _change_visibility)
 
 
 @problem_sets.get("")

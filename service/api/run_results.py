@@ -15,7 +15,14 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import AdviceRecord, CandidateDetail, CandidateRecord, EliteRecord, RolloutRecord
+from speciate.ports.records.candidates import (
+    AdviceRecord,
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    RolloutRecord,
+)
+from speciate.ports.records.runs import RankedCandidate
 from speciate.ports.records.unlocks import UnlockRecord
 from speciate.storage.candidates.listing import CandidateFilter
 
@@ -76,9 +83,9 @@ def get_run_candidate(
 
 
 @router.get("/front")
-def get_run_front(run_id: RunId, stores: StoresDep) -> Page[EliteRecord]:
-    """Return the Pareto front of the archive, best first by the first objective."""
-    return Page[EliteRecord](items=stores.queries.front(run_id))
+def get_run_front(run_id: RunId, stores: StoresDep) -> Page[RankedCandidate]:
+    """Return the Pareto front of the run, best candidate first."""
+    return Page[RankedCandidate](items=stores.queries.front(run_id))
 
 
 @router.get("/archive")

@@ -1,25 +1,28 @@
-"""Routes for runs: start, list, read, label, pause, resume, cancel. Also the list of strategies."""
+"""Routes for runs: start, list, read, label, steer, archive and delete. Also the list of strategies."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
 from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
 from service.api.schemas import Name, RunId, RunSubmission, SteeringRequest
+from service.api.visibility import VisibilityFilter, add_visibility_routes
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
 from speciate.domain.values import WORD
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import can_advise
 from speciate.ports.records.base import Page
-from speciate.ports.records.runs import RunRecord, StrategyRecord
+from speciate.ports.records.runs import RunOrder, RunRecord, StrategyRecord
 from speciate.runs.declarations import policies_of
-from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run, start_run
 from speciate.search.strategies import STRATEGIES
+from speciate.storage.runs.start import start_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
@@ -43,16 +46,29 @@ def list_runs(
     state: Annotated[RunState | None, Query(description="Limit to a state.")] = None,
     tag: Annotated[Tags, Query(description="Limit to runs with this tag. Repeat it to require several.")] = (),
     name: Annotated[RunName, Query(description="Limit to names that contain this text, ignoring case.")] = "",
+    sort: Annotated[
+        RunOrder,
+        Query(
+            description="Order. Names are listed from A to Z, active states first, times and amounts from the largest;"
+            " `best` counts the targets that the best candidate meets, then takes the hardest."
+            " Runs that tie are listed newest first."
+        ),
+    ] = RunOrder.STARTED,
+    reverse: Annotated[bool, Query(description="List in the opposite order.")] = False,
+    visibility: VisibilityFilter = Visibility.VISIBLE,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[RunRecord]:
-    """List runs, newest first."""
+    """List runs, newest first by default."""
     return stores.runs.list(
         problem_id=None if problem is None else stores.catalog.problem(problem).id,
         policy_id=None if policy is None else stores.catalog.policy(policy).id,
         state=state,
         tags=tag,
         name=name or None,
+        order=sort,
+        reverse=reverse,
+        visibility=visibility,
         limit=limit,
         cursor=cursor,
     )
@@ -63,16 +79,12 @@ def create_run(
     body: RunSubmission, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> RunRecord:
     """Start a run. Send an `Idempotency-Key` to make it safe to repeat the request after a lost response."""
-    problem = stores.catalog.problem(body.problem)
-    policy, mutator, ensembles = policies_of(body.policy.items(), (body.mutator or {}).items(), stores.catalog)
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
-        problem=problem,
-        policy=policy,
-        mutator=mutator,
+        problem=stores.catalog.problem(body.problem),
+        policies=policies_of(body.policy.items(), (body.mutator or {}).items(), stores.catalog),
         spec=body.spec(),
-        ensembles=ensembles,
         labels=body.labels(),
         idempotency_key=idempotency_key,
         can_advise=can_advise,
@@ -98,7 +110,7 @@ def label(
 ) -> RunRecord:
     """Change name, tags or note of a run, in any state. Labels do not affect the search."""
     stores.runs.get(run_id)
-    label_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body)
+    stores.signals.committed(store_if_match(if_match, stores.runs).label(run_id, body))
     return _current(run_id, stores, response)
 
 
@@ -108,7 +120,8 @@ def pause(
 ) -> RunRecord:
     """Pause a run. Work in flight still counts."""
     stores.runs.get(run_id)
-    pause_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body.reason if body else None)
+    runs, reason = store_if_match(if_match, stores.runs), body.reason if body else None
+    stores.signals.committed(runs.pause(run_id, reason))
     return _current(run_id, stores, response)
 
 
@@ -116,7 +129,7 @@ def pause(
 def resume(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Resume a paused run."""
     stores.runs.get(run_id)
-    resume_run(store_if_match(if_match, stores.runs), stores.signals, run_id)
+    stores.signals.committed(store_if_match(if_match, stores.runs).resume(run_id))
     return _current(run_id, stores, response)
 
 
@@ -126,8 +139,21 @@ def cancel(
 ) -> RunRecord:
     """Cancel a run. Work in flight is discarded; committed results stay."""
     stores.runs.get(run_id)
-    cancel_run(store_if_match(if_match, stores.runs), stores.signals, run_id, body.reason if body else None)
+    runs, reason = store_if_match(if_match, stores.runs), body.reason if body else None
+    stores.signals.committed(runs.cancel(run_id, reason))
     return _current(run_id, stores, response)
+
+
+def _change_visibility(change: VisibilityChange) -> Callable[..., RunRecord]:
+    def endpoint(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+        stores.runs.get(run_id)
+        stores.signals.committed(store_if_match(if_match, stores.runs).change_visibility(run_id, change))
+        return _current(run_id, stores, response)
+
+    return endpoint
+
+
+add_visibility_routes(router, "/{run_id}", "run", "an ended run", _change_visibility)
 
 
 @strategies.get("")

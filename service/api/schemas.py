@@ -9,7 +9,6 @@ from fastapi import Path
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from speciate.domain.ensemble import PolicyWeights
-from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
@@ -23,15 +22,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """An id, ``slug`` (the newest version) or ``slug@version``."""
 
 
-def _findable(name: str) -> str:
-    if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no object has this name.")
-    return name
-
-
-NameInPath = Annotated[
-    str, Path(description="Id, `slug` (the newest version) or `slug@version`."), AfterValidator(_findable)
-]
+NameInPath = Annotated[str, Path(description="Id, `slug` (the newest version) or `slug@version`.")]
 """A name in a path. Malformed names are reported as missing (404)."""
 
 RunId = Annotated[UUID, Path(description="Id of the run. A malformed id gives 422.")]
@@ -57,12 +48,15 @@ class ProblemSubmission(Value):
         toml: Text of ``problem.toml``. Errors then name files and lines.
         files: Contents of the files that it references, by name.
         file: Name of the definition in error messages.
+        check: Score the seed program on a worker first, and refuse the problem if that fails. The request waits for the
+            result, two minutes at most.
     """
 
     definition: dict[str, Any] | None = None
     toml: str | None = None
     files: dict[str, str] = Field(default_factory=dict, max_length=100)
     file: str = Field(default="problem.toml", min_length=1, max_length=200)
+    check: bool = False
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -35,8 +35,7 @@ def list_unlocks(
     policy: Annotated[Name | None, Query(description="Limit to a policy version.")] = None,
     strategy: Annotated[str | None, Query(max_length=80, description="Limit to a strategy.")] = None,
     first: Annotated[
-        bool,
-        Query(description="Only the first confirmed claim per problem, target, policy (versions) and strategy."),
+        bool, Query(description="Only the first confirmed claim per problem, target, policy (versions) and strategy.")
     ] = False,
     unlocks_only: Annotated[bool, Query(description="Omit targets that do not unlock.")] = False,
     state: StateFilter = ClaimState.CONFIRMED,

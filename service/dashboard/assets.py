@@ -58,7 +58,11 @@ PLOTLY: Final = Asset(
     # functions one by one on the page's own thread.
     b"//# allFunctionsCalledOnLoad\n",
 )
-_ASSETS: Final = {asset.name: asset for asset in (CSS, JS, ICON, PLOTLY)}
+DOCS_JS: Final = Asset("docs.js", "text/javascript; charset=utf-8", _STATIC / "docs.js")
+_SWAGGER: Final = resources.files("fastapi_offline") / "static"
+SWAGGER_JS: Final = Asset("swagger-ui.js", "text/javascript; charset=utf-8", _SWAGGER / "swagger-ui-bundle.js")
+SWAGGER_CSS: Final = Asset("swagger-ui.css", "text/css; charset=utf-8", _SWAGGER / "swagger-ui.css")
+_ASSETS: Final = {asset.name: asset for asset in (CSS, JS, ICON, PLOTLY, DOCS_JS, SWAGGER_JS, SWAGGER_CSS)}
 
 router = APIRouter(include_in_schema=False)
 

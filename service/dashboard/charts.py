@@ -8,14 +8,15 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import Request, Response
 
 from service.dashboard.lru import LruCache
 from service.dashboard.pages import macro
+from service.dashboard.scales import Extent, scaled
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
 """CSS tokens of the series colours; the browser replaces them with the theme's values."""
@@ -72,6 +73,7 @@ class Chart:
         table: The same data as a table.
         height: Height in rem.
         link: URL of a point, with ``{}`` for its ``customdata``; empty if points have no link.
+        extents: Values of the axes ``x`` and ``y`` whose range is robust to outliers; Plotly ranges other axes.
     """
 
     name: str
@@ -82,15 +84,29 @@ class Chart:
     table: Table
     height: int = 20
     link: str = ""
+    extents: Mapping[str, Extent] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """True if the chart has no trace."""
         return not self.data
 
-    def spec(self) -> dict[str, Any]:
-        """Return the figure as the browser receives it."""
-        return {"data": to_json(self.data), "layout": to_json(self.layout), "link": self.link, "height": self.height}
+    def spec(self, log: str | None = None) -> dict[str, Any]:
+        """Return the figure as the browser receives it.
+
+        Args:
+            log: Names of the logarithmic axes, such as ``xy``; None chooses.
+        """
+        made = scaled(self.data, self.layout, self.extents, log)
+        return {
+            "data": to_json(made.data),
+            "layout": to_json(made.layout),
+            "log": made.log,
+            "fit": bool(self.extents),
+            "note": self.note + made.note,
+            "link": self.link,
+            "height": self.height,
+        }
 
 
 def to_json(value: Any) -> Any:
@@ -147,13 +163,14 @@ class ChartCache:
     def __init__(self) -> None:
         self._cache: LruCache[Hashable, tuple[str, bytes]] = LruCache(_MAX_CACHED)
 
-    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart]) -> Response:
-        """Return a figure, or 304 if the browser's copy is current."""
+    def respond(self, request: Request, key: Hashable, make: Callable[[], Chart], log: str | None = None) -> Response:
+        """Return a figure, or 304 if the browser's copy is current; ``log`` as for ``Chart.spec``."""
+        key = (key, log)
         cached = self._cache.get(key)
         if cached is None:
             chart = make()
             # The table travels with the figure, so that both stay equal on a live page.
-            sent = {**chart.spec(), "table_html": macro("rows", chart)}
+            sent = {**chart.spec(log), "table_html": macro("rows", chart)}
             body = json.dumps(sent, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
             cached = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"', gzip.compress(body, 5, mtime=0)
             self._cache.put(key, cached)

@@ -16,7 +16,7 @@ OPTION: Final = "option."
 
 _NUMBERS: Final = {"integer": int, "number": float}
 _KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list"}
-_DEFAULT_STRATEGY: Final = str(RunSpec.model_fields["strategy"].default)
+DEFAULT_STRATEGY: Final = str(RunSpec.model_fields["strategy"].default)
 _OPTIONS_OF: Final = "options_of"
 
 
@@ -29,6 +29,7 @@ class Field:
         label: Visible label.
         kind: ``integer``, ``number``, ``text``, ``check``, ``choice`` or ``list``.
         value: Current value as text; "on" for a ticked box.
+        default: Value that changes nothing, as text.
         note: Hint below the field.
         low: Smallest number.
         high: Largest number.
@@ -39,10 +40,16 @@ class Field:
     label: str
     kind: str
     value: str
+    default: str = ""
     note: str = ""
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """True if the value is not the default."""
+        return self.value.strip() != self.default
 
 
 def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str]) -> list[Field]:
@@ -85,17 +92,19 @@ def number_fields(model: type[BaseModel], notes: Mapping[str, str], values: Mapp
     """Return integer fields for the fields of ``model`` that ``notes`` names, with the model's defaults."""
     defaults = {name: model.model_fields[name].get_default() for name in notes}
     texts = {name: str(default) if isinstance(default, int) else "" for name, default in defaults.items()}
-    return [_labelled(name, "integer", values.get(name, texts[name]), note) for name, note in notes.items()]
+    return [
+        _labelled(name, "integer", values.get(name, texts[name]), texts[name], note) for name, note in notes.items()
+    ]
 
 
 def check_fields(notes: Mapping[str, str], values: Mapping[str, str]) -> list[Field]:
     """Return checkboxes with the form's values."""
-    return [_labelled(name, "check", values.get(name, ""), note) for name, note in notes.items()]
+    return [_labelled(name, "check", values.get(name, ""), "", note) for name, note in notes.items()]
 
 
 def read_strategy(values: Mapping[str, str]) -> dict[str, Any]:
     """Return ``strategy`` and ``strategy_options`` of a form; validation reports an unknown strategy."""
-    strategy = values.get("strategy", _DEFAULT_STRATEGY).strip()
+    strategy = values.get("strategy", DEFAULT_STRATEGY).strip()
     known = STRATEGIES.get(strategy)
     options = read_values(known.Config, OPTION, _own_options(values, strategy)) if known else {}
     return {"strategy": strategy, "strategy_options": options}
@@ -103,8 +112,8 @@ def read_strategy(values: Mapping[str, str]) -> dict[str, Any]:
 
 def strategy_context(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the template values of the strategy panel: all strategies, the selected one and its options."""
-    strategy = values.get("strategy", _DEFAULT_STRATEGY)
-    strategy = strategy if strategy in STRATEGIES else _DEFAULT_STRATEGY
+    strategy = values.get("strategy", DEFAULT_STRATEGY)
+    strategy = strategy if strategy in STRATEGIES else DEFAULT_STRATEGY
     return {
         "strategy": strategy,
         "strategies": list(STRATEGIES),
@@ -113,8 +122,8 @@ def strategy_context(values: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _labelled(name: str, kind: str, value: str, note: str) -> Field:
-    return Field(name, name.replace("_", " "), kind, value, note)
+def _labelled(name: str, kind: str, value: str, default: str, note: str) -> Field:
+    return Field(name, name.replace("_", " "), kind, value, default, note)
 
 
 def _own_options(values: Mapping[str, str], strategy: str) -> Mapping[str, str]:
@@ -131,11 +140,13 @@ def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, v
     note = str(spec.get("description", ""))
     if kind == "list" and choices:
         note += f" Any of {', '.join(choices)}, separated by commas."
+    default = _default_text(kind, spec.get("default"))
     return Field(
         prefix + name,
         name.replace("_", " "),
         kind,
-        values.get(prefix + name, _default_text(kind, spec.get("default"))),
+        values.get(prefix + name, default),
+        default,
         note,
         spec.get("minimum", spec.get("exclusiveMinimum")),
         spec.get("maximum", spec.get("exclusiveMaximum")),

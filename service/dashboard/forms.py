@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email import message_from_bytes, policy
 from typing import Annotated, Final
@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from speciate.domain.budget import beyond_reason
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import storable
@@ -134,6 +135,17 @@ class FormErrors:
     def for_field(self, name: str) -> str:
         """Return the messages about a field, or the empty string."""
         return "; ".join(detail.message for detail in self.details if detail.where == name)
+
+
+def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object]) -> None:
+    """Require the tick ``confirmed`` for a budget beyond reason.
+
+    Raises:
+        InvalidInputError: It is missing.
+    """
+    if (large := beyond_reason(limits)) and values.get("confirmed") != "on":
+        detail = FieldError("tick the box above the button to start anyway", where="confirmed")
+        raise InvalidInputError(f"A budget of {large} is unusually large.", field_errors=(detail,))
 
 
 def form_errors(error: SpeciateError | ValidationError) -> FormErrors:

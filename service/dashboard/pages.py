@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from service.dashboard import assets
 from service.dashboard.formatting import FILTERS
+from service.dashboard.highlighting import highlight
 from speciate import __version__
 
 THEMES: Final = ("light", "dark")
@@ -70,6 +71,7 @@ def environment() -> Environment:
         "plotly": assets.PLOTLY.path,
         "guarded_styles": assets.guarded_styles(),
         "address": address,
+        "highlight": highlight,
         "flush": _FLUSH,
     }
     made.globals["m"] = made.get_template("macros.html").module

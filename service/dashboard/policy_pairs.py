@@ -5,10 +5,12 @@ An unlock by a pair counts for neither of its policies alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
+from speciate.domain.visibility import Visibility, visibility_of
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.unlocks import PAIR_SEPARATOR, MatrixCell, pair_name
 from speciate.storage.catalog import Catalog
@@ -49,9 +51,17 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
     return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)
 
 
-def known_pairs(catalog: Catalog, cells: Iterable[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
-    """Return all policies, newest first, then every policy with a mutator that occurs in ``cells``."""
-    policies = {policy.id: policy for policy in every(catalog.policies)}
+def known_pairs(catalog: Catalog, cells: Sequence[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
+    """Return the policies, newest first, then every policy with a mutator that occurs in ``cells``.
+
+    Archived policies are left out unless they occur in ``cells``.
+    """
+    used = {policy_id for cell in cells for policy_id in cell.pair}
+    policies = {
+        policy.id: policy
+        for policy in every(partial(catalog.policies, visibility=Visibility.ALL))
+        if policy.id in used or visibility_of(policy) is Visibility.VISIBLE
+    }
     keys = dict.fromkeys(cell.pair for cell in cells if cell.mutator_id)
     mutated = [PolicyPair(policies[a], policies[b]) for a, b in keys if a in policies and b in policies]
     return {pair.key: pair for pair in (*map(PolicyPair, policies.values()), *mutated)}

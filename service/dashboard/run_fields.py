@@ -54,12 +54,15 @@ def parse_policies(text: str, where: str) -> str | dict[str, Any]:
 
 def search_fields(values: Mapping[str, str]) -> list[Field]:
     """Return the fields for policy choice, novelty and guidance with the form's values."""
-    choice, discount = (values.get(name, str(RunSpec.model_fields[name].default)) for name in (_CHOICE, _DISCOUNT))
+    defaults = {name: str(RunSpec.model_fields[name].default) for name in (_CHOICE, _DISCOUNT)}
+    choice, discount = ((values.get(name, default), default) for name, default in defaults.items())
+    every, *others = build_fields(Guidance, _GUIDANCE, {_EVERY: "", **values})
     fields = [
-        Field(_CHOICE, "", "choice", choice, choices=tuple(PolicyChoice)),
-        Field(_DISCOUNT, "", "number", discount, low=0, high=1),
+        Field(_CHOICE, "", "choice", *choice, choices=tuple(PolicyChoice)),
+        Field(_DISCOUNT, "", "number", *discount, low=0, high=1),
         *build_fields(Novelty, _NOVELTY, values),
-        *build_fields(Guidance, _GUIDANCE, {_EVERY: "", **values}),
+        replace(every, default=""),  # without advice unless given
+        *others,
     ]
     return [replace(f, label=re.sub(r"[._]", " ", f.name), note=_NOTES[f.name]) for f in fields]
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
+from service.dashboard.answer import Answer, ProgramView, find_answer
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
@@ -17,13 +18,17 @@ from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
 from service.dashboard.figures.solved import solved_objectives_chart
+from service.dashboard.figures.targets import targets_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
+from speciate.domain.diagnosis import Fault
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.ports.records.candidates import AdviceRecord, EliteRecord
+from speciate.domain.target import ClaimState
+from speciate.ports.records.candidates import AdviceRecord, EliteRecord, RolloutDetail
 from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.unlocks import UnlockRecord
 
 
 async def known_run(run_id: str) -> UUID:
@@ -40,6 +45,7 @@ async def known_run(run_id: str) -> UUID:
 
 RunDep = Annotated[UUID, Depends(known_run)]
 Axis = Annotated[str, Query(max_length=80)]
+_MAX_CLAIMS: Final = 500
 _MAPS: Final = frozenset({"cells", "tradeoffs"})
 
 
@@ -75,12 +81,27 @@ class RunPage:
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
         """The objectives of the two axes."""
-        return axes(self.population, self.x, self.y)
+        return axes([self.population], self.x, self.y)
 
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
         """The elites."""
         return self.dashboard.stores.queries.archive(self.run.id)
+
+    @cached_property
+    def claims(self) -> tuple[UnlockRecord, ...]:
+        """Candidates that met a target, cheapest first, confirmed or not."""
+        return self.dashboard.stores.unlocks.list(run_id=self.run.id, state=None, limit=_MAX_CLAIMS).items
+
+    @property
+    def unread(self) -> RolloutDetail | None:
+        """The rollout of the latest answer that could not be read, if that is why the service paused the run."""
+        found = self.run.diagnosis
+        if found is None or found.fault is not Fault.POLICY:
+            return None
+        queries = self.dashboard.stores.queries
+        rollout_id = queries.candidate_of(self.run.id, found.candidate).rollout_id
+        return None if rollout_id is None else queries.rollout(rollout_id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
@@ -96,18 +117,18 @@ class RunPage:
 
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
-        """Functions that draw the charts, by chart name, in the order of the page."""
-        found: dict[str, Callable[[], Chart]] = {}
+        """Functions that draw the charts, by chart name, in the order of the page: ``targets`` is at its top."""
+        found: dict[str, Callable[[], Chart]] = {"targets": lambda: targets_chart(self.population, self.claims)}
         if self.many:
             found["solved"] = lambda: solved_objectives_chart(self.population)
         else:
             found["population"] = lambda: population_chart(self.population, self.x, self.y)
         found["best"] = lambda: best_so_far_chart(self.population)
-        if 3 <= len(self.problem.objectives) <= MAX_AXES:
-            found["parallel"] = lambda: parallel_chart(self.population)
         found["throughput"] = lambda: throughput_chart(self.population)
         found["failures"] = lambda: failures_chart(self.population)
         found["tokens"] = lambda: tokens_chart(self.population)
+        if 3 <= len(self.problem.objectives) <= MAX_AXES:
+            found["parallel"] = lambda: parallel_chart(self.population)
         found["cells"] = lambda: feature_map_chart(
             self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
         )
@@ -128,10 +149,30 @@ class RunPage:
         # The strategy decides on the cells: after the first candidates, an empty map stays empty.
         return _MAPS if self.run.evaluated else frozenset()
 
+    @cached_property
+    def answer(self) -> Answer:
+        """The best candidate, or without a feasible one the nearest."""
+        return find_answer(self.run, self.problem, lambda: self.archive, self.claims)
+
     @property
+    def program(self) -> ProgramView | None:
+        """The program of the answer; None before the first rewards."""
+        if self.answer.number is None:
+            return None
+        candidate = self.dashboard.stores.queries.candidate_of(self.run.id, self.answer.number)
+        return ProgramView(self.problem, candidate)
+
+    @cached_property
     def best(self) -> Table | None:
-        """The best candidate of each objective; None with one objective or too many for a table."""
-        return best_matrix(self.population) if 2 <= len(self.problem.objectives) <= MAX_AXES else None
+        """The best candidate of each objective among those that meet the targets of the best one.
+
+        None if it would repeat the best one, and with one objective or too many for a table.
+        """
+        if self.run.best is None or not 2 <= len(self.problem.objectives) <= MAX_AXES:
+            return None
+        refuted = [claim.number for claim in self.claims if claim.state is ClaimState.REFUTED]
+        table = best_matrix(self.population, self.run.best, refuted)
+        return table if any(row[1] != self.run.best.number for row in table.rows) else None
 
     def part(self) -> LivePart:
         """Render the live part of the page."""

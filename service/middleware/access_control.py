@@ -28,8 +28,8 @@ from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateErro
 from speciate.loopback import bearer_token, from_own_page, same_token, stranger
 from speciate.storage.database import track_outage
 
-OPEN_PATHS: Final = ("/healthz", "/readyz")
-"""Paths that load balancers read without a token."""
+OPEN_PATHS: Final = ("/healthz", "/readyz", "/v1/schemas/problem.json")
+"""Paths that load balancers and editors read without a token."""
 
 METRICS_PATH: Final = "/metrics"
 

@@ -1,28 +1,95 @@
-"""The command tree of ``speciate``."""
+"""The command tree of ``speciate``. Only the module of the invoked command is imported."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+import typer.main
+from typer.core import TyperCommand
 
-from speciate.cli import campaign, candidates, policies, problems, projects, runs, tokens, tournament, webhooks
-from speciate.cli.backup import BACKUP_EXAMPLES, RESTORE_EXAMPLES, backup_command, restore_command
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, CommandGroup, examples
-from speciate.cli.demo import demo_command
-from speciate.cli.doctor import doctor_command
-from speciate.cli.maintenance import PRUNE_EXAMPLES, cache_app, prune_command, secrets_app
-from speciate.cli.problems import sets
-from speciate.cli.projects import audit_command
-from speciate.cli.runs.start import RUN_EXAMPLES, run_command, strategies_command
-from speciate.cli.serve import SERVE_EXAMPLES, serve_command
-from speciate.cli.train import TRAIN_EXAMPLES, train_command
-from speciate.cli.unlocks import UNLOCKS_EXAMPLES, unlocks_command
-from speciate.cli.up import migrate_command, up_command
+
+COMMANDS: Final = {
+    "demo": ("demo", "Run the whole service on example problems, in about three minutes."),
+    "up": ("up", "Run the whole service until Ctrl-C: database, cache, API and workers."),
+    "serve": (
+        "serve",
+        "Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the CPU until Ctrl-C.",
+    ),
+    "migrate": ("up", "Upgrade the schema of the database at SPECIATE_DATABASE_URL."),
+    "run": ("runs.start", "Start a run of one or several policies on a problem, within a budget."),
+    "best": ("best", "Print or write the best program of a run, or its Pareto front."),
+    "unlocks": ("unlocks", "List confirmed unlocks with the policy, strategy and effort."),
+    "strategies": ("runs.start", "List the search strategies and their options."),
+    "doctor": ("doctor", "Check the installation and print a fix for each problem found."),
+    "backup": ("backup", "Back up the whole database to a file, while the service runs."),
+    "restore": ("backup", "Restore a backup into an empty database, upgrade its schema and rebuild the cache."),
+    "prune": (
+        "maintenance",
+        "Delete programs, prompts and completions of old cancelled or failed runs, and expired audit log entries.",
+    ),
+    "train": ("train", "Train a policy by reinforcement learning."),
+    "audit": ("audit", "List requests that changed something in the project, newest first."),
+    "problems": ("problems", "Create, check, add and list problems."),
+    "sets": ("problems.sets", "Create and list problem sets: named, frozen lists of problem versions."),
+    "policies": ("policies", "Register policies and check their endpoints."),
+    "runs": ("runs", "List, control and export runs."),
+    "candidates": ("candidates", "List, show and compare the candidates of a run."),
+    "tournaments": (
+        "tournaments",
+        "Tournaments: which policy is better, and whether the difference could be chance.",
+    ),
+    "campaigns": ("campaigns", "Campaigns: many problems, one budget, spent where a new target is likeliest."),
+    "webhooks": ("webhooks", "Send unlocks, ends of runs and alarms to HTTP endpoints."),
+    "secrets": ("maintenance", "Re-encrypt stored secrets: policy keys and webhook secrets."),
+    "caches": ("maintenance", "Rebuild the Redis cache, which holds no data that PostgreSQL lacks."),
+    "tokens": ("tokens", "Create, list and revoke API tokens of a project."),
+    "projects": ("projects", "Create and list projects, and set their quotas."),
+}
+"""Module and summary of every command and noun. The help of ``speciate`` shows the summary without an import."""
+
+
+class LazyCommand(TyperCommand):
+    """A command or noun whose module is imported when it is invoked or completed."""
+
+    @cached_property
+    def command(self) -> Any:
+        """The command itself."""
+        module, _ = COMMANDS[str(self.name)]
+        found: Any = typer.main.get_command(import_module(f"speciate.cli.{module}").app)
+        found = getattr(found, "commands", {}).get(self.name, found)
+        found.help = found.help or self.help
+        return found
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Return the context of the command itself."""
+        return self.command.make_context(*args, **options)
+
+
+class _Root(CommandGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({name: LazyCommand(name, help=summary) for name, (_, summary) in COMMANDS.items()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command. Nouns are plural; the singular is a hidden alias."""
+        name, *rest = args
+        if name == "run" and rest and not any(each.startswith(("-p", "--policy")) for each in rest):
+            # ``run`` itself starts a run and needs a policy: ``run list`` without one means ``runs list``.
+            runs: Any = self.commands["runs"]
+            name = "runs" if rest[0] in runs.command.commands else name
+        elif name not in self.commands:
+            plural = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+            name = plural if plural in self.commands else name
+        return super().resolve_command(ctx, [name, *rest])
+
 
 app = typer.Typer(
     name="speciate",
-    cls=CommandGroup,
+    cls=_Root,
     help="Evolutionary search with language models on vector rewards, with a record of what each policy unlocks.",
     epilog=examples(
         "speciate problems add circle-packing-26",
@@ -33,39 +100,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     # The group prints expected errors. Any other exception is a defect, and its traceback must not show secrets.
     pretty_exceptions_enable=False,
-)
-
-UP_EXAMPLES = examples(
-    "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
-)
-
-# Every start imports these modules: they import anything slow inside the command.
-app.command("demo", epilog=examples("speciate demo", "speciate demo --scale 0.2 --data-dir ./data"))(demo_command)
-app.command("up", epilog=UP_EXAMPLES)(up_command)
-app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
-app.command("migrate", epilog=examples("SPECIATE_DATABASE_URL=postgresql://… speciate migrate"))(migrate_command)
-app.command("run", epilog=RUN_EXAMPLES)(run_command)
-app.command("unlocks", epilog=UNLOCKS_EXAMPLES)(unlocks_command)
-app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))(strategies_command)
-app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))(doctor_command)
-app.command("backup", epilog=BACKUP_EXAMPLES)(backup_command)
-app.command("restore", epilog=RESTORE_EXAMPLES)(restore_command)
-app.command("prune", epilog=PRUNE_EXAMPLES)(prune_command)
-app.command("train", epilog=TRAIN_EXAMPLES)(train_command)
-app.add_typer(problems.app, name="problems")
-app.add_typer(sets.app, name="sets")
-app.add_typer(policies.app, name="policies")
-app.add_typer(runs.app, name="runs")
-app.add_typer(candidates.app, name="candidates")
-app.add_typer(tournament.app, name="tournament")
-app.add_typer(campaign.app, name="campaign")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(secrets_app, name="secrets")
-app.add_typer(cache_app, name="cache")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(projects.app, name="projects")
-app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .principal"))(
-    audit_command
 )
 
 

@@ -11,17 +11,16 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, examples
+from speciate.cli.common import AsJson, DataDir, command_group, examples
 
-BACKUP_EXAMPLES = examples("speciate backup speciate.dump", "speciate backup /backups/$(date +%F).dump --json")
-RESTORE_EXAMPLES = examples(
-    "speciate restore speciate.dump --data-dir ./new",
-    "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate restore speciate.dump",
-)
+app = command_group()
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="Backup file.")]
 
 
+@app.command(
+    "backup", epilog=examples("speciate backup speciate.dump", "speciate backup /backups/$(date +%F).dump --json")
+)
 def backup_command(
     file: _File,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -54,6 +53,13 @@ def backup_command(
     )
 
 
+@app.command(
+    "restore",
+    epilog=examples(
+        "speciate restore speciate.dump --data-dir ./new",
+        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate restore speciate.dump",
+    ),
+)
 def restore_command(
     file: _File,
     force: Annotated[bool, typer.Option("--force", help="Replace the current contents of the database.")] = False,

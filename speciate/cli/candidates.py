@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
 
-app = command_group("List, show and compare the candidates of a run.")
+app = command_group()
 
 CandidateName = Annotated[str, typer.Argument(metavar="CANDIDATE", help="Candidate id, or RUN/NUMBER.")]
 
@@ -78,16 +78,16 @@ def list_(
 
 @app.command("top", epilog=examples("speciate candidates top RUN", "speciate candidates top RUN --json"))
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List the Pareto front: the elites that no other elite dominates."""
+    """List the Pareto front, best candidate first: what no other candidate dominates."""
     with client(ctx) as service:
         run = resolve_run(service, run_id)
         found = first_records(ctx, run.front(), limit)
         objectives = run.problem().definition.objectives if found and not as_json else ()
     output.print_records(
         found,
-        (">number", ">island", *(f">{o.directed}" for o in objectives)),
-        lambda e: (e.number, e.island, *(output.format_number(e.rewards[o.name]) for o in objectives)),
-        empty="The archive has no elites yet.",
+        (">number", *(f">{o.directed}" for o in objectives), "meets"),
+        lambda c: (c.number, *(output.format_number(c.rewards[o.name]) for o in objectives), ", ".join(c.targets)),
+        empty="No candidate has rewards yet.",
         as_json=as_json,
     )
 
@@ -101,6 +101,31 @@ def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
         output.print_json(found)
     else:
         _show(found)
+
+
+@app.command("rollout", epilog=examples("speciate candidates rollout RUN/17"))
+def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
+    """Show the prompt and completion of a candidate, and why the completion could not be read."""
+    with client(ctx) as service:
+        found = resolve_candidate(service, name)
+        if found.rollout_id is None:
+            raise NotFoundError(f"candidate {found.number} is the seed program: no policy wrote it.")
+        asked = service.rollout(found.rollout_id)
+    if as_json:
+        output.print_json(asked)
+        return
+    output.print_fields(
+        (
+            ("candidate", f"{found.run_id}/{found.number}"),
+            ("rollout", asked.id),
+            ("finish reason", asked.finish_reason),
+            ("tokens", f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion"),
+            ("answers", f"{asked.answers:,}"),
+        )
+    )
+    failure = f"{found.failure_reason}: {found.failure_detail}" if found.failure else "The answer could be read."
+    prompts = (("system prompt", asked.system), ("prompt", asked.user), ("completion", asked.completion))
+    output.print_sections((*prompts, ("result", failure)))
 
 
 @app.command("diff", epilog=examples("speciate candidates diff RUN/17"))
@@ -184,7 +209,4 @@ def _show(found: CandidateDetail) -> None:
             ("resources", f"{found.wall_s:.3f} s wall, {found.cpu_s:.3f} s CPU, {found.memory_bytes / 2**20:.0f} MiB"),
         )
     )
-    for title, text in (*found.artifacts.items(), ("program", found.program)):
-        output.print_line()
-        output.print_line(f"--- {title}", style="bold")
-        output.print_text(text)
+    output.print_sections((*found.artifacts.items(), ("program", found.program)))

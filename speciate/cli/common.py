@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +20,16 @@ from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
 from speciate.cli.output import print_note
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError, UnavailableError
+from speciate.domain.errors import (
+    ConfigurationError,
+    FieldError,
+    InvalidInputError,
+    NotFoundError,
+    SpeciateError,
+    UnavailableError,
+)
+from speciate.domain.suggestions import nearest
+from speciate.domain.visibility import Visibility
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
@@ -25,7 +37,13 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line per list item.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of items.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or its first or last characters (at least 6).")]
+AnswerDir = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Directory for the best program.", show_default="best/PROBLEM-RUN"),
+]
+NoAnswerDir = Annotated[bool, typer.Option("--no-out", help="Do not write the best program.")]
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the service.")]
 
 URL_FLAG: Final = "url"
@@ -35,6 +53,9 @@ _ID_PART: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
 
 RETRY_LIMIT_S: Final = 60.0
 """Seconds a watch command retries while the service is unavailable, for example during a restart."""
+
+_LATEST_RUNS: Final = 100
+"""Runs that are compared with a mistyped id or name."""
 
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 5.0
 
@@ -55,9 +76,9 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def command_group(help_text: str) -> typer.Typer:
-    """Return the Typer app for the commands of one noun."""
-    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode="markdown")
+def command_group() -> typer.Typer:
+    """Return the Typer app for the commands of a noun or module; ``speciate.cli.app`` has the help text of a noun."""
+    return typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
 
 
 def examples(*lines: str) -> str:
@@ -67,6 +88,10 @@ def examples(*lines: str) -> str:
 
 def client(ctx: typer.Context) -> Client:
     """Return a client for the service at ``--url`` or in the settings; the caller closes it."""
+    # Half of the processor time of a command is its imports. These two are of no use to it: httpx's own command line,
+    # which httpx does without, and plugins of pydantic, found by a scan of all installed packages.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     from speciate.client import Client
 
     flags: dict[str, Any] = ctx.find_root().obj or {}
@@ -89,6 +114,45 @@ def retry_unavailable(read: Callable[[], T]) -> T:
         delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
 
+@contextmanager
+def note_on_interrupt(noun: str, name: object) -> Iterator[None]:
+    """On Ctrl-C while watching, note that the work goes on in the service, and how to watch or cancel it.
+
+    Args:
+        noun: Kind of the watched object, in the singular.
+        name: Its id or name.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        verbs = (("Watch it again", "watch"), ("Stop it", "cancel"))
+        hints = "\n".join(f"{what} with: speciate {noun}s {verb} {name}" for what, verb in verbs)
+        print_note(f"The {noun} goes on in the service.\n{hints}")
+        raise
+
+
+def confirm(question: str, *, yes: bool, as_json: bool, remedy: str = "Pass --yes to confirm.") -> None:
+    """Ask for a confirmation unless ``yes``; a refusal ends the command with code 1.
+
+    Raises:
+        ConfigurationError: Standard output is not a terminal.
+    """
+    if yes:
+        return
+    if not sys.stdout.isatty():
+        raise ConfigurationError(f"{question} Not a terminal.", remedy=remedy)
+    if not typer.confirm(question, err=as_json):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def confirm_budget(limits: Mapping[str, object], *, yes: bool, as_json: bool) -> None:
+    """Ask for a confirmation of a budget beyond reason; see ``confirm``."""
+    from speciate.domain.budget import beyond_reason
+
+    if large := beyond_reason(limits):
+        confirm(f"A budget of {large} is unusually large. Start anyway?", yes=yes, as_json=as_json)
+
+
 def parse_run_id(text: str) -> UUID:
     """Parse a run id.
 
@@ -109,15 +173,28 @@ def resolve_run(service: Client, name: str) -> RunHandle:
         NotFoundError: No run matches.
     """
     if not _ID_PART.fullmatch(name):
-        return service.runs.get(parse_run_id(name))
+        try:
+            return service.runs.get(parse_run_id(name))
+        except NotFoundError as error:
+            raise _no_run(service, name, str(error)) from None
     part = name.lower()
-    matching = (run for run in service.runs.list() if str(run.id).startswith(part) or str(run.id).endswith(part))
-    found = list(islice(matching, 2))
+    runs = service.runs.list(visibility=Visibility.ALL)
+    found = list(islice((run for run in runs if str(run.id).startswith(part) or str(run.id).endswith(part)), 2))
     if len(found) > 1:
         raise invalid_argument("RUN", f"{name!r} matches several runs: expected more characters of the id")
     if not found:
-        raise NotFoundError(f"there is no run {name!r}.")
+        raise _no_run(service, name, f"there is no run {name!r}.")
     return found[0]
+
+
+def _no_run(service: Client, name: str, message: str) -> NotFoundError:
+    """Return the error for an id without a run; it suggests those of the latest runs with the nearest id or name."""
+    latest = [run.record for run in islice(service.runs.list(), _LATEST_RUNS)]
+    texts = {text.lower(): run for run in latest for text in (str(run.id), run.name)}
+    near = [texts[text] for text in nearest(name, texts)]
+    names = " or ".join(f"{run.id} ({run.name})" if run.name else str(run.id) for run in near)
+    remedy = f"Did you mean {names}?" if near else None
+    return NotFoundError(message, remedy=remedy)
 
 
 def first_records(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,13 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, format_state, pluralize, progress_bars, sanitize, titled_table
+from speciate.domain.errors import SpeciateError
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
     from speciate.domain.problem import Problem
     from speciate.ports.records.unlocks import UnlockRecord
+
+app = command_group()
 
 _LINE_INTERVAL_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -33,44 +38,40 @@ class DemoProblem:
         slug: Name of the problem.
         evaluations: Evaluation budget at ``--scale 1``.
         objective: Objective to display.
-        valid: Rule for displayed candidates: a sorting network that does not sort can be arbitrarily small.
     """
 
     slug: str
     evaluations: int
     objective: str
-    valid: str
 
 
 DEMO_PROBLEMS: Final = (
-    DemoProblem("sorting-network-8", 1200, "comparators", " and ".join(f"sorted_{ones} >= 1" for ones in range(1, 8))),
-    DemoProblem("circle-packing-26", 1200, "sum_of_radii", "overlap <= 0"),
-    # No worse than the seed program (best fit) on the other two families.
-    DemoProblem("online-bin-packing", 250, "excess_or1", "excess_triplet <= 11.6 and excess_weibull <= 7.42"),
+    DemoProblem("sorting-network-8", 1200, "comparators"),
+    DemoProblem("circle-packing-26", 1200, "sum_of_radii"),
+    DemoProblem("online-bin-packing", 250, "excess_or1"),
 )
 
 
 @dataclass(slots=True)
 class DemoRun:
-    """A run of the demo and the values to display."""
+    """A run of the demo, and the rewards of its seed program."""
 
     source: DemoProblem
     problem: Problem
     run: RunHandle
     seed: dict[str, float] | None = None
-    best: float | None = None
 
     def refresh(self) -> None:
-        """Fetch the current state, the rewards of the seed program and the best valid value."""
-        from speciate.domain.rule import parse_rule
-
+        """Fetch the current state and the rewards of the seed program."""
         record = self.run.refresh()
         if self.seed is None and record.evaluated:
             self.seed = self.run.candidate(1).rewards
-        rule = parse_rule(self.source.valid, self.problem.space.names)
-        found = [elite.rewards for elite in self.run.archive() if rule.holds(tuple(elite.rewards.values()))]
-        choose = max if self.objective().direction.value == "maximize" else min
-        self.best = choose((rewards[self.source.objective] for rewards in found), default=None)
+
+    @property
+    def best(self) -> float | None:
+        """Displayed objective of the best candidate."""
+        best = self.run.record.best
+        return None if best is None else best.rewards[self.source.objective]
 
     @property
     def budget(self) -> int | None:
@@ -92,10 +93,11 @@ class DemoRun:
         return next(o for o in self.problem.objectives if o.name == self.source.objective)
 
 
+@app.command("demo", epilog=examples("speciate demo", "speciate demo --scale 0.2 --data-dir ./data"))
 def demo_command(
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Directory for data and logs.", show_default="SPECIATE_DATA_DIR, ~/.local/share/speciate"),
+        typer.Option(help="Directory for data and logs.", show_default="~/.local/share/speciate-demo"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of every run.", min=0)] = 0,
     scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,
@@ -104,7 +106,9 @@ def demo_command(
 
     First, bundled problems evolve without a model: `program_mutator` changes the programs, the baseline for every
     policy. Then a small base model and the policies trained from it with GRPO, VPO and Vector Max-at-K are compared on
-    held-out mazes and programs.
+    held-out mazes and programs. At the end, the best program of each problem is written below `best`.
+
+    The demo has its own data directory and free ports, so it runs beside `speciate up`.
     """
     from speciate.cli.up import StopRequested, start_stack, stop_on_signals
 
@@ -116,13 +120,15 @@ def demo_command(
         from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
 
-        # The demo uses its own service, not the one at SPECIATE_URL.
+        # Its own service, not the one at SPECIATE_URL, and its own directory beside that of `speciate up`.
         given = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
-        settings = given.model_copy(update={"url": None})
+        own = given.data_dir if data_dir else given.data_dir.with_name(f"{given.data_dir.name}-demo")
+        settings = given.model_copy(update={"url": None, "data_dir": own})
         with Stack(settings) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Dashboard: {stack.url}/", soft_wrap=True)
+                out.print(f"Data and logs are in {sanitize(own)}.", soft_wrap=True)
                 token = stack.settings.token
                 secret = token.get_secret_value() if token else None
                 with Client(stack.url, secret, project=DEFAULT_PROJECT) as client:
@@ -133,12 +139,12 @@ def demo_command(
                     comparisons = demo_comparison.start(client, seed, scale, out)
                     completed &= demo_comparison.follow(client, comparisons, out)
                     demo_comparison.report(client, comparisons, out)
+                    print_answers(client, runs, out)
             except StopRequested:
                 out.print("Stopping …")
                 raise
-    out.print(f"Stopped. The runs are stored in {sanitize(settings.data_dir)}.")
-    option = "" if data_dir is None else f" --data-dir {data_dir}"
-    out.print(f"Browse them with: speciate up{option}", markup=False, soft_wrap=True)
+    out.print(f"Stopped. The runs are stored in {sanitize(own)}.", soft_wrap=True)
+    out.print(f"Browse them with: speciate up --data-dir {quote(sanitize(own))}", soft_wrap=True)
     if not completed:
         raise typer.Exit(1)
 
@@ -191,7 +197,7 @@ def _format(value: float | None) -> str:
 def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
     """Print improvements and unlocks; return True if every run completed."""
     columns = ("problem", "objective", "direction", ">seed", ">best", ">evaluations", ">failed")
-    improved = titled_table("Improvements (valid solutions only)", columns)
+    improved = titled_table("Seed program and best candidate", columns)
     for each in runs:
         name = each.source.objective
         improved.add_row(
@@ -216,6 +222,20 @@ def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
         else "No problem was unlocked within these budgets. Try another --seed or a larger --scale."
     )
     return not incomplete
+
+
+def print_answers(client: Client, runs: Sequence[DemoRun], out: Console) -> None:
+    """Print the best candidate of each run and write its program."""
+    from speciate.cli.answer import find_answer
+
+    for each in runs:
+        out.print()
+        out.print(Text(each.source.slug, style="bold"))
+        try:
+            answer = find_answer(client, each.run)
+            answer.print_facts(answer.write(answer.default_directory))
+        except SpeciateError as error:
+            out.print(Text(sanitize(error)))
 
 
 def _target_table(unlocks: Sequence[UnlockRecord]) -> Table:

@@ -8,6 +8,7 @@ from typing import Final
 
 from speciate.cli.output import print_note
 from speciate.domain import errors
+from speciate.domain.suggestions import did_you_mean
 
 
 class ExitCode(IntEnum):
@@ -15,7 +16,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The command completed with a bad result: a check failed, or a watched run failed or was paused."""
+    """The command completed with a bad result: a check failed, or what it watched failed or was cancelled."""
     USAGE = 2
     """Invalid command line."""
     UNREACHABLE = 3
@@ -29,6 +30,10 @@ class ExitCode(IntEnum):
     """The token is missing, invalid or lacks the scope."""
     CONFIGURATION = 8
     """The installation or its settings are inconsistent."""
+    NOT_UNLOCKED = 9
+    """The watched run completed without a confirmed unlock."""
+    PAUSED = 10
+    """The watched run, tournament or campaign is paused."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -54,8 +59,8 @@ _LIST_COMMANDS: Final = {
     "policy": "speciate policies list",
     "run": "speciate runs list",
     "candidate": "speciate candidates list RUN",
-    "tournament": "speciate tournament list",
-    "campaign": "speciate campaign list",
+    "tournament": "speciate tournaments list",
+    "campaign": "speciate campaigns list",
     "webhook": "speciate webhooks list",
 }
 
@@ -86,8 +91,13 @@ def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
         return error
     what, name = missing[1], missing[2] or ""
     remedy = f"See `{_LIST_COMMANDS[what]}`."
-    if what == "problem" and (slug := name.partition("@")[0]) in _bundled():
-        remedy = f"It is bundled with Speciate: add it with `speciate problems add {slug}`."
+    if what == "problem":
+        slug, bundled = name.partition("@")[0], _bundled()
+        # The service suggests what was added to it, such as another version of the problem.
+        if slug in bundled and f"mean {slug!r}" not in str(error):
+            remedy = f"It is bundled with Speciate: add it with `speciate problems add {slug}`."
+        elif "Did you mean" not in str(error) and (near := did_you_mean(slug, bundled)):
+            remedy = f"{near} Add bundled problems with `speciate problems add NAME`."
     return errors.NotFoundError(str(error), remedy=remedy)
 
 

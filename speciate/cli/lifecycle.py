@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, examples, first_records, retry_unavailable
+from speciate.cli.common import AsJson, Limit, client, examples, first_records, note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class LifecycleCommands(Generic[R]):
         columns: Columns of the list.
         row: Returns the cells of a record in the list.
         progress: Returns a phrase about the progress of a record.
+        milestone: Returns what has changed when a watch without a terminal prints a line.
         share: Returns the completed and the total amount, for the progress bar.
         results: Command that shows the results.
         details: Returns what a terminal shows below the progress bar.
@@ -53,13 +54,14 @@ class LifecycleCommands(Generic[R]):
     columns: Sequence[str]
     row: Callable[[R], Sequence[object]]
     progress: Callable[[R], str]
+    milestone: Callable[[R], object]
     share: Callable[[R], tuple[int, int]]
     results: str
     details: Callable[[R], RenderableType] | None = None
 
     def add_to(self, app: typer.Typer) -> None:
         """Add the commands to the app of the kind."""
-        command = f"speciate {self.noun}"
+        command = f"speciate {self.noun}s"
 
         def list_(
             ctx: typer.Context,
@@ -78,7 +80,7 @@ class LifecycleCommands(Generic[R]):
             output.print_table(self.columns, [self.row(record) for record in found], empty=empty)
 
         def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-            """Watch a {} until it ends or is paused. The exit code is 1 if it was cancelled or paused."""
+            """Watch a {} until it ends or is paused. The exit code is 1 if it was cancelled, 10 if it is paused."""
             with client(ctx) as service:
                 raise typer.Exit(self.follow(service, name, as_json=as_json))
 
@@ -115,6 +117,22 @@ class LifecycleCommands(Generic[R]):
 
     def follow(self, service: Client, name: str, *, as_json: bool) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code."""
+        from speciate.domain.declaration import DeclarationState
+
+        with note_on_interrupt(self.noun, name):
+            record = self._follow(service, name, as_json=as_json)
+        if not as_json:
+            self.print_state(record, as_json=False)
+            output.print_line(f"Results: speciate {self.results} {record.slug}")
+        match record.state:
+            case DeclarationState.COMPLETED:
+                return ExitCode.OK
+            case DeclarationState.PAUSED:
+                return ExitCode.PAUSED
+            case _:
+                return ExitCode.FAILED
+
+    def _follow(self, service: Client, name: str, *, as_json: bool) -> R:
         from rich.live import Live
 
         from speciate.domain.declaration import DeclarationState
@@ -123,9 +141,11 @@ class LifecycleCommands(Generic[R]):
         group, started = self.group(service), time.monotonic()
         record = group.get(name)
         live_picture = out.is_terminal and not as_json
+        if not (live_picture or as_json):
+            output.print_line(f"{record.id}  {service.url}/{self.noun}s/{record.slug}")
         with Live(console=out, transient=True, auto_refresh=False) as live:
             while True:
-                current = (self.progress(record), record.state if as_json else None)
+                current = (self.progress(record), record.state) if as_json else self.milestone(record)
                 if live_picture:
                     live.update(self._picture(record, time.monotonic() - started), refresh=True)
                 elif current != printed:
@@ -134,13 +154,9 @@ class LifecycleCommands(Generic[R]):
                     )
                 printed = current
                 if record.state is not DeclarationState.RUNNING:
-                    break
+                    return record
                 time.sleep(POLL_S)
                 record = retry_unavailable(lambda: group.get(name))
-        if not as_json:
-            self.print_state(record, as_json=False)
-            output.print_line(f"Results: speciate {self.results} {record.slug}")
-        return ExitCode.OK if record.state is DeclarationState.COMPLETED else ExitCode.FAILED
 
     def _picture(self, record: R, elapsed_s: float) -> RenderableType:
         from datetime import timedelta

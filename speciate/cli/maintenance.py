@@ -1,4 +1,4 @@
-"""Maintenance of the database and cache: ``speciate prune``, ``cache rebuild`` and ``secrets renew``."""
+"""Maintenance of the database and cache: ``speciate prune``, ``caches rebuild`` and ``secrets renew``."""
 
 from __future__ import annotations
 
@@ -12,33 +12,42 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, command_group, examples
+from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
 
 if TYPE_CHECKING:
     from speciate.storage.candidates.population import EliteRow
     from speciate.storage.runs.retention import PrunableRun, RetentionStore
     from speciate.storage.stores import Stores
 
-PRUNE_EXAMPLES = examples(
-    "speciate prune --dry-run", "speciate prune --older-than 90 --completed --yes", "speciate prune --dry-run --json"
-)
 
-cache_app = command_group("Rebuild the Redis cache, which holds no data that PostgreSQL lacks.")
-secrets_app = command_group("Re-encrypt stored secrets: policy keys and webhook secrets.")
+app = command_group()
+cache_app = command_group()
+secrets_app = command_group()
+
+app.add_typer(cache_app, name="caches")
+app.add_typer(secrets_app, name="secrets")
 
 _LONGEST_DAYS: Final = 36_525.0
 
 
 @cache_app.callback()
-def _cache_group() -> None:
-    """Rebuild the Redis cache, which holds no data that PostgreSQL lacks."""
+def _cache_group() -> None:  # without a callback, the only command would replace the group
+    pass
 
 
 @secrets_app.callback()
 def _secrets_group() -> None:
-    """Re-encrypt stored secrets: policy keys and webhook secrets."""
+    pass
 
 
+@app.command(
+    "prune",
+    epilog=examples(
+        "speciate prune --dry-run",
+        "speciate prune --older-than 90 --completed --yes",
+        "speciate prune --dry-run --json",
+    ),
+)
 def prune_command(
     older_than: Annotated[
         float, typer.Option(min=0, max=_LONGEST_DAYS, help="Minimum age in days since the run ended.")
@@ -55,12 +64,23 @@ def prune_command(
             show_default="SPECIATE_AUDIT_DAYS, 400",
         ),
     ] = None,
+    deleted_older_than: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=_LONGEST_DAYS,
+            help="Minimum age in days since runs, problems and policies were deleted.",
+            show_default="SPECIATE_PURGE_DAYS, 30",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
+    yes: Yes = False,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete programs, prompts and completions of old cancelled or failed runs, and expired audit log entries.
+
+    Remove runs, problems and policies that were deleted long ago.
 
     Kept: the run with its counters and events, rewards and parents of every candidate, and all texts of candidates that
     claimed a target or hold a cell of the archive. A pruned run cannot be replayed. Running runs are not affected. The
@@ -70,48 +90,48 @@ def prune_command(
     from speciate.domain.run import RunState
     from speciate.settings import load_settings
     from speciate.storage.database import check_version
-    from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
+    from speciate.storage.runs.purge import PurgeStore
+    from speciate.storage.runs.retention import UNSUCCESSFUL
 
     states = (*UNSUCCESSFUL, RunState.COMPLETED) if completed else UNSUCCESSFUL
     now = datetime.now(UTC)
-    audit_days = load_settings().audit_days if audit_older_than is None else audit_older_than
+    settings = load_settings()
+    audit_days = settings.audit_days if audit_older_than is None else audit_older_than
     audit_before = now - timedelta(days=audit_days)
+    purge_days = (settings.purge_days or None) if deleted_older_than is None else deleted_older_than
     with connected_stores(data_dir) as stores:
         check_version(stores.engine)
-        retention = RetentionStore(stores.engine)
+        retention = PurgeStore(stores.engine)
         runs = retention.prunable(now - timedelta(days=older_than), states)
         entries = stores.audit.count_old(audit_before) if audit_days else 0
+        deleted_before = None if purge_days is None else now - timedelta(days=purge_days)
+        removed = 0 if deleted_before is None else retention.count(deleted_before)
         if not as_json:
             _print_prunable(runs)
             if entries:
                 output.print_line(f"Audit log entries older than {audit_days:g} days: {entries:,}.")
-        pruned = bool(runs or entries) and not dry_run
+            if removed:
+                output.print_line(f"Deleted runs, problems and policies to remove for good: {removed:,}.")
+        pruned = bool(runs or entries or removed) and not dry_run
         if pruned:
-            _confirm(yes, as_json=as_json)
+            remedy = "Pass --yes to confirm, or --dry-run to preview."
+            confirm("Delete this permanently?", yes=yes, as_json=as_json, remedy=remedy)
             _prune(retention, runs, now)
             if entries:
                 entries = stores.audit.delete_old(audit_before, "prune")
-    _print_result(runs, entries, pruned=pruned, as_json=as_json)
+            if deleted_before is not None:
+                removed = retention.purge(deleted_before, now, "prune")
+    _print_result(runs, entries, removed, pruned=pruned, as_json=as_json)
 
 
-def _print_result(runs: tuple[PrunableRun, ...], entries: int, *, pruned: bool, as_json: bool) -> None:
+def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, pruned: bool, as_json: bool) -> None:
     if as_json:
         size = sum(run.bytes for run in runs)
-        output.print_json({"runs": len(runs), "bytes": size, "audit": entries, "pruned": pruned})
+        output.print_json({"runs": len(runs), "bytes": size, "audit": entries, "removed": removed, "pruned": pruned})
     elif pruned:
         also = f", deleted {output.pluralize(entries, 'audit log entry', 'audit log entries')}" if entries else ""
+        also += f", removed {output.pluralize(removed, 'deleted object')}" if removed else ""
         output.print_line(f"Pruned {output.pluralize(len(runs), 'run')}{also}. PostgreSQL reuses the space.")
-
-
-def _confirm(yes: bool, *, as_json: bool) -> None:
-    from speciate.domain.errors import ConfigurationError
-
-    if yes:
-        return
-    if not output.console().is_terminal:
-        raise ConfigurationError("not a terminal.", remedy="Pass --yes to confirm, or --dry-run to preview.")
-    if not typer.confirm("Delete this permanently?", err=as_json):
-        raise typer.Exit
 
 
 def _print_prunable(found: tuple[PrunableRun, ...]) -> None:
@@ -156,8 +176,8 @@ def _prune(retention: RetentionStore, found: tuple[PrunableRun, ...], now: datet
 @cache_app.command(
     "rebuild",
     epilog=examples(
-        "speciate cache rebuild",
-        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate cache rebuild",
+        "speciate caches rebuild",
+        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate caches rebuild",
     ),
 )
 def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
+
+    from speciate.ports.records.runs import RunRecord
 
 T = TypeVar("T")
 
@@ -35,6 +35,8 @@ def sanitize(text: object) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for the current standard output or error; it writes escape codes only to a terminal."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     terminal = stream.isatty()
     return Console(
@@ -48,15 +50,26 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+def _write(line: str, stream: TextIO | None = None) -> None:
+    # Flushed, so that the reader of a pipe receives each line at once.
+    out = stream or sys.stdout
+    out.write(line + "\n")
+    out.flush()
+
+
 def print_line(text: object = "", *, style: str | None = None) -> None:
-    """Print a line."""
-    # A Text object has no markup. Soft wrap leaves line breaks to the terminal.
-    console().print(Text(sanitize(text), style=style or ""), soft_wrap=True)
+    """Print a line; only a terminal shows the style. Line breaks are left to the terminal."""
+    if style is None or not sys.stdout.isatty():
+        _write(sanitize(text))
+        return
+    from rich.text import Text
+
+    console().print(Text(sanitize(text), style=style), soft_wrap=True)
 
 
 def print_note(text: object) -> None:
     """Print a note on standard error, without line breaks, so that a command in it can be copied."""
-    console(stderr=True).print(Text(sanitize(text)), soft_wrap=True)
+    _write(sanitize(text), sys.stderr)
 
 
 def print_text(text: str) -> None:
@@ -78,20 +91,34 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     if not cells:
         print_note(empty)
         return
-    out = console()
+    if not sys.stdout.isatty():
+        _print_plain(columns, cells)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for i, name in enumerate(columns):
         # Long cells wrap, except ids: they are there to be copied.
         id_width = max((len(row[i]) for row in cells if _ID.search(row[i])), default=None)
-        _add_column(table, name, no_wrap=not out.is_terminal, overflow="fold", min_width=id_width)
+        _add_column(table, name, overflow="fold", min_width=id_width)
     for row in cells:
         table.add_row(*map(Text, row))
-    if out.is_terminal:
-        out.print(table, crop=False)
-        return
-    with out.capture() as captured:
-        out.print(table)
-    sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines())
+    console().print(table, crop=False)
+
+
+def _print_plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print one line per row; a line break in a cell becomes a blank."""
+    from rich.cells import cell_len
+
+    rows = [[name.removeprefix(">") for name in columns], *([" ".join(cell.split()) for cell in row] for row in cells)]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = []
+        for name, cell, width in zip(columns, row, widths, strict=True):
+            blanks = " " * (width - cell_len(cell))
+            padded.append(blanks + cell if name.startswith(">") else cell + blanks)
+        _write("  ".join(padded).rstrip())
 
 
 def print_records(
@@ -112,6 +139,8 @@ def print_records(
 
 def titled_table(title: str, columns: Sequence[str]) -> Table:
     """Return an empty table with a border and a title; a ``>`` prefix aligns a column to the right."""
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for name in columns:
         _add_column(table, name)
@@ -148,15 +177,20 @@ def empty_message(what: str, hint: str, **filters: object) -> str:
     return f"No {what} match {sanitize(given)}." if given else f"There are no {what} yet: {hint}"
 
 
-def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
+def print_fields(pairs: Iterable[tuple[str, object]], *, stderr: bool = False) -> None:
     """Print one name and value per line, omitting values that are None or empty."""
     shown = [(name, sanitize(value)) for name, value in pairs if value is not None and value != ""]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        line = Text(name.ljust(width + 2), style="bold").append(
-            value.replace("\n", "\n" + " " * (width + 2)), style="not bold"
-        )
-        console().print(line, soft_wrap=True)
+        text = value.replace("\n", "\n" + " " * (width + 2))
+        stream = sys.stderr if stderr else sys.stdout
+        if not stream.isatty():
+            _write(name.ljust(width + 2) + text, stream)
+            continue
+        from rich.text import Text
+
+        styled = Text(name.ljust(width + 2), style="bold").append(text, style="not bold")
+        console(stderr=stderr).print(styled, soft_wrap=True)
 
 
 def print_json(value: BaseModel | Any) -> None:
@@ -175,6 +209,25 @@ def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None
         print_json(value)
     else:
         print_line(line)
+
+
+def print_sections(texts: Iterable[tuple[str, str]]) -> None:
+    """Print texts from models and users, each below its title."""
+    for title, text in texts:
+        print_line()
+        print_line(f"--- {title}", style="bold")
+        print_text(text)
+
+
+def print_diagnosis(run: RunRecord) -> None:
+    """Print why the service paused a run: the latest failure, what to do, and the command that shows the candidate."""
+    if (found := run.diagnosis) is None:
+        return
+    print_sections([(f"candidate {found.candidate}: {found.reason}", found.detail)])
+    print_line()
+    print_line(found.remedy)
+    verb = "rollout" if found.fault == "policy" else "show"
+    print_line(f"Show it with: speciate candidates {verb} {run.id}/{found.candidate}")
 
 
 def format_number(value: float | None) -> str:

@@ -21,13 +21,17 @@ from speciate.cli.common import (
     first_records,
     parse_key_values,
 )
+from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
 
 if TYPE_CHECKING:
+    from speciate.client import Client
     from speciate.domain.policy import Policy
+    from speciate.ports.records.policies import PolicyVersion
 
-app = command_group("Register policies and check their endpoints.")
+app = command_group()
 
 _DIGEST_SOURCES: Final = {
     "endpoint": "reported by the endpoint",
@@ -220,19 +224,23 @@ def _from_checkpoint(
 def list_(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this policy.")] = None,
+    visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List policy versions, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.policies.list(slug), limit)
+        found = first_records(ctx, service.policies.list(slug, visibility=visibility), limit)
     output.print_records(
         found,
         ("policy", "kind", "model", "endpoint", "training", "registered"),
-        lambda p: (p.name, p.definition.kind, p.definition.model, p.definition.base_url,
+        lambda p: (marked(p.name, p), p.definition.kind, p.definition.model, p.definition.base_url,
                    p.definition.training_method, output.format_time(p.created_at)),
         empty=output.empty_message(
-            "policies", "speciate policies add program-mutator --kind program_mutator", name=slug
+            "policies",
+            "speciate policies add program-mutator --kind program_mutator",
+            name=slug,
+            visibility=filter_value(visibility),
         ),
         as_json=as_json,
     )  # fmt: skip
@@ -250,7 +258,7 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     served = {} if version.definition.served is None else version.definition.served.model_dump(mode="json")
     more = {**served, **version.definition.sampling.model_dump(mode="json"), **version.definition.options}
     head = {"policy": version.name, "id": version.id, "digest": version.digest}
-    output.print_fields([*head.items(), *values.items(), *more.items()])
+    output.print_fields([*head.items(), *values.items(), *more.items(), *hidden_fields(version)])
 
 
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
@@ -263,3 +271,10 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     else:
         output.print_line(f"{name} responds.")
         output.print_fields(answer.items())
+
+
+def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, PolicyVersion]]:
+    return [(version.name, version) for version in getattr(service.policies, change.value)(name)]
+
+
+add_visibility_commands(app, "policies", "policy versions, or all versions of a name", "qwen@2", _change_visibility)

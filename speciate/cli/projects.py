@@ -1,4 +1,4 @@
-"""``speciate projects`` and ``speciate audit``: namespaces with quotas, and the log of their requests."""
+"""``speciate projects``: namespaces with quotas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.domain.errors import InvalidInputError
 
-app = command_group("Create and list projects, and set their quotas.")
+app = command_group()
 
 ProjectName = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
 _FIELDS: Final = {"runs": "concurrent_runs", "evaluations": "evaluations_per_day", "tokens": "tokens_per_day"}
@@ -123,23 +123,3 @@ def _new_limits(given: dict[str, int | None], removed: list[str]) -> dict[str, i
 
 def _limit(value: int | None) -> str:
     return "unlimited" if value is None else f"{value:,}"
-
-
-def audit_command(
-    ctx: typer.Context,
-    everything: Annotated[
-        bool, typer.Option("--everything", help="Include all projects and rejected requests.")
-    ] = False,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List requests that changed something in the project, newest first."""
-    with client(ctx) as service:
-        found = first_records(ctx, service.audit(everything=everything), limit)
-    output.print_records(
-        found,
-        ("time (UTC)", "principal", "project", "action", "object", ">status", "from"),
-        lambda a: (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address),
-        empty="No changes were requested yet.",
-        as_json=as_json,
-    )

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from speciate.cli.common import examples
+from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
 from speciate.cli.up import StopRequested, stop_on_signals
 
-SERVE_EXAMPLES: Final = examples(
-    "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
+app = command_group()
+
+
+@app.command(
+    "serve",
+    epilog=examples(
+        "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
+    ),
 )
-
-
 def serve_command(
     models: Annotated[
         list[str] | None,

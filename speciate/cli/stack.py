@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import EACCES
 from pathlib import Path
@@ -20,7 +21,8 @@ from pydantic import SecretStr
 from speciate import process_roots
 from speciate.cli.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.domain.access import DEFAULT_PROJECT
-from speciate.domain.errors import ConfigurationError, ConflictError, UnavailableError
+from speciate.domain.errors import ConfigurationError, ConflictError, NotFoundError, UnavailableError
+from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
@@ -277,6 +279,9 @@ class Stack:
         secret = None if token is None else _secret(token)
         with Client(self.url, secret, project=DEFAULT_PROJECT) as service:
             for policy in bundled_policies():
+                with suppress(NotFoundError):
+                    if visibility_of(service.policies.get(policy.slug)) is not Visibility.VISIBLE:
+                        continue  # archived or deleted by a user; adding it again would restore it
                 service.policies.add(policy)
 
     def _fail_if_ended(self) -> None:

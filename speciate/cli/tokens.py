@@ -14,7 +14,7 @@ from speciate.cli.common import AsJson, Limit, client, command_group, examples, 
 if TYPE_CHECKING:
     from speciate.ports.records.projects import TokenRecord
 
-app = command_group("Create, list and revoke API tokens of a project.")
+app = command_group()
 
 _Scope = Literal["read", "submit", "admin"]
 """Values of ``Scope``, which is slow to import; a test compares them."""

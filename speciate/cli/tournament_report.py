@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from speciate.cli import output
 from speciate.cli.export import replaced_file, write_records
 from speciate.ports.records.declarations import TournamentRun
+from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import Report
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 def show_report(report: Report, most_rows: int) -> None:
-    """Print the verdicts, then every table."""
+    """Print the conclusion, the verdicts and every table."""
+    output.print_line(conclusion(report), style="bold")
     for comparison in report.standings.comparisons:
-        output.print_line(verdict(comparison), style="bold")
+        output.print_line(verdict(comparison))
     for section in sections(report):
         output.print_line()
         output.print_line(section.title, style="bold")
@@ -32,7 +34,7 @@ def show_report(report: Report, most_rows: int) -> None:
             output.print_table(section.columns, section.rows[:most_rows], empty="")
         if (more := len(section.rows) - most_rows) > 0:
             output.print_line(
-                f"… and {more:,} more: speciate tournament export {report.standings.slug} --out report.html"
+                f"… and {more:,} more: speciate tournaments export {report.standings.slug} --out report.html"
             )
 
 

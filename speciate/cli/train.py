@@ -12,26 +12,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, drop_none, examples, parse_key_values
+from speciate.cli.common import AsJson, command_group, drop_none, examples, parse_key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
     from speciate.training.tasks import Task
 
-TRAIN_EXAMPLES: Final = examples(
-    "speciate train --task maze --method vpo",
-    "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
-    "speciate train --task programs --method vector_max_at_k --mutator",
-    "speciate train --task maze --method base",
-    "speciate train --task musique --data ./musique --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
-)
+
+app = command_group()
 
 _OPTIONS: Final = ("method", "seed")
 _LINE_EVERY: Final = 10
 _METRICS: Final = ("loss", "mean", "best", "diversity", "entropy")
 
 
+@app.command(
+    "train",
+    epilog=examples(
+        "speciate train --task maze --method vpo",
+        "speciate train --task programs --method vector_max_at_k --seed 1 --set group=24 --set estimator.kappa=8",
+        "speciate train --task programs --method vector_max_at_k --mutator",
+        "speciate train --task maze --method base",
+        "speciate train --task musique --data ./musique --method vpo --base ./Qwen3-1.7B --set lora_rank=32 --gpu",
+    ),
+)
 def train_command(
     task: Annotated[str, typer.Option(help="Training task: maze, programs, … (an unknown name lists all).")],
     method: Annotated[

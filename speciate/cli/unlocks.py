@@ -10,24 +10,39 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, client, examples, first_records, invalid_argument, note_more, resolve_run
+from speciate.cli.common import (
+    AsJson,
+    Limit,
+    client,
+    command_group,
+    examples,
+    first_records,
+    invalid_argument,
+    note_more,
+    resolve_run,
+)
 
 if TYPE_CHECKING:
     from speciate.ports.records.unlocks import ObjectiveRecord, TargetUnlocks, UnlockRecord
 
-UNLOCKS_EXAMPLES: Final = examples(
-    "speciate unlocks",
-    "speciate unlocks --policy qwen --first --json",
-    "speciate unlocks --problem maze-7 --by-policy",
-    "speciate unlocks --problem packing --records",
-    "speciate unlocks --every-target --out unlocks.parquet",
-)
+
+app = command_group()
 
 _COLUMNS: Final = (
     "problem", "target", "policy", "mutator", "strategy", ">seed", ">evaluations", ">tokens", ">seconds", "candidate",
 )  # fmt: skip
 
 
+@app.command(
+    "unlocks",
+    epilog=examples(
+        "speciate unlocks",
+        "speciate unlocks --policy qwen --first --json",
+        "speciate unlocks --problem maze-7 --by-policy",
+        "speciate unlocks --problem packing --records",
+        "speciate unlocks --every-target --out unlocks.parquet",
+    ),
+)
 def unlocks_command(
     ctx: typer.Context,
     run: Annotated[str | None, typer.Option(help="Only unlocks of this run.")] = None,

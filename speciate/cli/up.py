@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
 
 if TYPE_CHECKING:
     from speciate.cli.stack import Stack
+
+app = command_group()
 
 _POLL_S = 1.0
 _RETRY_S = 10.0
@@ -25,6 +28,12 @@ class StopRequested(KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP was received."""
 
 
+@app.command(
+    "up",
+    epilog=examples(
+        "speciate up", "speciate up --port 9000 --data-dir ./data", "SPECIATE_TOKEN=… speciate up --host 0.0.0.0"
+    ),
+)
 def up_command(
     host: Annotated[
         str | None,
@@ -111,6 +120,7 @@ def _supervise(stack: Stack, out: Console) -> None:
             out.print(f"{name} exited and was restarted. See {sanitize(stack.log_of(name))}", soft_wrap=True)
 
 
+@app.command("migrate", epilog=examples("SPECIATE_DATABASE_URL=postgresql://… speciate migrate"))
 def migrate_command() -> None:
     """Upgrade the schema of the database at SPECIATE_DATABASE_URL.
 

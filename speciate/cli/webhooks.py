@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.ports.records.webhooks import DeliveryRecord
 
-app = command_group("Send unlocks, ends of runs and alarms to HTTP endpoints.")
+app = command_group()
 
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="Webhook id; see `speciate webhooks list`.")]
 _EVENTS: Final = ("unlock", "run.finished", "alarm")

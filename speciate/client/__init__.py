@@ -6,7 +6,7 @@
         run = client.runs.create("circle-packing-26", "program-mutator", budget=2000, seed=1)
         for event in run.watch():
             ...
-        best = run.front()[0]
+        best = run.best()
 
 Methods return the records of ``speciate.ports.records`` and raise the errors of ``speciate.domain.errors`` with the
 messages of the service.
@@ -14,10 +14,31 @@ messages of the service.
 
 from __future__ import annotations
 
-from speciate.client.aio.client import AsyncClient
-from speciate.client.aio.run import AsyncRunHandle
-from speciate.client.sync.client import Client
-from speciate.client.sync.run import RunHandle
-from speciate.client.webhook_signature import verify_webhook
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from speciate.client.aio.client import AsyncClient
+    from speciate.client.aio.run import AsyncRunHandle
+    from speciate.client.sync.client import Client
+    from speciate.client.sync.run import RunHandle
+    from speciate.client.webhook_signature import verify_webhook
 
 __all__ = ["AsyncClient", "AsyncRunHandle", "Client", "RunHandle", "verify_webhook"]
+
+_MODULES: Final = {
+    "AsyncClient": "aio.client",
+    "AsyncRunHandle": "aio.run",
+    "Client": "sync.client",
+    "RunHandle": "sync.run",
+    "verify_webhook": "webhook_signature",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use: a program that needs one client does not load both."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

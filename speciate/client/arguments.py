@@ -51,11 +51,7 @@ def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
 
 
 def relabelling(
-    name: str | None,
-    tags: Iterable[str] | None,
-    add_tags: Iterable[str],
-    remove_tags: Iterable[str],
-    note: str | None,
+    name: str | None, tags: Iterable[str] | None, add_tags: Iterable[str], remove_tags: Iterable[str], note: str | None
 ) -> Relabelling:
     """Return a change of labels. Raises as ``run_spec`` does."""
     lists = {"add_tags": as_tuple(add_tags), "remove_tags": as_tuple(remove_tags)}

@@ -13,6 +13,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.visibility import VisibilityChange
 from speciate.ports.records.base import Page, Record
 
 PAGE_LIMIT: Final = 100
@@ -119,6 +120,14 @@ def post(
 def patch(path: str, model: type[T], body: Any) -> ApiCall[T]:
     """Return a PATCH request."""
     return ApiCall("PATCH", path, TypeAdapter(model).validate_python, body=body)
+
+
+def change_visibility(path: str, change: VisibilityChange, model: type[T]) -> ApiCall[T]:
+    """Return the request that archives, deletes or restores an object."""
+    read = TypeAdapter(model).validate_python
+    if change is VisibilityChange.DELETE:
+        return ApiCall("DELETE", path, read)
+    return ApiCall("POST", f"{path}:{change.value}", read)
 
 
 def path_segment(name: object, what: str) -> str:

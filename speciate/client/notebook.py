@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from speciate.domain.errors import ConfigurationError
-from speciate.ports.records.candidates import CandidateRecord
+from speciate.ports import records
 from speciate.ports.records.runs import RunRecord
 
 
@@ -31,7 +31,7 @@ def html(record: RunRecord) -> str:
         ("strategy", record.spec.strategy),
         ("state", record.state.value + (f": {record.reason}" if record.reason else "")),
         ("spent", progress(record)),
-        *((f"best {name}", f"{value:.6g}") for name, value in record.best.items()),
+        *((f"best {name}", f"{value:.6g}") for name, value in (record.best.rewards if record.best else {}).items()),
         ("reached", ", ".join(record.reached) or "nothing yet"),
         *((("alarm", record.alarm),) if record.alarm else ()),
     ]
@@ -39,7 +39,7 @@ def html(record: RunRecord) -> str:
     return f"<table>{cells}</table>"
 
 
-def frame(candidates: Iterable[CandidateRecord]) -> Any:
+def frame(candidates: Iterable[records.candidates.CandidateRecord]) -> Any:
     """Return candidates as a ``pandas.DataFrame``: one row per candidate, one column ``reward.NAME`` per objective.
 
     Raises:
@@ -52,7 +52,7 @@ def frame(candidates: Iterable[CandidateRecord]) -> Any:
     rows = sorted(candidates, key=lambda candidate: candidate.number)
     plain = [row.model_dump(mode="python", exclude={"rewards"}) for row in rows]
     rewards = [{f"reward.{name}": value for name, value in (row.rewards or {}).items()} for row in rows]
-    columns = [*CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
+    columns = [*records.candidates.CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
     return pandas.DataFrame([values | more for values, more in zip(plain, rewards, strict=True)], columns=columns)
 
 

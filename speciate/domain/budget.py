@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, model_validator
 
 from speciate.domain.values import Value
+
+REASONABLE: Final = {"evaluations": 10**6, "tokens": 10**9, "seconds": 30 * 86400}
+"""Limits above which users must confirm a budget: a million evaluations, 10⁹ tokens, 30 days."""
+
+
+def beyond_reason(limits: Mapping[str, object]) -> str:
+    """Return the limits above ``REASONABLE`` as text, such as ``2,000,000 evaluations``; empty if there are none."""
+    given = ((limits.get(name), name, most) for name, most in REASONABLE.items())
+    large = [(v, name) for v, name, most in given if isinstance(v, int | float) and most < v < math.inf]
+    return " and ".join(f"{v:,} {name}" for v, name in large)
 
 
 class Budget(Value):

@@ -33,7 +33,10 @@ SANDBOX_LOST = frozenset({"supervisor_killed", "evaluator_supervisor_killed"})
 """Reasons of failures in which the sandbox ended during the program: killed from outside, or out of memory."""
 
 NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"}) | SANDBOX_LOST
-"""Reasons that do not depend on the program: an identical program is evaluated again."""
+"""Reasons that do not depend on the program."""
+
+EVALUATOR_PREFIX = "evaluator_"
+_EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,16 @@ class Failure:
     kind: FailureKind
     reason: str
     detail: str = ""
+
+    @property
+    def by_evaluator(self) -> bool:
+        """True if the evaluator failed: its script raised, died or gave invalid rewards, or its worker was lost."""
+        return self.reason.startswith(EVALUATOR_PREFIX) or self.reason in _EVALUATOR_FAULTS
+
+    @property
+    def repeatable(self) -> bool:
+        """True if an identical program is evaluated again, because this one was not or failed without its fault."""
+        return self.kind is FailureKind.REJECTED or self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
 
 
 @dataclass(frozen=True, slots=True)

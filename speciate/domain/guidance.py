@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from pydantic import Field
 
+from speciate.domain.lazy import LazyModule
 from speciate.domain.values import Value
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
 
 NO_ADVICE: Final = 0
 """Number of the empty piece, which is always among the candidates of a draw."""

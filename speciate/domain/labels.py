@@ -22,9 +22,7 @@ def _storable(text: str) -> str:
 
 
 RunName = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE),
-    AfterValidator(_storable),
+    str, StringConstraints(strip_whitespace=True, max_length=MAX_NAME_CHARS, pattern=LINE), AfterValidator(_storable)
 ]
 """One line, or empty."""
 
@@ -50,6 +48,9 @@ class Labels(Value):
     name: RunName = ""
     tags: Tags = ()
     note: Note = ""
+
+
+NO_LABELS: Final = Labels()
 
 
 class Relabelling(Value):

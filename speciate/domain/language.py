@@ -22,23 +22,25 @@ class Exchange(StrEnum):
 
 
 class Language(Value):
-    """Build and run commands of a problem's programs. Both run inside the sandbox, in the candidate's folder.
+    """Build and run commands of a problem's programs. Both run inside the sandbox, in the candidate's folder."""
 
-    Attributes:
-        name: Name for people and prompts, such as ``C++``.
-        file: File name of the program.
-        build: Command run once per candidate; empty for none.
-        run: Command run once per call.
-        build_s: Time limit of the build, in seconds.
-        exchange: Format of input and output.
-    """
-
-    name: str = Field(min_length=1, max_length=40)
-    file: FileName
-    build: tuple[Argument, ...] = Field(default=(), max_length=64)
-    run: tuple[Argument, ...] = Field(min_length=1, max_length=64)
-    build_s: float = Field(default=20.0, gt=0, le=600)
-    exchange: Exchange = Exchange.TEXT
+    name: str = Field(min_length=1, max_length=40, description="Name for people and prompts.", examples=["C++"])
+    file: FileName = Field(description="File name of the program.", examples=["main.cpp"])
+    build: tuple[Argument, ...] = Field(
+        default=(),
+        max_length=64,
+        description="Command that runs once per candidate; empty for none.",
+        examples=[["g++", "-O2", "-o", "program", "main.cpp"]],
+    )
+    run: tuple[Argument, ...] = Field(
+        min_length=1, max_length=64, description="Command that runs once per call.", examples=[["./program"]]
+    )
+    build_s: float = Field(default=20.0, gt=0, le=600, description="Seconds that the build may take.", examples=[60.0])
+    exchange: Exchange = Field(
+        default=Exchange.TEXT,
+        description="`text`: one text argument on standard input; `json`: all arguments as a JSON list on one line.",
+        examples=["json"],
+    )
 
     @property
     def labels(self) -> frozenset[str]:

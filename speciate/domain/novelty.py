@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from speciate.domain.problem import Problem
 from speciate.domain.values import Value
+
+if TYPE_CHECKING:
+    from speciate.domain.problem import Problem
 
 
 class DuplicateRule(StrEnum):

@@ -29,24 +29,35 @@ class ObjectiveRole(StrEnum):
 
 
 class Objective(Value):
-    """One component of the reward vector.
+    """One component of the reward vector."""
 
-    Attributes:
-        name: Name used by the evaluator and in rules.
-        direction: Direction of improvement.
-        role: Role in the search: improved, constrained or only recorded.
-        range: ``(low, high)`` in the author's unit: the scale on which objectives are compared. Values outside are
-            allowed and not clipped.
-        limit: Bound of a constraint (at most it if minimised, at least it if maximised).
-        description: One line for people and prompts.
-    """
-
-    name: Identifier
-    direction: Direction = Direction.MAXIMIZE
-    role: ObjectiveRole = ObjectiveRole.OBJECTIVE
-    range: tuple[Finite, Finite] = (0.0, 1.0)
-    limit: Finite = 0.0
-    description: str = Field(default="", max_length=2000)
+    name: Identifier = Field(description="Name used by the evaluator and in rules.", examples=["overlap"])
+    direction: Direction = Field(
+        default=Direction.MAXIMIZE, description="Direction of improvement.", examples=["minimize"]
+    )
+    role: ObjectiveRole = Field(
+        default=ObjectiveRole.OBJECTIVE,
+        description="`objective`: the search improves it; `constraint`: bounded by `limit`, feasible candidates rank"
+        " above all others; `record`: stored, never selected on.",
+        examples=["constraint"],
+    )
+    range: tuple[Finite, Finite] = Field(
+        default=(0.0, 1.0),
+        description="Low and high end of the scale on which objectives are compared. Values outside are allowed and not"
+        " clipped.",
+        examples=[(0.0, 0.1)],
+    )
+    limit: Finite = Field(
+        default=0.0,
+        description="Bound of a constraint: at most this if minimized, at least this if maximized.",
+        examples=[0.001],
+    )
+    description: str = Field(
+        default="",
+        max_length=2000,
+        description="One line for people and prompts.",
+        examples=["Largest overlap of two circles"],
+    )
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Self:

@@ -11,24 +11,16 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, sections_of
+from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import CascadeStage, Stage, check_stages
 from speciate.domain.target import Target
-from speciate.domain.values import (
-    MAX_PROGRAM_BYTES,
-    FileName,
-    Finite,
-    Identifier,
-    ModuleName,
-    Slug,
-    Value,
-    digest_of,
-)
+from speciate.domain.values import MAX_PROGRAM_BYTES, FileName, Finite, Identifier, ModuleName, Slug, Value, digest_of
 
 _RESERVED = frozenset({"and", "or", "not"})
 _TEXT_READERS = ("source", "vars(", "__dict__")
@@ -48,101 +40,164 @@ class ProblemKind(StrEnum):
 
 
 class Limits(Value):
-    """Limits of one evaluation.
+    """Limits of one evaluation."""
 
-    Attributes:
-        wall_s: Wall-clock seconds.
-        cpu_s: CPU seconds.
-        memory_bytes: Address space beyond that of the interpreter with its preloaded modules.
-        output_bytes: Size of one answer frame.
-        log_bytes: Bytes kept of standard output and error.
-        file_bytes: Largest file it may write.
-        processes: Threads, and processes if allowed.
-        tmp_bytes: Size of its temporary folder.
-        tmp_files: Files and folders in it.
-    """
-
-    wall_s: float = Field(default=2.0, gt=0, le=3600)
-    cpu_s: float = Field(default=2.0, gt=0, le=3600)
-    memory_bytes: int = Field(default=768 << 20, ge=64 << 20, le=64 << 30)
-    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=64 << 20)
-    log_bytes: int = Field(default=64 << 10, ge=0, le=1 << 20)
-    file_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30)
-    processes: int = Field(default=16, ge=1, le=256)
-    tmp_bytes: int = Field(default=32 << 20, ge=4096, le=8 << 30)
-    tmp_files: int = Field(default=1024, ge=16, le=1 << 20)
+    wall_s: float = Field(default=2.0, gt=0, le=3600, description="Wall-clock seconds.", examples=[10.0])
+    cpu_s: float = Field(default=2.0, gt=0, le=3600, description="CPU seconds, rounded up.", examples=[10.0])
+    memory_bytes: int = Field(
+        default=768 << 20,
+        ge=64 << 20,
+        le=64 << 30,
+        description="Address space beyond that of the interpreter with its preloaded modules.",
+        examples=[2 << 30],
+    )
+    output_bytes: int = Field(
+        default=1 << 20, ge=1 << 10, le=64 << 20, description="Size of one answer.", examples=[4 << 20]
+    )
+    log_bytes: int = Field(
+        default=64 << 10,
+        ge=0,
+        le=1 << 20,
+        description="Bytes kept of standard output, and of standard error.",
+        examples=[1 << 10],
+    )
+    file_bytes: int = Field(
+        default=16 << 20, ge=0, le=1 << 30, description="Largest file that the candidate may write.", examples=[1 << 20]
+    )
+    processes: int = Field(default=16, ge=1, le=256, description="Threads, and processes of a build.", examples=[4])
+    tmp_bytes: int = Field(
+        default=32 << 20, ge=4096, le=8 << 30, description="Size of the temporary folder.", examples=[256 << 20]
+    )
+    tmp_files: int = Field(
+        default=1024, ge=16, le=1 << 20, description="Files and folders in the temporary folder.", examples=[100]
+    )
 
 
 class Case(Value):
-    """One input with its expected output, compared outside the candidate's process.
+    """One input with its expected output, compared outside the candidate's process."""
 
-    Attributes:
-        input: Positional arguments of the entry point, as JSON values.
-        expected: The right result, as a JSON value.
-        reward: Objective that this case counts towards (the share of its cases passed); the first one by default.
-        tolerance: Largest absolute or relative difference at which two numbers are equal; 0 means exact.
-        hidden: True to keep input and outcome out of prompts.
-    """
-
-    input: list[JsonValue]
-    expected: JsonValue
-    reward: Identifier | None = None
-    tolerance: float = Field(default=0.0, ge=0, le=1)
-    hidden: bool = False
+    input: list[JsonValue] = Field(
+        description="Positional arguments of the entry point, as JSON values.", examples=[[26], [[3, 1, 2], "up"]]
+    )
+    expected: JsonValue = Field(description="Correct result, as a JSON value.", examples=[5])
+    reward: Identifier | None = Field(
+        default=None,
+        description="Objective that this case counts towards: the share of its cases passed. Default: the first one.",
+        examples=["large"],
+    )
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Largest absolute or relative difference at which two numbers are equal; 0 means exact.",
+        examples=[1e-6],
+    )
+    hidden: bool = Field(default=False, description="True to keep input and outcome out of prompts.", examples=[True])
 
 
 class Problem(Value):
-    """A problem as registered; storage adds id and version.
-
-    Attributes:
-        slug: Name; all versions of a problem share it.
-        title: One line.
-        description: Text for the policy: the task, the signature, the rules.
-        source: Origin of the problem and of its record level.
-        kind: Kind of candidate and of scoring.
-        objectives: The d components of the reward vector, in declared order.
-        targets: One or more rules; exactly one unlocks.
-        weights: Declared scalarization over objectives of role ``objective``; without it there is no scalar.
-        seed_program: First member of the population; empty if candidates start from scratch.
-        entry_point: Function that a ``cases`` candidate defines.
-        evaluator: The author's Python script (``evaluate`` for ``evaluator``, ``score`` for ``data``).
-        files: Further read-only text files of the evaluator, by name.
-        cases: Inputs and expected outputs, for kind ``cases``.
-        data_files: Read-only text files in the candidates' folder ``data``, by name.
-        preload: Modules that are imported before candidates and the script start.
-        stages: The evaluation cascade, cheapest stage first; empty measures everything at once.
-        language: Build and run commands of programs other than Python; None means Python.
-        many_files: True if candidates are sets of files, each under a heading (``speciate.domain.files``).
-        prompts: Prompt templates that replace the default ones, by name.
-        limits: Limits of one evaluation.
-        confirmations: Repeated evaluations of a candidate before its target counts.
-        stochastic: True if the score depends on the evaluation's seed.
-    """
+    """A problem as registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
 
-    slug: Slug
-    title: str = Field(min_length=1, max_length=200)
-    description: str = Field(default="", max_length=100_000)
-    source: str = Field(default="", max_length=2000)
-    kind: ProblemKind
-    objectives: tuple[Objective, ...] = Field(min_length=1, max_length=512)
-    targets: tuple[Target, ...] = Field(min_length=1, max_length=60)
-    weights: dict[Identifier, Finite] | None = None
-    seed_program: str = ""
-    entry_point: Identifier = "solve"
-    evaluator: str = ""
-    files: dict[str, str] = Field(default_factory=dict, max_length=64)
-    cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
-    data_files: dict[FileName, str] = Field(default_factory=dict, max_length=64)
-    preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16)
-    stages: tuple[Stage, ...] = Field(default=(), max_length=16)
-    language: Language | None = None
-    many_files: bool = False
-    prompts: dict[TemplateName, TemplateText] = Field(default_factory=dict)
-    limits: Limits = Limits()
-    confirmations: int = Field(default=1, ge=0, le=20)
-    stochastic: bool = False
+    slug: Slug = Field(
+        description="Name: lower-case words joined by hyphens. All versions of a problem share it.",
+        examples=["circle-packing-26"],
+    )
+    title: str = Field(
+        min_length=1, max_length=200, description="Title, one line.", examples=["26 circles in the unit square"]
+    )
+    description: str = Field(
+        default="",
+        max_length=100_000,
+        description="Task as the policy reads it: the function to define, its signature, the rules.",
+        examples=["Define solve(n): the largest integer whose square is at most n."],
+    )
+    source: str = Field(
+        default="",
+        max_length=2000,
+        description="Origin of the problem and of its record level.",
+        examples=["Knuth, The Art of Computer Programming, vol. 3, section 5.3.4"],
+    )
+    kind: ProblemKind = Field(description="Kind of candidate and of scoring.", examples=["evaluator"])
+    objectives: tuple[Objective, ...] = Field(
+        min_length=1,
+        max_length=512,
+        description="Components of the reward vector, in this order.",
+        examples=[[{"name": "gain"}, {"name": "cost", "direction": "minimize"}]],
+    )
+    targets: tuple[Target, ...] = Field(
+        min_length=1,
+        max_length=60,
+        description="Named rules over the reward vector; exactly one unlocks the problem.",
+        examples=[[{"name": "cheap", "rule": "gain >= 5 and cost < 9", "unlock": True}]],
+    )
+    weights: dict[Identifier, Finite] | None = Field(
+        default=None,
+        description="Weights ≥ 0 over objectives of role `objective`. Without them there is no scalar score.",
+        examples=[{"gain": 3.0, "cost": 1.0}],
+    )
+    seed_program: str = Field(
+        default="",
+        description="Text of the first member of the population. Empty: candidates start from scratch.",
+        examples=["def solve(n):\n    return int(n ** 0.5)\n"],
+    )
+    entry_point: Identifier = Field(
+        default="solve", description="Function that a `cases` candidate defines.", examples=["integer_root"]
+    )
+    evaluator: str = Field(
+        default="",
+        description="Python script that defines `evaluate`, or `score` for kind `data`. Kind `cases` needs none.",
+    )
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=64,
+        description='Further read-only text files of the evaluator, by name: `context.files["NAME"]`.',
+    )
+    cases: tuple[Case, ...] = Field(
+        default=(), max_length=10_000, description="Inputs and expected outputs, for kind `cases`."
+    )
+    data_files: dict[FileName, str] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Read-only text files that candidates find in their folder `data`, by name.",
+    )
+    preload: tuple[ModuleName, ...] = Field(
+        default=("numpy",),
+        max_length=16,
+        description="Modules imported before candidates and the script start.",
+        examples=[["numpy", "scipy.optimize"]],
+    )
+    stages: tuple[Stage, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Evaluation cascade, cheapest stage first. Empty: everything is measured at once.",
+        examples=[[{"name": "quick", "objectives": ["short"], "needs": "short >= 0.5"}]],
+    )
+    language: Language | None = Field(
+        default=None,
+        description="Build and run commands of programs in a language other than Python.",
+        examples=[{"name": "C", "file": "main.c", "build": ["cc", "main.c", "-o", "main"], "run": ["./main"]}],
+    )
+    many_files: bool = Field(
+        default=False, description="True if a candidate is a set of files, each under a heading.", examples=[True]
+    )
+    prompts: dict[TemplateName, TemplateText] = Field(
+        default_factory=dict, description="Prompt templates that replace the default ones, by name."
+    )
+    limits: Limits = Field(default=Limits(), description="Limits of one evaluation.", examples=[{"wall_s": 10.0}])
+    confirmations: int = Field(
+        default=1,
+        ge=0,
+        le=20,
+        description="Repeated evaluations, with new seeds, before a target counts as met; ≥ 1 for kind `in_process`.",
+        examples=[3],
+    )
+    stochastic: bool = Field(
+        default=False,
+        description="True if rewards depend on the evaluation's seed. Other runs then do not reuse a result.",
+        examples=[True],
+    )
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -218,15 +273,31 @@ class Problem(Value):
         """File of a program that is run, or that holds the entry point."""
         return PYTHON_MAIN if self.language is None else self.language.file
 
+    def files_in(self, program: str) -> dict[str, str]:
+        """Return the files of a candidate by name; a text that is no set of files is one file."""
+        if self.many_files:
+            try:
+                return files_of(program)
+            except FilesError:
+                return {"candidate.txt": program}
+        if self.kind is ProblemKind.DATA:
+            return {"candidate.json" if program.lstrip()[:1] in {"{", "["} else "candidate.txt": program}
+        return {self.main_file: program}
+
     @cached_property
     def space(self) -> RewardSpace:
         """The declared objectives as a vector space."""
         return RewardSpace(self.objectives)
 
     @cached_property
+    def ranking(self) -> Ranking:
+        """The order of its candidates."""
+        return Ranking(self.space, self.targets, self.weight_vector)
+
+    @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the targets, in the order of ``targets``."""
-        return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
+        return self.ranking.rules
 
     @cached_property
     def cascade(self) -> tuple[CascadeStage, ...]:
@@ -285,18 +356,19 @@ class Problem(Value):
     @cached_property
     def weight_vector(self) -> tuple[float, ...] | None:
         """The declared weights over the k selected objectives, summing to 1, or None."""
-        if self.weights is None:
-            return None
-        total = sum(self.weights.values())
-        return tuple(self.weights.get(o.name, 0.0) / total for o in self.space.selected)
+        return self.space.weight_vector(self.weights)
 
     def targets_met(self, rewards: Sequence[float], *, stopped_at: str | None = None) -> int:
         """Return a bit mask of the targets that a raw reward vector meets; bit i is ``targets[i]``.
+
+        An infeasible vector meets none.
 
         Args:
             rewards: Shape (d,).
             stopped_at: First stage without measurements; targets on its objectives, or later ones, are not met.
         """
+        if self.ranking.violations(rewards):
+            return 0
         names = [step.name for step in self.cascade]
         steps = self.cascade if stopped_at is None else self.cascade[: names.index(stopped_at)]
         measured = {objective.name for step in steps for objective in step.objectives}

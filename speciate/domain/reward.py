@@ -11,17 +11,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from speciate.domain.lazy import LazyModule
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+else:
+    np, FloatArray = LazyModule("numpy"), Any
 
 # Penalty of infeasible vectors, in ranges: large enough for feasible rewards far below a range that was declared too
 # narrow, and small enough that float64 still resolves different violations.
 _BELOW = 1000.0
+
+# Points compared with all others before the front is searched, and points of one search.
+_STRONG = 64
+_POOL = 8192
 
 
 class InvalidRewardsError(ValueError):
@@ -44,9 +53,21 @@ class RewardSpace:
         return tuple(objective.name for objective in self.objectives)
 
     @cached_property
+    def widths(self) -> tuple[float, ...]:
+        """Widths of all d declared ranges, in declared order."""
+        return tuple(objective.range[1] - objective.range[0] for objective in self.objectives)
+
+    @cached_property
     def selected(self) -> tuple[Objective, ...]:
         """The k objectives that the search improves."""
         return tuple(o for o in self.objectives if o.role is ObjectiveRole.OBJECTIVE)
+
+    def weight_vector(self, weights: Mapping[str, float] | None) -> tuple[float, ...] | None:
+        """Return declared weights by name as a vector over the k selected objectives that sums to 1; None for None."""
+        if weights is None:
+            return None
+        total = sum(weights.values())
+        return tuple(weights.get(o.name, 0.0) / total for o in self.selected)
 
     def vector(self, rewards: Mapping[str, object]) -> tuple[float, ...]:
         """Return the named rewards as a vector of shape (d,) in declared order, in the author's units.
@@ -123,6 +144,29 @@ def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
             dominated = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)
             front &= ~dominated
     return front
+
+
+def large_front(points: FloatArray) -> NDArray[np.int64]:
+    """Return the rows of the distinct nondominated points, ascending; of equal points the first.
+
+    For 1e5 and more points, of which few are on the front: a few strong points drop nearly all of them first.
+
+    Args:
+        points: Shape (n, k), higher is better.
+    """
+    rows = np.arange(len(points))
+    for strong in points[np.argsort(-points.sum(axis=1), kind="stable")[:_STRONG]]:
+        inside = points[rows]
+        rows = rows[~np.all(inside <= strong, axis=1) | np.all(inside == strong, axis=1)]
+    rows = rows[np.unique(points[rows], axis=0, return_index=True)[1]]
+    # The union of the fronts of parts contains the front of the whole.
+    while len(rows) > _POOL:
+        parts = (rows[at : at + _POOL] for at in range(0, len(rows), _POOL))
+        kept = np.concatenate([part[pareto_front(points[part])] for part in parts])
+        if len(kept) == len(rows):
+            break
+        rows = kept
+    return np.sort(rows[pareto_front(points[rows])])
 
 
 def _oriented(column: FloatArray, objective: Objective) -> FloatArray:

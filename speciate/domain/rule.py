@@ -17,11 +17,20 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speciate.domain.errors import RuleError
+from speciate.domain.lazy import LazyModule
+from speciate.domain.reward import FloatArray
 
-_OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
+
+# Each compares two numbers, or an array with a number.
+_OPERATORS: Final[dict[str, Callable[[Any, float], Any]]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -32,13 +41,14 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 """Regular expression of a number in a rule; a word may follow it without a blank."""
 _TOKEN: Final = re.compile(
-    rf"\s*(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))",
-    re.ASCII,
+    rf"\s*(?:(?P<number>{NUMBER})|(?P<word>[A-Za-z_]\w*)|(?P<sign>>=|<=|==|!=|[<>()]))", re.ASCII
 )
 _MAX_LENGTH: Final = 10_000
 _MAX_DEPTH: Final = 50
 
-Predicate = Callable[[Sequence[float]], bool]
+_OPPOSITE: Final = {">=": "<", "<": ">=", "<=": ">", ">": "<=", "==": "!=", "!=": "=="}
+_LEAST: Final = 1e-9
+"""Shortfall of a strict comparison at its limit: nearly met, but not met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,78 @@ class _Token:
     kind: str
     text: str
     column: int
+
+
+class Shortfall(NamedTuple):
+    """A comparison that a reward vector fails; as text, what is missing.
+
+    Attributes:
+        name: The objective.
+        value: Its raw reward.
+        sign: The comparison.
+        limit: The number to compare with.
+        size: Distance to the limit in widths of the objective's range, > 0.
+    """
+
+    name: str
+    value: float
+    sign: str
+    limit: float
+    size: float
+
+    def __str__(self) -> str:
+        return f"{self.name} must be {self.sign} {self.limit:.6g}, is {self.value:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    name: str
+    position: int
+    sign: str
+    limit: float
+
+    def holds(self, rewards: Sequence[float]) -> bool:
+        return bool(_OPERATORS[self.sign](rewards[self.position], self.limit))
+
+    def shortfalls(self, rewards: Sequence[float], widths: Sequence[float]) -> tuple[Shortfall, ...]:
+        if self.holds(rewards):
+            return ()
+        value = rewards[self.position]
+        size = max(abs(value - self.limit) / widths[self.position], _LEAST)
+        return (Shortfall(self.name, value, self.sign, self.limit, size),)
+
+    def distances(self, rewards: FloatArray, widths: Sequence[float]) -> FloatArray:
+        values = rewards[:, self.position]
+        missing = np.maximum(np.abs(values - self.limit) / widths[self.position], _LEAST)
+        return np.where(_OPERATORS[self.sign](values, self.limit), 0.0, missing)
+
+    def negated(self) -> _Comparison:
+        return _Comparison(self.name, self.position, _OPPOSITE[self.sign], self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Junction:
+    """Several parts of which all hold, or at least one."""
+
+    parts: tuple[_Node, ...]
+    every: bool
+
+    def holds(self, rewards: Sequence[float]) -> bool:
+        return (all if self.every else any)(part.holds(rewards) for part in self.parts)
+
+    def shortfalls(self, rewards: Sequence[float], widths: Sequence[float]) -> tuple[Shortfall, ...]:
+        missing = [part.shortfalls(rewards, widths) for part in self.parts]
+        return sum(missing, ()) if self.every else min(missing, key=lambda failed: sum(each.size for each in failed))
+
+    def distances(self, rewards: FloatArray, widths: Sequence[float]) -> FloatArray:
+        missing = [part.distances(rewards, widths) for part in self.parts]
+        return reduce(np.add if self.every else np.minimum, missing)
+
+    def negated(self) -> _Junction:
+        return _Junction(tuple(part.negated() for part in self.parts), not self.every)
+
+
+_Node = _Comparison | _Junction
 
 
 @dataclass(frozen=True)
@@ -61,11 +143,46 @@ class Rule:
     text: str
     uses: frozenset[str]
     tokens: tuple[str, ...]
-    _holds: Predicate
+    _root: _Node
 
     def holds(self, rewards: Sequence[float]) -> bool:
         """Return True if a raw reward vector of shape (d,), in declared order, satisfies the rule."""
-        return self._holds(rewards)
+        return self._root.holds(rewards)
+
+    def shortfalls(self, rewards: Sequence[float], widths: Sequence[float]) -> tuple[Shortfall, ...]:
+        """Return the comparisons that fail, with the distance to each limit.
+
+        Of the alternatives of an ``or``, the one with the least sum counts.
+
+        Args:
+            rewards: Raw rewards, shape (d,), declared order.
+            widths: Widths of the declared ranges, shape (d,): the units of the sizes.
+
+        Returns:
+            Empty exactly if the rule holds.
+        """
+        return self._root.shortfalls(rewards, widths)
+
+    def parts(self, rewards: Sequence[float], widths: Sequence[float]) -> tuple[float, ...]:
+        """Return the sum of shortfalls of each part that ``and`` joins at the top; 0 where a part holds.
+
+        Arguments as for ``shortfalls``.
+        """
+        root = self._root
+        parts = root.parts if isinstance(root, _Junction) and root.every else (root,)
+        return tuple(sum(each.size for each in part.shortfalls(rewards, widths)) for part in parts)
+
+    def distances(self, rewards: FloatArray, widths: Sequence[float]) -> FloatArray:
+        """Return the sum of the shortfalls of each reward vector.
+
+        Args:
+            rewards: Raw rewards, shape (n, d), declared order.
+            widths: Widths of the declared ranges, shape (d,).
+
+        Returns:
+            Shape (n,), 0 exactly where the rule holds.
+        """
+        return self._root.distances(rewards, widths)
 
 
 def parse_rule(text: str, names: Sequence[str]) -> Rule:
@@ -83,8 +200,8 @@ def parse_rule(text: str, names: Sequence[str]) -> Rule:
         raise RuleError(f"the rule has {len(text)} characters: expected at most {_MAX_LENGTH}", column=_MAX_LENGTH)
     tokens = _tokens(text)
     parser = _Parser(tokens, {name: i for i, name in enumerate(names)}, end=len(text) + 1)
-    holds = parser.rule()
-    return Rule(text, frozenset(parser.used), tuple(token.text for token in tokens), holds)
+    root = parser.rule()
+    return Rule(text, frozenset(parser.used), tuple(token.text for token in tokens), root)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -102,7 +219,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent parser; every method returns a predicate over the reward vector."""
+    """Recursive descent parser; every method returns a node of the rule."""
 
     def __init__(self, tokens: list[_Token], index: dict[str, int], end: int) -> None:
         self._tokens = tokens
@@ -112,32 +229,31 @@ class _Parser:
         self._depth = 0
         self.used: set[str] = set()
 
-    def rule(self) -> Predicate:
-        holds = self._disjunction()
+    def rule(self) -> _Node:
+        root = self._disjunction()
         if self._at < len(self._tokens):
             raise self._error("expected 'and', 'or' or the end")
-        return holds
+        return root
 
-    def _disjunction(self) -> Predicate:
+    def _disjunction(self) -> _Node:
         parts = [self._conjunction()]
         while self._take("or"):
             parts.append(self._conjunction())
-        return parts[0] if len(parts) == 1 else lambda r: any(part(r) for part in parts)
+        return parts[0] if len(parts) == 1 else _Junction(tuple(parts), every=False)
 
-    def _conjunction(self) -> Predicate:
+    def _conjunction(self) -> _Node:
         parts = [self._factor()]
         while self._take("and"):
             parts.append(self._factor())
-        return parts[0] if len(parts) == 1 else lambda r: all(part(r) for part in parts)
+        return parts[0] if len(parts) == 1 else _Junction(tuple(parts), every=True)
 
-    def _factor(self) -> Predicate:
+    def _factor(self) -> _Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self._error(f"nested deeper than {_MAX_DEPTH}")
         try:
             if self._take("not"):
-                inner = self._factor()
-                return lambda r: not inner(r)
+                return self._factor().negated()
             if self._take("("):
                 inner = self._disjunction()
                 if not self._take(")"):
@@ -147,7 +263,7 @@ class _Parser:
         finally:
             self._depth -= 1
 
-    def _comparison(self) -> Predicate:
+    def _comparison(self) -> _Node:
         name = self._next("word", "the name of an objective, such as " + ", ".join(list(self._index)[:3]))
         if name.text not in self._index:
             known = ", ".join(self._index)
@@ -162,8 +278,7 @@ class _Parser:
         if not math.isfinite(limit):
             raise RuleError(f"{number.text} at column {number.column} is not finite", column=number.column)
         self.used.add(name.text)
-        position, compare = self._index[name.text], _OPERATORS[sign.text]
-        return lambda r: compare(r[position], limit)
+        return _Comparison(name.text, self._index[name.text], sign.text, limit)
 
     def _take(self, text: str) -> bool:
         found = self._at < len(self._tokens) and self._tokens[self._at].text == text

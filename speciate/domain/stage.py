@@ -13,20 +13,25 @@ from speciate.domain.values import Identifier, Value
 
 
 class Stage(Value):
-    """One declared stage.
+    """One declared stage."""
 
-    Attributes:
-        name: Name of the stage.
-        objectives: Objectives that it measures; every objective belongs to exactly one stage.
-        needs: Rule over the objectives measured so far; the next stage runs only if it holds. Empty means always.
-        function: Function of the script that measures it; by default ``evaluate_NAME`` (``score_NAME`` for data). Kind
-            ``cases`` has none: a stage runs the cases that count towards its objectives.
-    """
-
-    name: Identifier
-    objectives: tuple[Identifier, ...] = Field(min_length=1)
-    needs: str = ""
-    function: Identifier | None = None
+    name: Identifier = Field(description="Name of the stage.", examples=["quick"])
+    objectives: tuple[Identifier, ...] = Field(
+        min_length=1,
+        description="Objectives that it measures. Exactly one stage measures each objective.",
+        examples=[["short"]],
+    )
+    needs: str = Field(
+        default="",
+        description="Rule over the objectives measured so far; the next stage runs only if it holds. Empty: always.",
+        examples=["short >= 0.5"],
+    )
+    function: Identifier | None = Field(
+        default=None,
+        description="Function of the evaluator that measures it. Default: `evaluate_NAME`, or `score_NAME` for kind"
+        " `data`. Kind `cases` has none: a stage runs the cases that count towards its objectives.",
+        examples=["measure_short_lists"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,22 @@ from speciate.domain.values import Identifier, Value
 
 
 class Target(Value):
-    """A named rule over the reward vector.
+    """A named rule over the reward vector."""
 
-    Attributes:
-        name: Name in the record, such as ``record_level``.
-        rule: Rule in the grammar of ``speciate.domain.rule``, over raw rewards.
-        unlock: True if meeting the target unlocks the problem; exactly one target of a problem does.
-        description: One line on what meeting the target means.
-    """
-
-    name: Identifier
-    rule: str = Field(min_length=1, max_length=10_000)
-    unlock: bool = False
-    description: str = Field(default="", max_length=2000)
+    name: Identifier = Field(description="Name in the unlock record.", examples=["record_level"])
+    rule: str = Field(
+        min_length=1,
+        max_length=10_000,
+        description="Comparisons of raw rewards with numbers, joined by `and`, `or`, `not` and parentheses.",
+        examples=["sum_of_radii >= 2.635 and overlap <= 0"],
+    )
+    unlock: bool = Field(default=False, description="True for the target that unlocks the problem.", examples=[True])
+    description: str = Field(
+        default="",
+        max_length=2000,
+        description="One line on what meeting the target means.",
+        examples=["The best published value"],
+    )
 
 
 class ClaimState(StrEnum):

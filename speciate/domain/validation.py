@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from speciate.domain import values
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value
 
 _PATTERNS: Final = {
@@ -94,7 +96,7 @@ def validation_message(detail: Mapping[str, Any]) -> str:
     """Return the message for one entry of ``ValidationError.errors()``.
 
     Args:
-        detail: Its ``type``, ``msg`` and, for some types, ``ctx``.
+        detail: Its ``type``, ``msg``, ``input`` and, for some types, ``ctx``.
     """
     context = detail.get("ctx") or {}
     match detail["type"]:
@@ -103,7 +105,9 @@ def validation_message(detail: Mapping[str, Any]) -> str:
         case "string_pattern_mismatch" if (words := _PATTERNS.get(context.get("pattern", ""))) is not None:
             return f"expected {words}"
         case "literal_error" | "enum" if "expected" in context:
-            return f"expected {context['expected']}"
+            expected = f"expected {context['expected']}"
+            near = did_you_mean(str(detail.get("input")), re.findall(r"'([^']+)'", context["expected"]))
+            return f"{expected} ({near[0].lower()}{near[1:]})" if near else expected
         case "value_error":
             return str(detail["msg"]).removeprefix("Value error, ")
         case _:

@@ -24,13 +24,7 @@ from speciate.domain.validation import validation_message
 from speciate.inference.access import AccessMiddleware
 from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
 from speciate.inference.metrics import ModelCounters, exposition
-from speciate.inference.protocol import (
-    MAX_N,
-    ChatRequest,
-    CompletionRequest,
-    SamplingRequest,
-    error_response,
-)
+from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
 from speciate.inference.responses import chat_completions, completions
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer

@@ -76,12 +76,7 @@ def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dic
         {**{text.token(each): value for each, value in likeliest}, token: logprob}
         for likeliest, token, logprob in zip(sampled.tops or ((),) * len(tokens), tokens, sampled.logprobs, strict=True)
     ]
-    return {
-        "tokens": tokens,
-        "token_logprobs": list(sampled.logprobs),
-        "top_logprobs": tops,
-        "text_offset": offsets,
-    }
+    return {"tokens": tokens, "token_logprobs": list(sampled.logprobs), "top_logprobs": tops, "text_offset": offsets}
 
 
 def _chat_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from speciate.domain.policy import Policy
@@ -57,7 +58,8 @@ def build_client(policy: Policy, context: ClientContext | None = None) -> Policy
 
     if policy.kind not in KINDS:
         raise InvalidInputError(
-            f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.", remedy=f"Kinds: {', '.join(KINDS)}."
+            f"policy {policy.slug!r} has the unknown kind {policy.kind!r}.",
+            remedy=did_you_mean(policy.kind, KINDS) or f"Kinds: {', '.join(KINDS)}.",
         )
     if policy.codec is not None:
         codec_of(policy.codec)

@@ -110,29 +110,32 @@ def is_list_of_points(value):
 '''
 
 _SLUG: Final = "SLUG"
-TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _EVALUATOR}
-"""Files of the template, by name; ``problem.toml`` contains SLUG as a placeholder for the line of the slug."""
+_TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _EVALUATOR}
+SCHEMA: Final = Path(__file__).with_name("problem.schema.json")
+"""JSON schema of ``problem.toml`` for editors, generated from the model by ``make reference``."""
 
 
 def example() -> dict[str, str]:
     """Return the files of the template as a problem with an example name."""
-    return {name: text.replace(_SLUG, _slug_line(Path("spread-points"))) for name, text in TEMPLATE.items()}
+    return _files(Path("spread-points"))
 
 
 def write_template(directory: Path) -> list[Path]:
-    """Write the template into a directory, created if missing, and return the files.
+    """Write the template and the schema into a directory, created if missing, and return the files.
 
     The problem takes the name of the directory.
 
     Raises:
         ConflictError: One of the files already exists; no file was written.
     """
-    paths = [directory / name for name in TEMPLATE]
+    texts = _files(directory) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
+    texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{texts['problem.toml']}"
+    paths = [directory / name for name in texts]
     if present := [path for path in paths if path.exists()]:
         raise ConflictError(f"{present[0]} already exists.", remedy="Name a new directory, or move the file away.")
     directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
-        path.write_text(TEMPLATE[path.name].replace(_SLUG, _slug_line(directory)), encoding="utf-8")
+        path.write_text(texts[path.name], encoding="utf-8")
     return paths
 
 
@@ -142,5 +145,6 @@ def slug_of(directory: Path, otherwise: str) -> str:
     return "-".join(words)[:80].rstrip("-") or otherwise
 
 
-def _slug_line(directory: Path) -> str:
-    return f'slug = "{slug_of(directory, "spread-points")}"'.ljust(38) + " "
+def _files(directory: Path) -> dict[str, str]:
+    line = f'slug = "{slug_of(directory, "spread-points")}"'.ljust(38) + " "
+    return {name: text.replace(_SLUG, line) for name, text in _TEMPLATE.items()}

@@ -111,7 +111,9 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
         for found in _COMPARISON.finditer(target.rule)
         if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
     ]
-    return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or target.rule}."
+    infeasible = problem.ranking.violations(rewards) and _comparison(target.rule, names).holds(rewards)
+    rest = "the violated constraints" if infeasible else target.rule
+    return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or rest}."
 
 
 # Every program shown is checked against the same few comparisons.

@@ -1,1 +1,1 @@
-"""Use cases over ports: start, generate, evaluate, confirm, steer, replay."""
+"""Use cases over ports: check, generate, evaluate, confirm."""

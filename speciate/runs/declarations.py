@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,10 +15,10 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
-from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
-from speciate.ports.records.problems import ProblemSet, ProblemVersion
-from speciate.ports.runs import Ensembles
-from speciate.runs.steer import check_run
+from speciate.domain.visibility import require_visible
+from speciate.ports.records.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
+from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.runs.checks import check_run
 
 SET_PREFIX: Final = "set:"
 """Prefix of a problem set's name where a problem is expected: it stands for all problems of the set."""
@@ -41,20 +41,6 @@ class Versions(Protocol):
     def policy(self, name: str) -> PolicyVersion:
         """Return a policy version."""
         ...
-
-
-class RunPolicies(NamedTuple):
-    """The policies of a run.
-
-    Attributes:
-        policy: First proposer.
-        mutator: First mutator; None if the proposers change parents.
-        ensembles: All policies of all roles if a role has several, else empty.
-    """
-
-    policy: PolicyVersion
-    mutator: PolicyVersion | None
-    ensembles: Ensembles
 
 
 def policies_of(proposers: WeightedNames, mutators: WeightedNames, versions: Versions) -> RunPolicies:
@@ -89,6 +75,7 @@ def pin_tournament(declared: Tournament, versions: Versions) -> Tournament:
 
     Raises:
         NotFoundError: A problem, set or policy is unknown.
+        ConflictError: A problem or policy is archived or deleted.
         InvalidInputError: A problem lacks the target, a strategy or option is invalid, a codec cannot encode a
             problem, or two names denote the same version; the error locates the field.
     """
@@ -112,13 +99,14 @@ def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
 
     Raises:
         NotFoundError: A problem, set or policy is unknown.
+        ConflictError: A problem or policy is archived or deleted.
         InvalidInputError: The budget is too small for the problems, a strategy or option is invalid, a codec cannot
             encode a problem, or two names denote the same version; the error locates the field.
     """
     problems = tuple(_pinned_problems(declared.problems, versions))
     roles = {"policy": declared.policy, "mutator": declared.mutator}
     weights = {
-        role: {versions.policy(name).name: weight for name, weight in names.items()}
+        role: {_visible_policy(name, versions).name: weight for name, weight in names.items()}
         for role, names in roles.items()
         if names is not None
     }
@@ -131,24 +119,34 @@ def pin_campaign(declared: Campaign, versions: Versions) -> Campaign:
     _check_budget(pinned)
     policies = campaign_policies(pinned, versions)
     for name in problems:
-        problem, spec = versions.problem(name), pinned.spec()
-        check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles)
+        check_run(versions.problem(name), policies, pinned.spec())
     return pinned
 
 
 def _pinned_problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
     for name in names:
         if name.startswith(SET_PREFIX):
-            members = versions.problem_set(name.removeprefix(SET_PREFIX)).problems
-            yield from (f"{member.slug}@{member.version}" for member in members)
+            for member in versions.problem_set(name.removeprefix(SET_PREFIX)).problems:
+                yield _visible_problem(f"{member.slug}@{member.version}", member)
         else:
             found = versions.problem(name)
-            yield f"{found.definition.slug}@{found.version}"
+            yield _visible_problem(f"{found.definition.slug}@{found.version}", found)
+
+
+def _visible_problem(name: str, version: ProblemSummary | ProblemVersion) -> str:
+    require_visible(f"problem {name}", version)
+    return name
+
+
+def _visible_policy(name: str, versions: Versions) -> PolicyVersion:
+    version = versions.policy(name)
+    require_visible(f"policy {version.name}", version)
+    return version
 
 
 def _pinned_entrant(entrant: Entrant, versions: Versions) -> Entrant:
     def version(name: str) -> str:
-        return versions.policy(name).name
+        return _visible_policy(name, versions).name
 
     def pinned_members(members: tuple[Member, ...]) -> tuple[Member, ...]:
         return tuple(member.model_copy(update={"policy": version(member.policy)}) for member in members)
@@ -189,8 +187,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
         policies = entrant_policies(entrant, versions)
         for problem in found:
             try:
-                spec = declared.spec(entrant, 0)
-                check_run(problem, policies.policy, policies.mutator, spec, policies.ensembles)
+                check_run(problem, policies, declared.spec(entrant, 0))
             except InvalidInputError as error:
                 where = ".".join(["entrants", str(i), *(field_error.where for field_error in error.field_errors[:1])])
                 message = f"entrant {entrant.name!r}: {error}"

@@ -27,6 +27,7 @@ from speciate.runs.payloads import read_proposals
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Placement
+from speciate.search.targets import place_candidates
 
 _MAX_DISTANCE = 1e100
 """Range widths that a reward may lie outside its declared range. Sums and products of such numbers are finite."""
@@ -103,12 +104,12 @@ def _placements(
     view: StoredPopulation, context: RunContext, new: Mapping[int, Proposal], results: Mapping[int, Evaluation]
 ) -> tuple[Placement, ...]:
     evaluated = [
-        Evaluated(number, proposal.island, proposal.program, rewards)
+        Evaluated(number, proposal.island, proposal.program, rewards, _targets(context, results[number]))
         for number, proposal in new.items()
         if (rewards := results[number].rewards) is not None
     ]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
-    return tuple(strategy.place(view, evaluated)) if evaluated else ()
+    return place_candidates(strategy, view, evaluated) if evaluated else ()
 
 
 def _results(
@@ -245,3 +246,13 @@ def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
     """
     text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def describe_seed_failure(evaluation: Evaluation) -> str | None:
+    """Return why a seed program has no rewards, with all details as untrusted text, or None if it has."""
+    if (failure := evaluation.failure) is None:
+        return None
+    failing = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
+    lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
+    lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]
+    return "\n".join(filter(None, lines))

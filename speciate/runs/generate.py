@@ -23,6 +23,7 @@ from speciate.runs.guidance import Adviser, latest_of
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
+from speciate.search.targets import select_parents
 
 ClientFor = Callable[[Policy], PolicyClient]
 
@@ -53,7 +54,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     view = StoredPopulation(work, context, lease)
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
-    selections = [strategy.select(view, rng) for _ in shares]
+    selections = [select_parents(strategy, view, rng) for _ in shares]
     chooser, adviser = PolicyChooser(context, work), Adviser(context, work, view, strategy.islands)
     planned = _plan(selections, shares, context, work, chooser, adviser, rng)
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):

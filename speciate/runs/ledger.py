@@ -7,16 +7,18 @@ the same transaction. The PostgreSQL and the in-memory store share these rules f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
+from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import CandidateOutcome, Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
+from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
@@ -30,7 +32,7 @@ from speciate.runs.lanes import (
     proceed,
 )
 from speciate.runs.progress import Effects, RunProgress
-from speciate.runs.tally import announce, claim_targets, count, judge_alarm, summary, with_state
+from speciate.runs.tally import announce, claim_targets, count, judge_alarm, keep_best, summary, with_state
 from speciate.search.cells import improves
 from speciate.search.strategy import Placement
 
@@ -77,15 +79,21 @@ def start(progress: RunProgress, context: RunContext) -> Effects:
     effects = Effects()
     progress.state = RunState.RUNNING
     effects.event(EventKind.RUN_STARTED)
+    _begin(progress, context, effects)
+    return effects
+
+
+def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None:
+    """Evaluate the seed program, unless it is scored, and start all lanes otherwise."""
     seed = context.problem.seed_program
-    if seed:
+    unscored = progress.batches <= 1 and not progress.evaluated
+    if seed and unscored and progress.evaluations_left(context.spec.budget) != 0:
         proposal = Proposal(program=seed, program_hash=text_digest(seed), role=PolicyRole.SEED)
         add_evaluate(progress, effects, lane=0, ordinal=0, proposals=[proposal], reserved=1)
         progress.batches = 1
         progress.reserved_evaluations += 1
     else:
         open_lanes(progress, context, effects)
-    return effects
 
 
 def record_proposals(
@@ -167,7 +175,12 @@ def record_evaluations(
     judge_alarm(progress, effects)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.problem.seed_program)
-    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
+    diagnosis = diagnose(progress, first, batch.outcomes)
+    if diagnosis is None or not opens_lanes:  # a run whose seed program cannot be scored opens no lanes
+        proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
+    if diagnosis is not None and progress.state is RunState.RUNNING:
+        progress.diagnosis = diagnosis.stored_json()
+        _pause(progress, effects, diagnosis.summary, fault=True, diagnosis=progress.diagnosis)
     return effects
 
 
@@ -182,7 +195,7 @@ def _record_outcome(
     won: bool,
 ) -> None:
     progress.evaluations += 1
-    count(progress, context, outcome)
+    count(progress, context, number, outcome)
     proposal = outcome.proposal
     count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
     count_gain(progress, effects, proposal.advice, won=won)
@@ -207,8 +220,21 @@ def record_confirmation(
     confirmation: Confirmation,
     claim: Claim,
     find_claimant: FindClaimant,
+    elites: Callable[[], Iterable[Ranked]],
 ) -> Effects:
-    """Record a confirmation of a stored claim. If it is refuted, the next candidate that meets the target is due."""
+    """Record a confirmation of a stored claim.
+
+    If it is refuted, the next candidate that meets the target is due, and a refuted best candidate competes again.
+
+    Args:
+        progress: Progress of the run, changed in place.
+        context: The run.
+        lease: The ``confirm`` unit.
+        confirmation: Result of the unit.
+        claim: The stored claim.
+        find_claimant: Finds the successor of a refuted claim.
+        elites: Returns the candidates of the archive without refuted targets.
+    """
     effects = Effects()
     progress.live -= 1
     bit = 1 << confirmation.target
@@ -223,6 +249,9 @@ def record_confirmation(
         effects.event(
             EventKind.TARGET_REFUTED, target=claim.target, candidate=claim.number, detail=confirmation.detail[:2000]
         )
+        if progress.best_number == claim.number and progress.best_targets & bit:
+            progress.best_targets &= ~bit
+            keep_best(progress, context, elites())
         successor = find_claimant(confirmation.target)
         if successor is None:
             progress.claimed &= ~bit
@@ -259,9 +288,9 @@ def pause(progress: RunProgress, reason: str | None = None, *, fault: bool = Fal
     return effects
 
 
-def _pause(progress: RunProgress, effects: Effects, reason: str | None, *, fault: bool) -> None:
+def _pause(progress: RunProgress, effects: Effects, reason: str | None, *, fault: bool, **more: Any) -> None:
     progress.state, progress.reason = RunState.PAUSED, reason
-    effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}))
+    effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}), **more)
 
 
 def resume(progress: RunProgress, context: RunContext) -> Effects:
@@ -269,8 +298,9 @@ def resume(progress: RunProgress, context: RunContext) -> Effects:
     effects = Effects()
     progress.state, progress.reason = RunState.RUNNING, None
     effects.event(EventKind.RUN_RESUMED)
-    if progress.live == 0:  # the run spent its grant, or received a new one, while it was paused
-        open_lanes(progress, context, effects)
+    forget(progress)
+    if progress.live == 0:  # the seed was not scored, or the run spent its grant or received a new one
+        _begin(progress, context, effects)
     return effects
 
 

@@ -38,8 +38,9 @@ class RunProgress(RunCounters):
         live: Work units that are ready or leased.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason.
-        best: Best raw value of each objective over feasible candidates, in declared order; empty before the first.
-        best_scalar: Best declared weighted sum over feasible candidates.
+        best_number: Number of the best feasible candidate by ``Ranking.merit``, or None before the first.
+        best: Its raw rewards, in declared order.
+        best_targets: Bit mask of the targets that it meets.
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
         recent: Candidates in the current alarm window, by outcome (``ok`` or the failure's kind).
@@ -48,6 +49,9 @@ class RunProgress(RunCounters):
         arms: Statistics of each policy of an ensemble, by role and position: fields of ``BanditArm``.
         advice: Statistics of each piece of advice in use, by number: fields of ``Gain``.
         alarm: Message of the alarm, or None.
+        streaks: Counts of ``speciate.runs.diagnosis``: ``batches`` and ``programs`` without a score for the evaluator's
+            reason, ``unreadable`` answers in a row, and ``readable`` after the first readable one.
+        diagnosis: Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
         events: Sequence number of the newest event.
         revision: Number of commits.
     """
@@ -65,8 +69,9 @@ class RunProgress(RunCounters):
     live: int = 0
     failures: dict[str, int] = Field(default_factory=dict)
     reasons: dict[str, int] = Field(default_factory=dict)
+    best_number: int | None = None
     best: list[float] = Field(default_factory=list)
-    best_scalar: float | None = None
+    best_targets: int = 0
     claimed: int = 0
     confirmed: int = 0
     recent: dict[str, int] = Field(default_factory=dict)
@@ -75,6 +80,8 @@ class RunProgress(RunCounters):
     arms: dict[str, dict[str, Any]] = Field(default_factory=dict)
     advice: dict[str, dict[str, Any]] = Field(default_factory=dict)
     alarm: str | None = None
+    streaks: dict[str, int] = Field(default_factory=dict)
+    diagnosis: dict[str, Any] = Field(default_factory=dict)
     events: int = 0
     revision: int = 0
 

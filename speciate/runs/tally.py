@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from speciate.domain.event import EventKind
-from speciate.domain.objective import Direction
+from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
@@ -14,8 +15,8 @@ MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
 
 
-def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
-    """Count one outcome and update the best values."""
+def count(progress: RunProgress, context: RunContext, number: int, outcome: CandidateOutcome) -> None:
+    """Count the outcome of a candidate and update the best candidate."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
     progress.reused += outcome.reused_from is not None
@@ -30,21 +31,20 @@ def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome)
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
-        # Infeasible candidates never count as best.
-        if outcome.duplicate_of is None and not context.problem.space.violation([rewards]).any():
-            _raise_best(progress, context, rewards)
+        if outcome.duplicate_of is None:
+            keep_best(progress, context, [Ranked(number, rewards, outcome.targets)])
 
 
-def _raise_best(progress: RunProgress, context: RunContext, rewards: tuple[float, ...]) -> None:
-    if not progress.best:
-        progress.best = list(rewards)
-    else:
-        for i, objective in enumerate(context.problem.objectives):
-            better = max if objective.direction is Direction.MAXIMIZE else min
-            progress.best[i] = better(progress.best[i], rewards[i])
-    scalar = context.problem.scalarize(rewards)
-    if scalar is not None and (progress.best_scalar is None or scalar > progress.best_scalar):
-        progress.best_scalar = scalar
+def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Ranked]) -> None:
+    """Replace the best candidate by the best feasible rival that ranks above it."""
+    merit = context.problem.ranking.merit
+    held = merit(progress.best, progress.best_targets) if progress.best_number is not None else None
+    for rival in rivals:
+        found = merit(rival.rewards, rival.targets)
+        if found.feasibility == 0.0 and (held is None or found > held):
+            held = found
+            progress.best_number, progress.best_targets = rival.number, rival.targets
+            progress.best = list(rival.rewards)
 
 
 def claim_targets(

@@ -23,6 +23,9 @@ DECLARED: Final = "declared"
 CLOCKED: Final = "@"
 """First character of cells that rank by time: they hold the latest candidate, not the best."""
 
+TARGET: Final = "target:"
+"""Prefix of the cells that keep what meets a target or comes near; they outlive resets of their island."""
+
 SLOT: Final = f"{CLOCKED}slot"
 """Prefix of the slots of a population selected as a whole: the latest holder wins, but earned its place by merit."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import concatenated, rows_of, trade_off_bids
-from speciate.search.cells import is_clocked, weigh, weightings
+from speciate.search.cells import TARGET, is_clocked, weigh, weightings
 from speciate.search.islands import Rank, copies, island_of, island_weights
 from speciate.search.strategy import EliteTable, IntArray, Placement, PopulationView
 
@@ -31,7 +31,7 @@ def ranked(score: float, epoch: int) -> float:
 
 def epoch_of(table: EliteTable) -> int:
     """Return the epoch of an island with this archive; 0 for an empty one."""
-    fitness = table.fitness[[not is_clocked(cell) for cell in table.cells]]
+    fitness = table.fitness[[not is_clocked(cell) and not cell.startswith(TARGET) for cell in table.cells]]
     return math.floor(fitness.max()) if len(fitness) else 0
 
 
@@ -61,9 +61,12 @@ class Resets:
         return batch // (self.islands * self.interval) if self.enabled else 0
 
     def living(self, table: EliteTable) -> EliteTable:
-        """Return the rows of an archive's newest epoch, without cells that rank by time."""
+        """Return the rows of an archive's newest epoch and its target cells, without cells that rank by time."""
         epoch = epoch_of(table) if self.enabled else -math.inf
-        alive = [not is_clocked(cell) and fit >= epoch for cell, fit in zip(table.cells, table.fitness, strict=True)]
+        alive = [
+            cell.startswith(TARGET) or (not is_clocked(cell) and fit >= epoch)
+            for cell, fit in zip(table.cells, table.fitness, strict=True)
+        ]
         return table if all(alive) else rows_of(table, np.array(alive, dtype=np.bool_))
 
     def rank(self, table: EliteTable) -> Rank:

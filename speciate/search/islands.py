@@ -11,7 +11,7 @@ import numpy as np
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import improvements
-from speciate.search.cells import weigh, weightings
+from speciate.search.cells import TARGET, weigh, weightings
 from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement, PopulationView
 
 Rank = Callable[[float], float]
@@ -86,7 +86,7 @@ def copies(
 ) -> tuple[Placement, ...]:
     """Return copies of elites for the same cells of another island, if they are better there.
 
-    Trade-off cells rank the same on every island; all others rank by the weighting of the receiving island.
+    Trade-off and target cells rank the same on every island; all others rank by the weighting of the receiving island.
 
     Args:
         view: The population.
@@ -103,7 +103,10 @@ def copies(
     weights = dict(zip(names, lattice, strict=True))
     there = np.array([weights.get(source.cells[row], own) for row in rows]).reshape(points.shape)
     scores = (points * there).sum(axis=1).tolist()
-    bids = [(source.cells[row], i, rank(scores[i])) for i, row in enumerate(rows)]
+    bids = [
+        (source.cells[row], i, source.fitness[row].item() if source.cells[row].startswith(TARGET) else rank(scores[i]))
+        for i, row in enumerate(rows)
+    ]
     return tuple(improvements(view.elites(target), target, bids, migrants))
 
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
@@ -25,6 +26,14 @@ IntArray = NDArray[np.int64]
 
 class StrategyConfig(Value):
     """Base of strategy options; defaults are those of the cited source."""
+
+
+class EvolutionConfig(StrategyConfig):
+    """Base of the options of strategies that select parents from an archive."""
+
+    toward_targets: float = Field(
+        default=0.25, ge=0, le=1, description="Probability of a parent near an unmet target instead."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +140,14 @@ class Evaluated:
         island: Island of its parents.
         program: Program text.
         rewards: Raw rewards in declared order, shape (d,).
+        targets: Bit mask of the targets met.
     """
 
     number: int
     island: int
     program: str
     rewards: tuple[float, ...]
+    targets: int = 0
 
 
 class Strategy(ABC):

@@ -9,16 +9,18 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import named, read_stored, uuid7
+from speciate.storage.rows import named, not_found, read_stored, uuid7
 from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
+from speciate.storage.visibility import changed_columns, listed, require_unused
 
 # Lists omit the definitions, which hold all cases.
 _SUMMARY: Final = (
@@ -27,6 +29,8 @@ _SUMMARY: Final = (
     problems.c.version,
     problems.c.digest,
     problems.c.created_at,
+    problems.c.archived_at,
+    problems.c.deleted_at,
     *(problems.c.definition[name].label(name) for name in ("title", "kind", "objectives", "targets")),
 )
 
@@ -36,7 +40,7 @@ class Catalog(ScopedStore):
 
     @with_retries
     def add_problem(self, problem: Problem) -> tuple[ProblemVersion, bool]:
-        """Store a problem; the same definition again is the same version.
+        """Store a problem; the same definition again is the same version, and restores it.
 
         Returns:
             The stored version, and True if it is new.
@@ -47,7 +51,7 @@ class Catalog(ScopedStore):
 
     @with_retries
     def add_policy(self, policy: Policy) -> tuple[PolicyVersion, bool]:
-        """Store a policy; the same registration again is the same version.
+        """Store a policy; the same registration again is the same version, and restores it.
 
         Returns:
             The stored version, and True if it is new.
@@ -56,8 +60,19 @@ class Catalog(ScopedStore):
         return _policy(row), new
 
     @with_retries
+    def has_problem(self, problem: Problem) -> bool:
+        """Return True if ``add_problem`` would store nothing."""
+        same = (
+            problems.c.project_id == self._home,
+            problems.c.slug == problem.slug,
+            problems.c.digest == problem.digest,
+        )
+        with reading(self._engine) as connection:
+            return connection.execute(sa.select(problems.c.id).where(*same)).one_or_none() is not None
+
+    @with_retries
     def problem(self, name: str | UUID) -> ProblemVersion:
-        """Return a problem version by id, by ``slug`` (the newest) or by ``slug@version``.
+        """Return a problem version by id, by ``slug`` (the newest visible one) or by ``slug@version``.
 
         Raises:
             NotFoundError: No such problem exists.
@@ -66,12 +81,20 @@ class Catalog(ScopedStore):
 
     @with_retries
     def problem_ids(self, names: Sequence[str]) -> tuple[UUID, ...]:
-        """Return the ids of problem versions by name; see ``problem``."""
-        return tuple(self._find(problems, name, "problem", problems.c.id).id for name in names)
+        """Return the ids of visible problem versions by name; see ``problem``.
+
+        Raises:
+            ConflictError: A version is archived or deleted.
+        """
+        columns = problems.c["id", "slug", "version", "archived_at", "deleted_at"]
+        found = [self._find(problems, name, "problem", *columns) for name in names]
+        for row in found:
+            require_visible(f"problem {row.slug}@{row.version}", row)
+        return tuple(row.id for row in found)
 
     @with_retries
     def policy(self, name: str | UUID) -> PolicyVersion:
-        """Return a policy version by id, by ``slug`` (the newest) or by ``slug@version``.
+        """Return a policy version by id, by ``slug`` (the newest visible one) or by ``slug@version``.
 
         Raises:
             NotFoundError: No such policy exists.
@@ -79,14 +102,47 @@ class Catalog(ScopedStore):
         return _policy(self._find(policies, name, "policy"))
 
     @with_retries
-    def problems(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[ProblemSummary]:
+    def problems(
+        self,
+        *,
+        slug: str | None = None,
+        visibility: Visibility = Visibility.VISIBLE,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[ProblemSummary]:
         """Return problem versions, newest first, optionally of one slug."""
-        return cursors.page(self._rows(problems, slug, limit, cursor, *_SUMMARY), limit, _summary, cursors.by_id)
+        rows = self._rows(problems, slug, visibility, limit, cursor, *_SUMMARY)
+        return cursors.page(rows, limit, _summary, cursors.by_id)
 
     @with_retries
-    def policies(self, *, slug: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[PolicyVersion]:
+    def policies(
+        self,
+        *,
+        slug: str | None = None,
+        visibility: Visibility = Visibility.VISIBLE,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[PolicyVersion]:
         """Return policy versions, newest first, optionally of one slug."""
-        return cursors.page(self._rows(policies, slug, limit, cursor), limit, _policy, cursors.by_id)
+        return cursors.page(self._rows(policies, slug, visibility, limit, cursor), limit, _policy, cursors.by_id)
+
+    @with_retries
+    def change_problem(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
+        """Archive, delete or restore a problem version by id or ``slug@version``, or by ``slug`` every version.
+
+        Returns:
+            The versions, newest first.
+
+        Raises:
+            NotFoundError: No such problem exists.
+            ConflictError: A version to delete is in use, or all versions to archive are deleted. Nothing changes.
+        """
+        return tuple(_summary(row) for row in self._change(problems, name, "problem", change, *_SUMMARY))
+
+    @with_retries
+    def change_policy(self, name: str | UUID, change: VisibilityChange) -> tuple[PolicyVersion, ...]:
+        """Archive, delete or restore a policy version, or every version of a slug; see ``change_problem``."""
+        return tuple(_policy(row) for row in self._change(policies, name, "policy", change, policies))
 
     def add_problem_set(self, slug: str, title: str, members: Sequence[UUID]) -> ProblemSet:
         """Freeze a list of problem versions under a name.
@@ -123,7 +179,7 @@ class Catalog(ScopedStore):
             query = sa.select(problem_sets).where(named(problem_sets, name, self.project))
             row = connection.execute(query).one_or_none()
             if row is None:
-                raise NotFoundError(f"there is no problem set {str(name)!r}.")
+                raise not_found(connection, problem_sets, "problem set", name, self.project)
             return self._with_members(connection, row)
 
     @with_retries
@@ -153,6 +209,9 @@ class Catalog(ScopedStore):
             # One writer per name, so that version numbers have no gaps.
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"{table.name}:{slug}"))))
             if (row := connection.execute(same).one_or_none()) is not None:
+                if row.archived_at is not None or row.deleted_at is not None:
+                    visible = sa.update(table).where(table.c.id == row.id).values(archived_at=None, deleted_at=None)
+                    row = connection.execute(visible.returning(table)).one()
                 return row, False
             newest = connection.execute(
                 sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(*same_name)
@@ -164,23 +223,53 @@ class Catalog(ScopedStore):
             return row, True
 
     def _find(self, table: sa.Table, name: str | UUID, what: str, *columns: sa.Column[Any]) -> sa.Row[Any]:
-        slug, _, version = str(name).partition("@")
-        query = sa.select(*columns or (table,)).order_by(table.c.version.desc()).limit(1)
-        if version:
-            number = int(version) if version.isdecimal() and len(version) < 10 else -1
-            query = query.where(named(table, slug, self.project), table.c.version == number)
-        else:
-            query = query.where(named(table, name, self.project))
+        hidden = (table.c.deleted_at.is_not(None), table.c.archived_at.is_not(None))
+        query = sa.select(*columns or (table,)).where(self._called(table, name)).limit(1)
         with reading(self._engine) as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            raise NotFoundError(f"there is no {what} {str(name)!r}.")
-        return row
+            row = connection.execute(query.order_by(*hidden, table.c.version.desc())).one_or_none()
+            if row is None:
+                raise not_found(connection, table, what, name, self.project)
+            return row
+
+    def _called(self, table: sa.Table, name: str | UUID) -> sa.ColumnElement[bool]:
+        """Return the condition for a version by id or ``slug@version``, or for all versions of a slug."""
+        slug, _, version = str(name).partition("@")
+        if not version:
+            return named(table, name, self.project)
+        number = int(version) if version.isdecimal() and len(version) < 10 else -1
+        return sa.and_(named(table, slug, self.project), table.c.version == number)
+
+    def _change(
+        self, table: sa.Table, name: str | UUID, what: str, change: VisibilityChange, *columns: Any
+    ) -> Sequence[sa.Row[Any]]:
+        with self._engine.begin() as connection:
+            query = sa.select(*table.c["id", "project_id", "slug", "version", "deleted_at"])
+            query = query.where(self._called(table, name)).order_by(table.c.version.desc()).with_for_update()
+            rows = connection.execute(query).all()
+            if not rows:
+                raise not_found(connection, table, what, name, self.project)
+            if change is VisibilityChange.ARCHIVE:
+                rows = [row for row in rows if row.deleted_at is None]
+                if not rows:
+                    raise ConflictError(f"{what} {name} is deleted.", remedy="Restore it first.")
+            elif change is VisibilityChange.DELETE:
+                for row in rows:
+                    if row.deleted_at is None:
+                        require_unused(connection, table, what, row)
+            mine = table.c.id.in_([row.id for row in rows])
+            connection.execute(sa.update(table).where(mine).values(changed_columns(table, change)))
+            return connection.execute(sa.select(*columns).where(mine).order_by(table.c.version.desc())).all()
 
     def _rows(
-        self, table: sa.Table, slug: str | None, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]
+        self,
+        table: sa.Table,
+        slug: str | None,
+        visibility: Visibility,
+        limit: int,
+        cursor: str | None,
+        *columns: sa.ColumnElement[Any],
     ) -> Sequence[sa.Row[Any]]:
-        query = self._newest(table, limit, cursor, *columns)
+        query = self._newest(table, limit, cursor, *columns).where(sa.text(listed(visibility)))
         if slug is not None:
             query = query.where(table.c.slug == slug)
         with reading(self._engine) as connection:
@@ -200,6 +289,8 @@ def _problem(row: sa.Row[Any]) -> ProblemVersion:
         digest=row.digest,
         evaluator_digest=row.evaluator_digest,
         created_at=row.created_at,
+        archived_at=row.archived_at,
+        deleted_at=row.deleted_at,
         definition=read_stored(Problem, row.definition),
     )
 
@@ -215,6 +306,8 @@ def _summary(row: sa.Row[Any]) -> ProblemSummary:
         targets=tuple(target["name"] for target in row.targets),
         digest=row.digest,
         created_at=row.created_at,
+        archived_at=row.archived_at,
+        deleted_at=row.deleted_at,
     )
 
 
@@ -224,5 +317,7 @@ def _policy(row: sa.Row[Any]) -> PolicyVersion:
         version=row.version,
         digest=row.digest,
         created_at=row.created_at,
+        archived_at=row.archived_at,
+        deleted_at=row.deleted_at,
         definition=read_stored(Policy, row.definition),
     )

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -14,9 +14,12 @@ from pydantic import ValidationError
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate import __version__
-from speciate.domain.errors import ConflictError, NewerRecordError
-from speciate.domain.values import Value
+from speciate.domain.errors import ConflictError, NewerRecordError, NotFoundError
+from speciate.domain.suggestions import did_you_mean
+from speciate.domain.values import Value, storable
 from speciate.storage.tables import DEFAULT_PROJECT_ID, idempotency_keys
+
+_MOST_COMPARED: Final = 1000
 
 
 def uuid7() -> UUID:
@@ -33,12 +36,24 @@ def floor7(at: float) -> UUID:
 
 
 def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
-    """Return the condition that selects a row by id or slug in a project."""
+    """Return the condition that selects a row by id or slug in a project; a malformed name selects none."""
     try:
         by_id = table.c.id == (name if isinstance(name, UUID) else UUID(name))
     except ValueError:
-        return sa.and_(table.c.slug == str(name), table.c.project_id == (project or DEFAULT_PROJECT_ID))
+        return sa.and_(table.c.slug == storable(str(name)), table.c.project_id == (project or DEFAULT_PROJECT_ID))
     return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+
+
+def not_found(
+    connection: sa.Connection, table: sa.Table, what: str, name: str | UUID, project: UUID | None
+) -> NotFoundError:
+    """Return the error for a name without a row; it suggests the nearest visible names of the project."""
+    slug, _, _ = str(name).partition("@")
+    hidden = [table.c[column].is_(None) for column in ("archived_at", "deleted_at") if column in table.c]
+    mine = table.c.project_id == (project or DEFAULT_PROJECT_ID)
+    newest = sa.select(table.c.slug).where(mine, *hidden).order_by(table.c.id.desc()).limit(_MOST_COMPARED)
+    known = dict.fromkeys(connection.execute(newest).scalars())
+    return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=did_you_mean(slug, known))
 
 
 _BIND = re.compile(r"(?<!:):(\w+)")

@@ -34,6 +34,10 @@ def _created() -> sa.Column[object]:
     return sa.Column("created_at", _Time, nullable=False, server_default=_NOW)
 
 
+def _hidden() -> tuple[sa.Column[object], sa.Column[object]]:
+    return sa.Column("archived_at", _Time), sa.Column("deleted_at", _Time)
+
+
 def _project() -> sa.Column[object]:
     default = sa.text(f"'{DEFAULT_PROJECT_ID}'")
     return sa.Column("project_id", _Id, sa.ForeignKey("projects.id"), nullable=False, server_default=default)
@@ -107,6 +111,7 @@ problems = sa.Table(
     sa.Column("evaluator_digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     _created(),
+    *_hidden(),
     sa.UniqueConstraint("project_id", "slug", "version"),
     sa.UniqueConstraint("project_id", "slug", "digest"),
 )
@@ -140,6 +145,7 @@ policies = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("definition", pg.JSONB, nullable=False),
     _created(),
+    *_hidden(),
     sa.UniqueConstraint("project_id", "slug", "version"),
     sa.UniqueConstraint("project_id", "slug", "digest"),
 )
@@ -165,15 +171,23 @@ runs = sa.Table(
     sa.Column("spec", pg.JSONB, nullable=False),
     # False if a tournament or campaign started the run and counts towards the quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
-    # Labels, the only columns that change.
+    # Labels; only they and the visibility change.
     sa.Column("name", sa.Text, nullable=False, server_default=""),
     sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
     sa.Column("note", sa.Text, nullable=False, server_default=""),
     _created(),
+    *_hidden(),
     sa.Index("ix_runs_project", "project_id", "id"),
     # Partial: most runs of tournaments and campaigns have no labels.
     sa.Index("ix_runs_tags", "tags", postgresql_using="gin", postgresql_where=sa.text("tags <> '{}'")),
     sa.Index("ix_runs_named", "project_id", "id", postgresql_where=sa.text("name <> ''")),
+    # Partial: most runs are visible.
+    sa.Index(
+        "ix_runs_hidden",
+        "project_id",
+        "id",
+        postgresql_where=sa.text("archived_at IS NOT NULL OR deleted_at IS NOT NULL"),
+    ),
 )
 
 # Members of ensembles; runs with one policy per role have no rows.
@@ -211,8 +225,9 @@ progress = sa.Table(
     *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in RunCounters.model_fields),
     sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("best_number", sa.BigInteger),
     sa.Column("best", _Floats, nullable=False, server_default="{}"),
-    sa.Column("best_scalar", pg.DOUBLE_PRECISION),
+    sa.Column("best_targets", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
@@ -222,6 +237,8 @@ progress = sa.Table(
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
+    sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("pruned_at", _Time),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
@@ -231,9 +248,7 @@ progress = sa.Table(
     sa.CheckConstraint("reserved_evaluations >= 0 AND reserved_tokens >= 0 AND live >= 0", name="reservations"),
     # For queries that run every second, whose cost must not grow with ended runs.
     sa.Index(
-        "ix_run_progress_unended",
-        "run_id",
-        postgresql_where=sa.text("state IN ('created', 'running', 'paused')"),
+        "ix_run_progress_unended", "run_id", postgresql_where=sa.text("state IN ('created', 'running', 'paused')")
     ),
     postgresql_with={"fillfactor": "50"},
 )

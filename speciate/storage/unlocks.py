@@ -42,7 +42,8 @@ FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem
 _POLICIES = f"coalesce(nullif({NAMES}, '{{}}'), ARRAY[r.policy_id::text, {MUTATOR}::text])"
 # No earlier claim of the same policies and strategy on this target of the problem version.
 _FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
-  WHERE r2.problem_id = r.problem_id AND r2.strategy = r.strategy AND c2.target = c.target AND c2.state = 'confirmed'
+  WHERE r2.problem_id = r.problem_id AND r2.deleted_at IS NULL AND r2.strategy = r.strategy
+  AND c2.target = c.target AND c2.state = 'confirmed'
   AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {_POLICIES.replace("r.", "r2.")} = {_POLICIES})"""
 
 _ALL: Final = 100_000
@@ -51,7 +52,7 @@ _MOST_RECORDS: Final = 1000
 _RUNS = f"""SELECT r.id, r.strategy, CASE WHEN {ALONE} THEN a.slug || '@' || a.version END AS policy,
   CASE WHEN {ALONE} THEN b.slug || '@' || b.version END AS mutator, {NAMES} AS ensemble
   FROM runs r JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR}
-  WHERE r.problem_id = :id"""
+  WHERE r.problem_id = :id AND r.deleted_at IS NULL"""
 _KEYS = "tried.policy, tried.mutator, tried.ensemble, tried.strategy"
 _TRIED = sa.text(
     f"SELECT {_KEYS}, count(*) AS runs, sum(evaluations) AS evaluations, sum(tokens) AS tokens,"
@@ -70,7 +71,7 @@ SELECT run_id, number, id AS candidate_id, value, strategy, seed, policy, spent_
     max({sign} c.rewards[:at]) OVER (ORDER BY c.created_at, c.run_id, c.number
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
   FROM candidates c JOIN runs r ON r.id = c.run_id LEFT JOIN policies a ON a.id = c.policy_id
-  WHERE r.problem_id = :id AND c.rewards IS NOT NULL AND c.duplicate_of IS NULL
+  WHERE r.problem_id = :id AND r.deleted_at IS NULL AND c.rewards IS NOT NULL AND c.duplicate_of IS NULL
   AND (c.stopped_at <> ALL(cast(:early AS text[]))) IS NOT FALSE{within}) seen
 WHERE before IS NULL OR {sign} value > before ORDER BY at DESC, run_id DESC, number DESC LIMIT :limit
 """
@@ -102,6 +103,8 @@ class UnlockStore(ScopedStore):
         clause, binds = where(
             {
                 "c.run_id = :run_id": run_id,
+                # A deleted run counts on its own page only.
+                ":counted AND r.deleted_at IS NULL": True if run_id is None else None,
                 "r.problem_id = :problem_id": problem_id,
                 # What several policies reached together is the record of none of them.
                 f"{ALONE} AND r.policy_id = :policy_id": policy_id,

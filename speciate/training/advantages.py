@@ -97,12 +97,7 @@ class Estimator(Protocol):
     """Function from rewards to advantages."""
 
     def __call__(
-        self,
-        rewards: FloatArray,
-        groups: IntArray,
-        *,
-        config: EstimatorConfig | None = None,
-        rng: np.random.Generator,
+        self, rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
     ) -> Advantages:
         """Return the advantages of a batch.
 

@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.suggestions import did_you_mean
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
 
 _SEEDS: Final = 1 << 32
@@ -116,7 +117,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.method not in ESTIMATORS:
             raise InvalidInputError(
-                f"no method is called {self.method!r}.", remedy=f"Methods: {', '.join(ESTIMATORS)}."
+                f"no method is called {self.method!r}.",
+                remedy=did_you_mean(self.method, ESTIMATORS) or f"Methods: {', '.join(ESTIMATORS)}.",
             )
         self._check_numbers()
         if self.group < 2:

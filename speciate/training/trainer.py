@@ -240,12 +240,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     # 5. Loss
 
     def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        **options: Any,
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
     ) -> Any:
         if not shares_prompts(self.config, self.accelerator.num_processes):
             return super()._get_per_token_logps_and_entropies(

@@ -19,6 +19,7 @@ from tests.benchmarks import (
     api,
     batches,
     campaigns,
+    commands,
     dashboard,
     power,
     sandbox,
@@ -30,6 +31,7 @@ from tests.benchmarks import (
     throughput,
     tournaments,
     training,
+    winners,
 )
 from tests.benchmarks.parts import CONSOLE
 
@@ -48,6 +50,7 @@ BENCHMARKS = {
     "campaigns": campaigns.run,
     "power": power.run,
     "dashboard": dashboard.run,
+    "commands": commands.run,
     "api": api.run,
     "abuse": abuse.run,
 }
@@ -72,6 +75,7 @@ def main(arguments: list[str]) -> None:
         "search-programs": partial(search.programs, keep=options.keep, workers=options.workers),
         "search-again": partial(search.again, keep=options.keep, workers=options.workers),
         "search-mazes": partial(search.mazes, keep=options.keep, workers=options.workers),
+        "search-winners": partial(winners.run, keep=options.keep, workers=options.workers),
         "search-problems": partial(search.problems, keep=options.keep, workers=options.workers),
     }
     if unknown := set(options.names) - set(benchmarks):

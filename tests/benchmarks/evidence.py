@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest import mock
 from uuid import uuid4
 
 import numpy as np
@@ -36,6 +38,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
+from speciate.runs import evaluate, generate
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
@@ -60,6 +63,7 @@ class Job:
         budget: Evaluations.
         seed: Seed of the run.
         options: Options of the strategy that are not its defaults, as JSON.
+        target_cells: False for archives and parents of the strategy alone.
     """
 
     problem: str
@@ -69,6 +73,7 @@ class Job:
     budget: int
     seed: int
     options: str = "{}"
+    target_cells: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,14 @@ class Found:
         coverage: E_w of the best wᵀr so far, w ~ Dir(1), rewards scaled by their declared ranges; shape (``MARKS``,).
         tokens: Tokens spent.
         repeated: Candidates whose program the run had met before.
+        kept: For each of the problem's targets, whether the archive holds a candidate that meets it in the end.
     """
 
     reached: list[int | None]
     coverage: list[float]
     tokens: int
     repeated: int
+    kept: list[bool] = field(default_factory=list)
 
 
 def gather(jobs: Sequence[Job], keep: Path, workers: int, what: str) -> list[Found]:
@@ -129,11 +136,22 @@ def make(job: Job) -> Found:
     store, signals = MemoryWorkStore(), LocalQueue()
     store.add(context)
     signals.committed(store.start(context.run_id))
-    drain(WorkExecutor(store, signals, _evaluator(job.problem), _client), signals)
+    with nullcontext() if job.target_cells else _strategy_alone():
+        drain(WorkExecutor(store, signals, _evaluator(job.problem), _client), signals)
     run = store.runs[context.run_id]
     if run.progress.evaluations != job.budget:
         raise RuntimeError(f"{job} ended after {run.progress.evaluations} evaluations: {run.progress}")
     return _found(run, problem, job.budget)
+
+
+@contextmanager
+def _strategy_alone() -> Iterator[None]:
+    """Leave the target cells out, as before they existed."""
+    with (
+        mock.patch.object(evaluate, "place_candidates", lambda strategy, view, found: strategy.place(view, found)),
+        mock.patch.object(generate, "select_parents", lambda strategy, view, rng: strategy.select(view, rng)),
+    ):
+        yield
 
 
 def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
@@ -151,7 +169,9 @@ def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
             best[i] = drawn @ space.normalise([rewards])[0]
     curve = np.maximum.accumulate(best).mean(axis=1)
     marks = [curve[min(len(curve), budget * (i + 1) // MARKS) - 1] for i in range(MARKS)]
-    return Found(reached, [float(mark) for mark in marks], run.progress.tokens, run.progress.duplicates)
+    held = [run.candidates[number].outcome.targets for number in {elite.number for elite in run.elites.values()}]
+    kept = [any(targets >> i & 1 for targets in held) for i in range(len(problem.targets))]
+    return Found(reached, [float(mark) for mark in marks], run.progress.tokens, run.progress.duplicates, kept)
 
 
 class _Local(PolicyClient):

@@ -16,7 +16,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.embedded import ChildCommand
-from speciate.runs.steer import start_run
+from speciate.ports.records.policies import RunPolicies
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 
 CONSOLE = Console(width=110)
@@ -56,7 +57,7 @@ def begin(stores: Stores, run_spec: RunSpec) -> UUID:
     """Start a run of the benchmark's problem."""
     stored, _ = stores.catalog.add_problem(problem())
     registered, _ = stores.catalog.add_policy(policy())
-    run_id, _ = start_run(stores.runs, stores.signals, problem=stored, policy=registered, mutator=None, spec=run_spec)
+    run_id, _ = start_run(stores.runs, stores.signals, problem=stored, policies=RunPolicies(registered), spec=run_spec)
     return run_id
 
 

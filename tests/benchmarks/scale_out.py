@@ -19,10 +19,11 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from speciate.training.curve import save_svg
 from tests.benchmarks.parts import CONSOLE, policy, problem, show, spec
@@ -315,7 +316,7 @@ def _show_sizes(settings: Settings) -> None:
         signals = _Caching(stores)
         stored, _ = stores.catalog.add_problem(problem())
         registered, _ = stores.catalog.add_policy(policy())
-        start_run(stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(_SIZES))
+        start_run(stores.runs, signals, problem=stored, policies=RunPolicies(registered), spec=spec(_SIZES))
         executor = WorkExecutor(stores.work, signals, SpinningEvaluator(), build_client)
         drain(executor, signals)
         written = _wal(stores) - before

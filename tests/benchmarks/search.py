@@ -15,7 +15,7 @@ from speciate.problems.loader import bundled, load_problem
 from speciate.search.strategies import STRATEGIES
 from speciate.settings import Settings
 from speciate.tournaments.statistics.running_time import Ecdf, ecdf
-from speciate.tournaments.statistics.significance import mcnemar, mcnemar_pooled, sign_flip
+from speciate.tournaments.statistics.significance import mcnemar, sign_flips
 from speciate.training.curve import save_svg
 from tests.benchmarks.evidence import MARKS, MUTATOR, Found, Job, gather
 from tests.benchmarks.parts import median, show
@@ -149,9 +149,9 @@ def _show_again(
 
 def _versus(mine: NDArray[np.bool_], floor: NDArray[np.bool_]) -> tuple[str, str]:
     """Return both tests of runs against their floor in words; each of shape (problems, seeds, targets)."""
-    pairs = mcnemar_pooled(mine.reshape(len(mine), -1), floor.reshape(len(floor), -1))
+    pairs = mcnemar(mine, floor)
     rates = mine.mean(axis=(1, 2)) - floor.mean(axis=(1, 2))
-    problems = sign_flip(rates, np.random.default_rng(0), _DRAWS)
+    (problems,) = sign_flips([rates], np.random.default_rng(0), _DRAWS)
     better, worse = int((rates > 0).sum()), int((rates < 0).sum())
     return (
         f"{pairs.only_a} : {pairs.only_b}, p = {pairs.p_value:.1g}",

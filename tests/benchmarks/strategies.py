@@ -9,8 +9,8 @@ import numpy as np
 from speciate.search.strategies import STRATEGIES, build_strategy
 from speciate.search.strategy import Strategy
 from speciate.settings import Settings
-from speciate.testing.population import SharedTables, synthetic_batch, vector_problem
 from tests.benchmarks.parts import median, show
+from tests.support.population import SharedTables, synthetic_batch, vector_problem
 
 POPULATIONS = (100, 1_000, 10_000)
 _BATCH, _PROMPTS, _ROUNDS = 16, 4, 60

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
@@ -134,12 +135,12 @@ def _loop_runs(settings: Settings) -> Iterator[Figures]:
 def _first(candidates: int) -> list[WorkRef]:
     """Start a run without ringing: the loop is handed its first unit of work."""
     signals = _Collecting(_stores)
-    from speciate.runs.steer import start_run
+    from speciate.storage.runs.start import start_run
     from tests.benchmarks.parts import policy, problem
 
     stored, _ = _stores.catalog.add_problem(problem())
     registered, _ = _stores.catalog.add_policy(policy())
-    start_run(_stores.runs, signals, problem=stored, policy=registered, mutator=None, spec=spec(candidates))
+    start_run(_stores.runs, signals, problem=stored, policies=RunPolicies(registered), spec=spec(candidates))
     return signals.take()
 
 

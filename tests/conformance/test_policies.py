@@ -13,9 +13,9 @@ from speciate.policies import KINDS, build_client
 from speciate.policies.embedded import ADDRESS_VARIABLE, InferenceServerPolicy
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient
-from speciate.testing.policies import PolicyClientConformance
 from tests.support.http_server import serve_app
 from tests.support.openai_endpoint import Endpoint, serve
+from tests.support.policies import PolicyClientConformance
 from tests.unit.inference.checkpoints import write as write_checkpoint
 
 

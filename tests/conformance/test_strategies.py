@@ -6,7 +6,7 @@ import pytest
 
 from speciate.search.strategies import STRATEGIES, build_strategy
 from speciate.search.strategy import Strategy
-from speciate.testing.strategies import StrategyConformance
+from tests.support.strategies import StrategyConformance
 
 
 class TestBestOfN(StrategyConformance):

@@ -13,6 +13,7 @@ from speciate.domain.event import Event, EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.target import Claim, ClaimState
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
 from speciate.runs.progress import RunProgress
@@ -86,7 +87,7 @@ class PostgresHarness:
     def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
         stored, _ = self.stores.catalog.add_problem(problem)
         policy, _ = self.stores.catalog.add_policy(toy_policy())
-        run_id, _ = self.stores.runs.create(stored, policy, None, spec, granted=granted)
+        run_id, _ = self.stores.runs.create(stored, RunPolicies(policy), spec, granted=granted)
         return self.stores.runs.start(run_id)
 
     def pause(self, run_id: UUID) -> Commit:

@@ -43,7 +43,10 @@ class Site:
         cases: A run with one objective per test case.
         doomed: A run without a scored candidate, with hostile texts.
         empty: A run without candidates.
+        infeasible: A run without a feasible candidate, with hostile programs.
         advised: A run with guidance.
+        broken: A run that paused because its evaluator raises.
+        unread: A run that paused because its answers cannot be read.
         tournament: Name of a completed tournament.
         open: Name of a similar tournament that stays at its start.
         campaign: Name of a campaign that continues when a test works on it.
@@ -58,7 +61,10 @@ class Site:
     cases: UUID
     doomed: UUID
     empty: UUID
+    infeasible: UUID
     advised: UUID
+    broken: UUID
+    unread: UUID
     tournament: str
     open: str
     campaign: str
@@ -113,12 +119,18 @@ def _filled(stores: Stores, settings: Settings, url: str) -> Site:
     samples.work(stores, doomed)
     empty = samples.start(stores, samples.cases(), vpo, 30)
     stores.runs.pause(empty, samples.HOSTILE)
+    infeasible = samples.start(stores, samples.infeasible(), plain, 24)
+    samples.work(stores, infeasible)
     advised = samples.start(stores, samples.single(), samples.adviser(), 40, guidance=GUIDANCE, lanes=1, batch=4)
     samples.work(stores, advised)
+    broken = samples.start(stores, samples.broken(), plain, 200)
+    samples.work(stores, broken)
+    unread = samples.start(stores, samples.single(), samples.prose(), 200, lanes=1, batch=16)
+    samples.work(stores, unread)
     tournament = samples.tournament(stores, problems=2, seeds=1)
     opened = samples.tournament(stores, "open", problems=2, seeds=1, play=False)
     campaign = samples.campaign(stores)
-    runs = (done, running, single, cases, doomed, empty, advised)
+    runs = (done, running, single, cases, doomed, empty, infeasible, advised, broken, unread)
     return Site(url, settings, stores, *runs, tournament, opened, campaign)
 
 
@@ -178,7 +190,7 @@ class Visitor:
 
     def drawn(self) -> None:
         """Scroll through the page until every chart is drawn."""
-        plots = self.page.locator(".plot:not([hidden])")
+        plots = self.page.locator(".plot:visible")
         for i in range(plots.count()):
             plots.nth(i).scroll_into_view_if_needed()
             plots.nth(i).locator(".main-svg").first.wait_for()

@@ -18,7 +18,7 @@ from rich.console import Console
 from speciate.cli.problems.importing import import_task
 from speciate.cli.stack import Stack
 from speciate.cli.up import start_stack
-from speciate.client import Client, RunHandle
+from speciate.client import Client
 from speciate.domain.declaration import DeclarationState
 from speciate.policies.bundled import bundled_policies
 from speciate.problems.loader import bundled, load_problem
@@ -67,7 +67,7 @@ SHOTS: Final = {
     "run-360": Shot("/runs/{run}", "dark", 1400, 360),
     "run-light": Shot("/runs/{run}", "light", 1960),
     "runs-light": Shot("/runs?tag=packing", "light", 700),
-    "tournament-dark": Shot("/tournaments/maze-methods", "dark", 1100),
+    "tournament-dark": Shot("/tournaments/maze-methods?open=charts&open=standings", "dark", 1100),
     "unlocks-dark": Shot("/unlocks?a=maze-vpo@1&b=maze-grpo@1", "dark", 800),
 }
 """Screenshots by file name."""
@@ -132,13 +132,7 @@ def fill(client: Client) -> Content:
     going = client.runs.create("sorting-network-8", "program-mutator", budget=50_000, seed=1, name="goes on")
     while going.refresh().spent.evaluations < 100:
         time.sleep(_LOOK_EVERY_S)
-    return Content(str(runs[0].id), _best(runs[0]))
-
-
-def _best(run: RunHandle) -> int:
-    """Return the number of the feasible candidate with the largest sum."""
-    valid = [elite for elite in run.front() if not elite.rewards["overlap"]]
-    return max(valid, key=lambda elite: elite.rewards["sum_of_radii"]).number
+    return Content(str(runs[0].id), runs[0].front()[0].number)
 
 
 def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> bytes:

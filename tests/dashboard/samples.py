@@ -18,9 +18,10 @@ from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
-from speciate.runs.steer import start_run
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignController
 from workers.tournaments import TournamentController
@@ -51,6 +52,14 @@ def antenna() -> Problem:
         seed_program=SEED,
         evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
     )
+
+
+def infeasible() -> Problem:
+    """A problem whose constraint no candidate satisfies, with a hostile program."""
+    problem = antenna()
+    strict = problem.objectives[-1].model_copy(update={"limit": -0.5})
+    changes = {"slug": "infeasible", "objectives": (*problem.objectives[:-1], strict)}
+    return problem.model_copy(update=changes | {"seed_program": f"# {HOSTILE}\n{SEED}"})
 
 
 def single() -> Problem:
@@ -94,6 +103,17 @@ def doomed() -> Problem:
     )
 
 
+def broken() -> Problem:
+    """A problem whose evaluator raises for every candidate."""
+    return single().model_copy(update={"slug": "broken", "title": "An evaluator without its package"})
+
+
+def prose() -> Policy:
+    """A scripted policy that writes no programs."""
+    texts = [f"I am sorry, I cannot change this program. {HOSTILE}\n" * 12]
+    return Policy.model_validate({"slug": "prose", "kind": "scripted", "options": {"completions": texts}})
+
+
 def mutator(slug: str = "mutator", **changes: object) -> Policy:
     """A program mutator."""
     return Policy.model_validate({"slug": slug, "kind": "program_mutator", **changes})
@@ -120,6 +140,10 @@ class Landscape:
         return [self._one(problem, program) for program in programs]
 
     def _one(self, problem: Problem, program: str) -> Evaluation:
+        if problem.slug == "broken":
+            trace = f'Traceback (most recent call last):\n  File "evaluate.py", line 1, in <module>\n{HOSTILE}\n'
+            trace += "ModuleNotFoundError: No module named 'shapely'"
+            return self._failed(FailureKind.INVALID_OUTPUT, "evaluator_raised", trace, {})
         numbers = [min(max(float(n), -50.0), 50.0) for n in _NUMBER.findall(program)][:6] + [0.0] * 6
         a, b, c = numbers[:3]
         note = {"stderr": f"{HOSTILE}\nread {len(numbers) - 6} numbers\n"}
@@ -160,8 +184,7 @@ def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 2
         stores.runs,
         stores.signals,
         problem=stores.catalog.add_problem(problem)[0],
-        policy=stores.catalog.add_policy(policy)[0],
-        mutator=None,
+        policies=RunPolicies(stores.catalog.add_policy(policy)[0]),
         spec=RunSpec.model_validate(given),
     )
     return run_id

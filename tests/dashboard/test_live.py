@@ -234,11 +234,24 @@ def test_tournament_pair_and_campaign_pages_are_live(visitor: Visitor, site: Sit
         for looking in (visitor, other):
             expect(looking.page.locator("#link")).to_have_text("live")
             expect(looking.page.locator(".matrix")).to_contain_text("0/0")
+        expect(other.page.locator(".lead")).to_have_text(re.compile("^Undecided: 0 of 6 runs have ended"))
+        assert other.page.locator("details[open]").count() == 0
+        other.page.get_by_role("heading", name="Problems × entrants").click()
+        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=matrix")
         while stores.tournaments.get(opened).state is DeclarationState.RUNNING:
             samples.play_on(stores, opened)
         for looking in (visitor, other):
             expect(looking.page.locator(".matrix")).not_to_contain_text("0/0")
         expect(other.page.locator("[role=status]")).to_have_text("completed")
+        expect(other.page.locator(".lead")).to_have_text(re.compile("^Undecided: 2 problems cannot decide"))
+        expect(other.page.locator(".matrix")).to_be_visible()
+        other.page.get_by_role("heading", name="Charts").click()
+        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=charts&open=matrix")
+        other.drawn()
+        other.page.reload()
+        expect(other.page.locator("details[open] > summary")).to_have_text(["Charts", "Problems × entrants"])
+        other.page.get_by_role("heading", name="Charts").click()
+        expect(other.page).to_have_url(f"{site.url}/tournaments/{opened}?open=matrix")
     visitor.go(f"/campaigns/{site.campaign}")
     expect(page.locator("#link")).to_have_text("live")
     before = page.locator("[data-part=decisions] tbody tr").count()
@@ -290,6 +303,8 @@ def test_a_run_is_paused_resumed_and_cancelled_from_its_page(visitor: Visitor, s
 def test_the_run_form_keeps_its_values_and_starts_a_run(visitor: Visitor, site: Site) -> None:
     page = visitor.page
     visitor.go("/runs/new?problem=one-number&policy=mutator")
+    expect(page.locator("[name=seed]")).to_be_hidden()
+    page.get_by_role("heading", name="Advanced").click()
     page.locator("[name=seed]").fill("77")
     with page.expect_navigation():
         page.locator("[name=strategy]").select_option("sequential_revision")

@@ -113,6 +113,33 @@ def test_a_page_with_an_ended_session_stops_reconnecting(
     assert not asked
 
 
+def test_the_docs_send_requests_by_session_or_by_token(
+    guarded: Guarded, visitor_context: BrowserContext, site: Site
+) -> None:
+    page = visitor_context.new_page()
+    made = {
+        scope: site.stores.tokens.create(DEFAULT_PROJECT_ID, scope.value, scope, created_by="test").token
+        for scope in (Scope.READ, Scope.SUBMIT)
+    }
+    log_in(page, f"{guarded.url}/docs", made[Scope.SUBMIT])
+    expect(page).to_have_url(f"{guarded.url}/docs")
+    operation = page.locator(".opblock-post").filter(has=page.locator('[data-path="/v1/problem-sets"]'))
+    expect(operation).to_contain_text("Freeze a list of problem versions under a name")
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.locator("textarea").fill('{"slug": "from-the-docs", "problems": ["antenna-array"]}')
+    status = operation.locator(".live-responses-table .response-col_status")
+    operation.get_by_role("button", name="Execute").click()
+    expect(status.last).to_contain_text("201")
+    assert site.stores.catalog.problem_set("from-the-docs").problems
+    page.get_by_role("button", name="Authorize").first.click()
+    page.locator(".modal-ux input").fill(made[Scope.READ])
+    page.locator(".modal-ux").get_by_role("button", name="Apply credentials").click()
+    page.locator(".modal-ux").get_by_role("button", name="Close", exact=True).first.click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(status.last).to_contain_text("403")
+
+
 def test_a_form_of_an_ended_session_links_to_the_login(guarded: Guarded, site: Site) -> None:
     with httpx.Client(base_url=guarded.url, headers={"Accept": "text/html"}, trust_env=False, timeout=WAIT_S) as http:
         answer = http.post(f"/runs/{site.running}/pause", data={"reason": ""})

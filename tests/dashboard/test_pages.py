@@ -28,7 +28,10 @@ PAGES = {
     "run-cases": "/runs/{cases}",
     "run-doomed": "/runs/{doomed}",
     "run-empty": "/runs/{empty}",
+    "run-infeasible": "/runs/{infeasible}",
     "run-advised": "/runs/{advised}",
+    "run-broken": "/runs/{broken}",
+    "run-unread": "/runs/{unread}",
     "candidates": "/runs/{done}/candidates",
     "candidates-sorted": "/runs/{done}/candidates?sort=sidelobe&rule=gain+%3E+1&elite=1&show=cost",
     "candidate": "/runs/{done}/candidates/9",
@@ -47,6 +50,7 @@ PAGES = {
     "unlocks": "/unlocks?a=mutator@1&b=maze-vpo@1",
     "tournaments": "/tournaments",
     "tournament": "/tournaments/{tournament}",
+    "tournament-unfolded": "/tournaments/{tournament}?open=all",
     "pair": "/tournaments/{tournament}/pair",
     "tournament-open": "/tournaments/{open}",
     "new-tournament": "/tournaments/new",
@@ -55,6 +59,7 @@ PAGES = {
     "campaign": "/campaigns/{campaign}",
     "workers": "/workers",
     "access": "/access",
+    "docs": "/docs",
 }
 AXE = Axe()
 # A chart is an image with a description; its data is in the table below.
@@ -64,10 +69,18 @@ _FLAWS = """theme => {
     .then(found => found.violations.map(v => [v.id, v.impact, v.nodes[0].html.slice(0, 200)]));
 }"""
 # Interactive elements that the keyboard does not reach or that show no focus.
-_WITHOUT_FOCUS = """() => [...document.querySelectorAll("a, button, input, select, textarea, summary, .scroll, pre")]
+_WITHOUT_FOCUS = """() => [
+    ...document.querySelectorAll("a[href], button, input, select, textarea, summary, .scroll, pre")]
   .filter(e => e.checkVisibility() && e.type !== "hidden")
   .filter(e => { e.focus(); return document.activeElement !== e || getComputedStyle(e).outlineStyle === "none"; })
   .map(e => e.outerHTML.slice(0, 200))"""
+
+# Tables that a phone cannot scroll, or that do not show it: shades at the edges lie under covers that scroll.
+_WITHOUT_HINT = """() => [...document.querySelectorAll("main table:not(#swagger *)")].filter(table => {
+  const region = table.closest(".scroll[role=region][tabindex='0'][aria-label]");
+  const attachments = region && getComputedStyle(region).backgroundAttachment;
+  return attachments !== "local, local, scroll, scroll";
+}).map(table => table.outerHTML.slice(0, 200))"""
 
 
 def path_of(name: str, site: Site) -> str:
@@ -88,6 +101,17 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
     assert "owned" not in visitor.page.title()
 
 
+def test_swagger_ui_renders_with_our_colours(visitor: Visitor) -> None:
+    visitor.go("/docs")
+    visitor.page.locator(".opblock").last.wait_for()
+    visitor.page.evaluate(AXE.axe_script)
+    for theme in ("light", "dark"):
+        assert visitor.page.evaluate(_FLAWS, theme) == [], theme
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate(_WITHOUT_FOCUS) == []
+    expect(visitor.page.get_by_role("link", name="REST API")).to_have_attribute("href", "/docs")
+
+
 def test_activity_tables_and_run_filters_fit_a_small_screen(visitor: Visitor, site: Site) -> None:
     visitor.go("/")
     for table in ("Latest targets, table", "Latest runs, table"):
@@ -106,6 +130,22 @@ def test_descenders_of_axis_titles_are_visible(visitor: Visitor, site: Site) -> 
     assert visitor.page.locator(".main-svg").first.evaluate(margin) == ["clip", "4px"]
 
 
+def test_a_paused_run_shows_what_failed_and_what_to_do(visitor: Visitor, site: Site) -> None:
+    visitor.go(f"/runs/{site.broken}")
+    panel = visitor.page.locator("#diagnosis")
+    expect(panel.get_by_role("heading", name="The evaluator failed")).to_be_visible()
+    expect(panel.get_by_role("region", name="Reason")).to_contain_text("No module named 'shapely'")
+    expect(panel).to_contain_text("speciate problems check DIR")
+    expect(panel.get_by_role("link", name="candidate 1")).to_have_attribute("href", f"/runs/{site.broken}/candidates/1")
+    visitor.go(f"/runs/{site.unread}")
+    panel = visitor.page.locator("#diagnosis")
+    boxes = [panel.get_by_role("region", name=name).bounding_box() for name in ("Prompt", "Completion")]
+    left, right = (box for box in boxes if box is not None)
+    assert (abs(left["y"] - right["y"]) < 2, left["x"] < right["x"]) == (True, True)
+    expect(panel.get_by_role("region", name="Completion")).to_contain_text("I cannot change this program")
+    expect(panel).to_contain_text("no_code_block")
+
+
 def test_the_description_of_a_target_is_not_monospaced(visitor: Visitor, site: Site) -> None:
     visitor.go("/problems/doomed")
     description = visitor.page.get_by_role("region", name="Targets, table").locator("td .muted").first
@@ -120,6 +160,9 @@ def test_pages_fit_a_phone(browser: Browser, site: Site) -> None:
             visitor.page.goto(site.url + path_of(name, site), wait_until="domcontentloaded")
             assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
             assert visitor.page.evaluate("document.querySelector('.side').offsetHeight") < 80, name
+            assert visitor.page.evaluate(_WITHOUT_HINT) == [], name
+        visitor.go("/runs")
+        assert visitor.page.evaluate("document.querySelector('.scroll').scrollWidth") > 360
 
 
 def test_the_critical_path_is_small(site: Site) -> None:

@@ -10,8 +10,11 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+
+from speciate.cli.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 INSTALL_LIMIT_S = 600
@@ -35,9 +38,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     return folder / "home"
 
 
-def _run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+def _run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None, code: int = 0) -> str:
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=INSTALL_LIMIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -45,8 +48,8 @@ def _environment(home: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **more}
 
 
-def _speciate(home: Path, *arguments: str, **more: str) -> str:
-    return _run(home.parent / "env/bin/speciate", *arguments, cwd=home, env=_environment(home, **more))
+def _speciate(home: Path, *arguments: str, code: int = 0, **more: str) -> str:
+    return _run(home.parent / "env/bin/speciate", *arguments, cwd=home, env=_environment(home, **more), code=code)
 
 
 @pytest.fixture
@@ -86,9 +89,17 @@ def test_a_run_is_completed(home: Path, url: str) -> None:
     where = {"SPECIATE_URL": url}
     _speciate(home, "problems", "add", "sorting-network-8", **where)
     _speciate(home, "policies", "add", "mutator", "--kind", "program_mutator", **where)
-    _speciate(home, "run", "sorting-network-8", "--policy", "mutator", "--budget", "64", "--watch", **where)
+    # Eight evaluations do not reach the unlock.
+    run = ["run", "sorting-network-8", "--policy", "mutator", "--budget", "8", "--watch"]
+    _speciate(home, *run, code=ExitCode.NOT_UNLOCKED, **where)
     assert "completed" in _speciate(home, "runs", "list", **where)
     assert "maze-vpo" in _speciate(home, "policies", "list", **where)
+    with urlopen(f"{url}/docs") as page:
+        scripts = re.findall(r'src="(/static/[^"]+)"', page.read().decode())
+    for script in scripts:
+        with urlopen(url + script) as file:
+            assert file.read(), script
+    assert any(script.endswith("/swagger-ui.js") for script in scripts)
 
 
 def test_the_doctor_finds_no_problem_beside_the_absent_service(home: Path) -> None:

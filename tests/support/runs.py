@@ -40,6 +40,17 @@ def toy_problem(*, seed_program: str = SEED_PROGRAM, confirmations: int = 1) -> 
     )
 
 
+def scored_toy_problem() -> Problem:
+    """Return the toy problem with an evaluator that works in the sandbox."""
+    script = """
+import re
+def evaluate(candidate, context):
+    x, y = (float(value) for value in re.findall(r"= *([0-9.]+)", candidate.source)[:2])
+    return {"x": x, "y": y}
+"""
+    return toy_problem().model_copy(update={"evaluator": script})
+
+
 def toy_policy(**changes: object) -> Policy:
     """Return a scripted policy. Tests that provide their own batches never use its client."""
     given = {"slug": "scripted", "kind": "scripted", "sampling": Sampling(max_tokens=64), **changes}

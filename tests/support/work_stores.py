@@ -29,8 +29,13 @@ from speciate.ports.work import (
 from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import RunProgress
-from speciate.search.strategy import Placement
+from speciate.search.strategy import Evaluated, Placement
+from speciate.search.targets import target_placements
 from tests.support.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
+
+NO_CODE = Failure(FailureKind.REJECTED, "no_code_block", "expected a fenced block")
+CRASHED = Failure(FailureKind.CRASHED, "raised", "ValueError")
+RAISED = Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", "Traceback\nImportError: no 'x\x00'")
 
 
 class StoreHarness(Protocol):
@@ -390,6 +395,24 @@ class WorkStoreConformance:
         states = [(c.number, c.state) for c in self.harness.claims(commit.run_id)]
         assert states == [(2, ClaimState.REFUTED), (3, ClaimState.CONFIRMED)]
 
+    def test_a_refuted_candidate_leaves_the_cells_of_its_target_to_the_next_and_is_best_by_less(self) -> None:
+        problem = toy_problem()
+        commit = self._evaluate(self._only(self._begin(problem=problem)))
+        commit = self._generate(self._only(commit), "x = 7\ny = 8\n", "x = 6\ny = 8\n")
+        rewards = {2: (7.0, 8.0), 3: (6.0, 8.0)}
+        found = [Evaluated(i, 0, "", given, problem.targets_met(given)) for i, given in rewards.items()]
+        commit = self._evaluate(self._only(commit), target_placements(problem, found))
+        assert self.harness.progress(commit.run_id).best_number == 2
+        assert self._holders(commit.run_id, "target:half/") == {2}
+        self._confirm(self._only(commit), holds=False)
+        assert self._holders(commit.run_id, "target:half/") == {3}
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.best_number, progress.best, progress.best_targets) == (3, [6.0, 8.0], 0b01)
+
+    def _holders(self, run_id: UUID, prefix: str) -> set[int]:
+        table = self.harness.work.elites(run_id, 0)
+        return {int(n) for cell, n in zip(table.cells, table.numbers, strict=True) if cell.startswith(prefix)}
+
     def test_after_the_last_refutation_the_target_is_open_again(self) -> None:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 6\ny = 8\n")
@@ -597,6 +620,82 @@ class WorkStoreConformance:
         kinds = [event.kind for event in self.harness.events(commit.run_id)]
         assert EventKind.ALARM_RAISED in kinds
         assert EventKind.ALARM_CLEARED in kinds
+
+    def _fail(self, ref: WorkRef, failure: Failure) -> Commit:
+        """Settle an ``evaluate`` unit in which every readable program fails alike."""
+        lease = self._claim(ref)
+        outcomes = [
+            CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in read_proposals(lease.payload)
+        ]
+        commit = self.harness.work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes)))
+        assert commit is not None
+        return commit
+
+    def _batch(self, commit: Commit, failure: Failure) -> Commit:
+        commit = self._generate(self._only(commit), *(f"x = {commit.revision}.{i}\ny = 9\n" for i in range(8)))
+        return self._fail(self._only(commit), failure)
+
+    def _unreadable(self, commit: Commit, count: int) -> Commit:
+        proposals = tuple(replace(p, program="", failure=NO_CODE) for p in toy_proposals(*["prose"] * count))
+        lease = self._claim(self._only(commit))
+        made = self.harness.work.record_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
+        assert made is not None
+        return self._fail(self._only(made), NO_CODE)
+
+    def test_an_evaluator_that_cannot_score_the_seed_pauses_the_run_at_once(self) -> None:
+        commit = self._fail(self._only(self._begin()), RAISED)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.live, progress.diagnosis["fault"]) == (RunState.PAUSED, 0, "evaluator")
+        assert commit.dispatch == ()
+        assert self.harness.work.duplicates(commit.run_id, [text_digest("x = 1\ny = 9\n")]) == {}
+        commit = self.harness.resume(commit.run_id)
+        assert self._kind(commit) is WorkKind.EVALUATE
+        commit = self._evaluate(self._only(commit))
+        assert self._kind(commit) is WorkKind.GENERATE
+        assert [number for number, _, _ in self.harness.candidates(commit.run_id)] == [1, 2]
+
+    def test_a_seed_that_fails_by_itself_does_not_pause_the_run(self) -> None:
+        commit = self._fail(self._only(self._begin()), CRASHED)
+        assert self._kind(commit) is WorkKind.GENERATE
+
+    def test_batches_that_the_evaluator_cannot_score_pause_the_run(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(1000, batch=8))))
+        for failure in (RAISED, CRASHED, RAISED):
+            commit = self._batch(commit, failure)
+        commit = self._evaluate(self._only(self._generate(self._only(commit), "x = 2\ny = 9\n")))
+        for _ in range(2):
+            commit = self._batch(commit, RAISED)
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        commit = self._batch(commit, RAISED)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.diagnosis["failures"]) == (RunState.PAUSED, 24)
+        last = self.harness.events(commit.run_id)[-1]
+        assert last.kind is EventKind.RUN_PAUSED
+        assert last.data["diagnosis"] == progress.diagnosis
+        assert (last.data["fault"], last.data["reason"]) == (True, progress.reason)
+        commit = self.harness.resume(commit.run_id)
+        assert self.harness.progress(commit.run_id).diagnosis == {}
+        for _ in range(2):
+            commit = self._batch(commit, RAISED)
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        assert self.harness.progress(self._batch(commit, RAISED).run_id).state is RunState.PAUSED
+
+    def test_unreadable_answers_pause_the_run(self) -> None:
+        commit = self._evaluate(self._only(self._begin(toy_spec(1000, batch=32))))
+        commit = self._unreadable(commit, 32)
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        commit = self._unreadable(commit, 16)
+        progress = self.harness.progress(commit.run_id)
+        assert (progress.state, progress.diagnosis["fault"]) == (RunState.PAUSED, "policy")
+        assert (progress.diagnosis["reason"], progress.diagnosis["candidate"]) == ("no_code_block", 49)
+
+        commit = self.harness.resume(commit.run_id)
+        commit = self._evaluate(self._only(self._generate(self._only(commit), "x = 2\ny = 9\n")))
+        for _ in range(4):
+            commit = self._unreadable(commit, 32)
+        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
+        commit = self._unreadable(commit, 32)
+        assert self.harness.progress(commit.run_id).diagnosis["failures"] == 160
 
     def test_events_come_in_order(self) -> None:
         commit = self._evaluate(self._only(self._begin()))

@@ -16,8 +16,8 @@ from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import PolicyClient, SampleRequest
-from speciate.testing.policies import PolicyClientConformance
 from tests.support.openai_contract import ServedModel
+from tests.support.policies import PolicyClientConformance
 from tests.support.served_run import served_policy
 
 REQUEST = SampleRequest(Prompt("", "S00 .01 G02 .12 E22 <b9> <one>"), PolicyRole.PROPOSE, 2, 1)

@@ -1,57 +1,110 @@
-"""Best values of several runs on one problem, run by run or as group means."""
+"""Several runs on one problem: best values and hypervolume over evaluations, by run or as group means, and fronts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import Chart, Table, axis, escaped, hover, step_line, thinned
+from service.dashboard.charts import SERIES, SYMBOLS, Cell, Chart, Table, axis, escaped, hover, step_line, thinned
 from service.dashboard.figures.population import Population, better
 from service.dashboard.formatting import directed
-from speciate.domain.objective import Objective
+from service.dashboard.scales import Extent
+from speciate.domain.objective import Direction, Objective
+from speciate.domain.reward import FloatArray, pareto_front
 
 _MAX_STEPS: Final = 300
+_MAX_FRONT: Final = 400
 _CHANCE: Final = "Single runs differ by chance; a tournament tests whether a difference is real."
 
+Curve = tuple[NDArray[Any], FloatArray]
+"""Evaluations and the value at each, shape (n,) each."""
 
-def compare_runs_chart(runs: Sequence[tuple[str, Population]], objective: Objective) -> Chart:
-    """Draw the best value of an objective so far, one line per run.
+
+@dataclass(frozen=True)
+class Measure:
+    """A value of a run that changes with its evaluations.
+
+    Attributes:
+        chart: Name of its chart.
+        title: Heading of its chart.
+        value: Name of the value.
+        axis: Title of its axis.
+        note: Sentences on its meaning.
+        curve: Returns the curve of a run; None without a value.
+    """
+
+    chart: str
+    title: str
+    value: str
+    axis: str
+    note: str
+    curve: Callable[[Population], Curve | None]
+
+
+def best_of(objective: Objective) -> Measure:
+    """Return an objective's value of the best candidate so far."""
+    name = objective.name
+    note = f"{better(objective)}. The best candidate meets the most targets first, so that the line may also get worse."
+    return Measure(
+        "best",
+        f"Best candidate so far: {name}",
+        f"best {name}",
+        directed(objective),
+        note,
+        lambda run: run.best_curve(objective),
+    )
+
+
+HYPERVOLUME: Final = Measure(
+    "hypervolume",
+    "Hypervolume",
+    "hypervolume",
+    "hypervolume ↑",
+    "The share of the declared ranges that some candidate dominates: higher is better. Values beyond a range count as"
+    " its end; with three objectives or more it is estimated, to about 0.01.",
+    lambda run: run.hypervolume_curve,
+)
+
+
+def compare_runs_chart(runs: Sequence[tuple[str, Population]], measure: Measure) -> Chart:
+    """Draw a measure, one line per run.
 
     Args:
-        runs: Names and candidates, all of problems that declare the objective.
-        objective: The objective to compare.
+        runs: Names and candidates.
+        measure: The measure to compare.
     """
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
     for rank, (name, population) in enumerate(runs):
-        curve = population.best_curve(objective)
+        curve = measure.curve(population)
         if curve is None:
             continue
         at, best = curve
         rows += [(name, int(x), float(y)) for x, y in zip(at.tolist(), best.tolist(), strict=True)]
-        data.append(_line(rank, name, f"{objective.name}: %{{y}}", at, best))
-    table = Table(("run", "at evaluations", f"best {objective.name}"), rows)
-    return _chart(objective, f"{better(objective)}. {_CHANCE}", data, table)
+        data.append(_line(rank, name, f"{measure.value}: %{{y}}", at, best))
+    table = Table(("run", "at evaluations", measure.value), rows)
+    return _chart(measure, f"{measure.note} {_CHANCE}", data, table)
 
 
-def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], objective: Objective) -> Chart:
-    """Draw the mean, lowest and highest best value so far of each group of runs.
+def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], measure: Measure) -> Chart:
+    """Draw the mean, lowest and highest value of each group of runs.
 
-    A run without a feasible candidate has no value and is left out; the note gives their number. A mean spans the
-    evaluations at which all remaining runs of its group have a value; a group without such a span is left out.
+    A run without a value, such as one without a feasible candidate, is left out; the note gives their number. A mean
+    spans the evaluations at which all remaining runs of its group have a value; a group without a span is left out.
 
     Args:
-        groups: Names and the candidates of each run, all of problems that declare the objective.
-        objective: The objective to compare.
+        groups: Names and the candidates of each run.
+        measure: The measure to compare.
     """
     data: list[dict[str, Any]] = []
     rows: list[tuple[str | int | float, ...]] = []
     left_out = 0
     for rank, (name, runs) in enumerate(groups):
-        curves = [curve for population in runs if (curve := population.best_curve(objective)) is not None]
+        curves = [curve for population in runs if (curve := measure.curve(population)) is not None]
         left_out += len(runs) - len(curves)
         at, values = _common_span(curves)
         if not len(at):
@@ -61,12 +114,99 @@ def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], obj
         if len(curves) > 1:
             data += [{**_edge(rank, at, edge), "legendgroup": name} for edge in (low, high)]
         label = f"{name} ({len(curves)})"
-        data.append({**_line(rank, label, f"mean {objective.name}: %{{y}}", at, mean), "legendgroup": name})
-    columns = ("runs with", "runs", "at evaluations", f"mean best {objective.name}", "lowest", "highest")
-    note = f"{better(objective)}. A thick line is the mean over its runs, thin lines are the lowest and the highest."
+        data.append({**_line(rank, label, f"mean {measure.value}: %{{y}}", at, mean), "legendgroup": name})
+    columns = ("runs with", "runs", "at evaluations", f"mean {measure.value}", "lowest", "highest")
+    note = f"{measure.note} A thick line is the mean over its runs, thin lines are the lowest and the highest."
     if left_out:
         note += f" Left out: {left_out} run{'s' * (left_out > 1)} without a feasible candidate."
-    return _chart(objective, f"{note} {_CHANCE}", data, Table(columns, rows))
+    return _chart(measure, f"{note} {_CHANCE}", data, Table(columns, rows))
+
+
+def compare_fronts_chart(
+    groups: Sequence[tuple[str, Sequence[Population]]], first: Objective, second: Objective
+) -> Chart:
+    """Draw the Pareto fronts of runs or groups of runs over two objectives, feasible candidates only.
+
+    Args:
+        groups: Names and the candidates of each run, all of problems that declare both objectives.
+        first: Objective on the first axis.
+        second: Objective on the second axis.
+    """
+    fronts = [(name, *_front(runs, first, second)) for name, runs in groups]
+    rows: list[tuple[Cell, ...]] = [
+        (name, number, x, y)
+        for name, points, candidates in fronts
+        for (number, _), (x, y) in zip(candidates, points.tolist(), strict=True)
+    ]
+    data = [
+        trace
+        for rank, (name, points, candidates) in enumerate(fronts)
+        for trace in _front_traces(rank, name, points, candidates, first, second)
+    ]
+    values = np.concatenate([points for _, points, _ in fronts])
+    every = np.ones(len(values), dtype=np.bool_)
+    extents = {
+        letter: Extent(objective.name, values[:, j], every, objective.range)
+        for j, (letter, objective) in enumerate((("x", first), ("y", second)))
+        if len(values)
+    }
+    note = (
+        f"The Pareto front of each run. {better(first)}, {better(second)}. Lines join the candidates that are best in"
+        " these two objectives; small points are on the front for other objectives."
+    )
+    layout = {
+        "xaxis": axis(directed(first)),
+        "yaxis": axis(directed(second)),
+        "showlegend": True,
+        "hovermode": "closest",
+    }
+    table = Table(("run", "candidate", first.name, second.name), rows)
+    return Chart("fronts", "Fronts", note, data, layout, table, height=26, link="{}", extents=extents)
+
+
+def _front(runs: Sequence[Population], first: Objective, second: Objective) -> tuple[FloatArray, list[tuple[int, str]]]:
+    """Return the fronts of runs in two objectives, shape (n, 2), with the numbers and URLs of the n candidates."""
+    parts: list[FloatArray] = []
+    candidates: list[tuple[int, str]] = []
+    for run in runs:
+        rows = run.front[run.feasible[run.front]]
+        names = run.problem.space.names
+        parts.append(run.columns.rewards[rows][:, [names.index(first.name), names.index(second.name)]])
+        candidates += [(number, run.link.format(number)) for number in run.columns.number[rows].tolist()]
+    return np.concatenate(parts), candidates
+
+
+def _front_traces(
+    rank: int,
+    name: str,
+    points: FloatArray,
+    candidates: Sequence[tuple[int, str]],
+    first: Objective,
+    second: Objective,
+) -> list[dict[str, Any]]:
+    """Return a line through the boundary in the two objectives, and points for the rest of the front."""
+    label = escaped(name)
+    template = hover(label.replace("%{", "% {"), "candidate %{text}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
+    edge, inner = _boundary(points, first, second)
+    found = []
+    for rows, mode, size, opacity in ((inner, "markers", 4, 0.4), (edge, "lines+markers", 8, 1.0)):
+        if len(rows):
+            kept = rows[thinned(len(rows), _MAX_FRONT)]
+            trace = step_line(rank, points[kept, 0], points[kept, 1], template, name=label, legendgroup=str(rank))
+            trace["line"] |= {"shape": "vh" if first.direction is Direction.MAXIMIZE else "hv", "width": 1.5}
+            marker = {"size": size, "symbol": SYMBOLS[rank % len(SYMBOLS)], "color": SERIES[rank % len(SERIES)]}
+            texts, links = [str(candidates[i][0]) for i in kept], [candidates[i][1] for i in kept]
+            more = {"marker": marker, "text": texts, "customdata": links, "showlegend": mode != "markers"}
+            found.append({**trace, "mode": mode, "opacity": opacity, **more})
+    return found
+
+
+def _boundary(points: FloatArray, first: Objective, second: Objective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows that are nondominated in the two objectives, by the first one, and the other rows."""
+    signs = [1.0 if objective.direction is Direction.MAXIMIZE else -1.0 for objective in (first, second)]
+    best = pareto_front(points * signs)
+    rows = np.flatnonzero(best)
+    return rows[np.argsort(points[rows, 0], kind="stable")], np.flatnonzero(~best)
 
 
 def _common_span(curves: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -91,6 +231,6 @@ def _edge(rank: int, at: NDArray[Any], best: NDArray[Any]) -> dict[str, Any]:
     return {**thin, "line": {**thin["line"], "width": 1}, "opacity": 0.5, "showlegend": False, "hoverinfo": "skip"}
 
 
-def _chart(objective: Objective, note: str, data: list[dict[str, Any]], table: Table) -> Chart:
-    layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "showlegend": True}
-    return Chart("best", f"Best {objective.name} so far", note, data, layout, table, height=22)
+def _chart(measure: Measure, note: str, data: list[dict[str, Any]], table: Table) -> Chart:
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis(measure.axis), "showlegend": True}
+    return Chart(measure.chart, measure.title, note, data, layout, table, height=22)

@@ -41,7 +41,7 @@ def parallel_chart(population: Population) -> Chart:
     note = "Each line is a candidate of the front. Crossing lines are trade-offs." + (
         f" {hidden:,} candidates of the front are not drawn; the download has all." if hidden else ""
     )
-    table = front_table(population, front)
+    table = front_table(population)
     title = "Front over all objectives"
     return Chart("parallel", title, note, data, layout, table, height=22, link=population.link)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -11,10 +12,14 @@ from numpy.typing import NDArray
 
 from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
 from service.dashboard.formatting import directed
+from service.dashboard.objectives import shared_objectives
+from service.dashboard.scales import Extent
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray, pareto_front
+from speciate.domain.reward import FloatArray
+from speciate.ports.records.runs import RankedCandidate
 from speciate.storage.candidates.columns import CandidateColumns
+from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
 MAX_POINTS: Final = 4000
 """Dominated points drawn: about as many as a screen can separate."""
@@ -22,8 +27,7 @@ MAX_POINTS: Final = 4000
 MAX_AXES: Final = 12
 """Objectives up to which each has an axis of its own; with more, the chart of solved objectives is shown."""
 
-_FRONT_POOL: Final = 8192
-_STRONG: Final = 64
+_MAX_VOLUMES: Final = 48
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,33 @@ class Population:
 
     @cached_property
     def varies(self) -> dict[str, bool]:
-        """For every objective, True if the scored candidates differ in it."""
-        rewards = self.columns.rewards[self.columns.scored]
+        """For every objective, True if the feasible candidates differ in it; without any, the scored ones."""
+        rewards = self.columns.rewards[self.feasible if self.feasible.any() else self.columns.scored]
         return dict(zip(self.problem.space.names, (rewards != rewards[:1]).any(axis=0).tolist(), strict=True))
 
     @cached_property
     def front(self) -> NDArray[np.int64]:
         """Rows of the non-dominated candidates without duplicates, ordered by the first objective."""
-        rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
-        if not len(rows):
-            return rows
-        points = self.problem.space.normalise(self.columns.rewards[rows])
-        rows, points = _drop_dominated_by_strong(rows, points)
-        _, firsts = np.unique(points, axis=0, return_index=True)
-        rows, points = rows[firsts], points[firsts]
-        # The union of the fronts of parts contains the front of the whole.
-        while len(rows) > _FRONT_POOL:
-            keep = np.concatenate([_front_of_part(points, at) for at in range(0, len(rows), _FRONT_POOL)])
-            if len(keep) == len(rows):
-                break
-            rows, points = rows[keep], points[keep]
-        kept = pareto_front(points)
-        return rows[kept][np.argsort(-points[kept][:, 0], kind="stable")]
+        rows = self.columns.front(self.problem.space)
+        first = self.problem.space.normalise(self.columns.rewards[rows])[:, 0]
+        return rows[np.argsort(-first, kind="stable")]
+
+    @cached_property
+    def ranked_front(self) -> list[int]:
+        """Rows of the front, best candidate first, as in the API."""
+        columns, merit = self.columns, self.problem.ranking.merit
+        ranks = {
+            row: (merit(columns.rewards[row].tolist(), int(columns.targets[row])), -columns.number[row])
+            for row in self.front.tolist()
+        }
+        return sorted(ranks, key=ranks.__getitem__, reverse=True)
+
+    def extent(self, objective: Objective) -> Extent:
+        """Return the values of an axis; infeasible candidates do not set its range unless all are infeasible."""
+        scored, name = self.columns.scored, objective.name
+        counted = self.feasible[scored] if self.feasible.any() else scored[scored]
+        values = self.columns.rewards[scored, self.problem.space.names.index(name)]
+        return Extent(name, values, counted, objective.range)
 
     def improvements(self, objective: Objective) -> tuple[NDArray[np.int64], FloatArray] | None:
         """Return the rows at which the best feasible value improved, and that value, shape (k,) each.
@@ -91,51 +100,74 @@ class Population:
         steps = np.flatnonzero(np.concatenate([[True], best[1:] != best[:-1]]))
         return rows[steps], best[steps]
 
+    @cached_property
+    def best_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows at which the best candidate changed, and the best candidate's row from there on, shape (k,) each."""
+        rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
+        best = self.problem.ranking.best_so_far(self.columns.rewards[rows], self.columns.targets[rows])
+        steps = np.flatnonzero((np.diff(best, prepend=-1) != 0) & (best >= 0))
+        return rows[steps], rows[best[steps]]
+
+    @cached_property
+    def hypervolume_curve(self) -> tuple[NDArray[Any], FloatArray] | None:
+        """Evaluations and the hypervolume of the candidates until then, (m,) each; None without a scored candidate."""
+        rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
+        if not len(rows):
+            return None
+        last = np.array(thinned(len(rows), _MAX_VOLUMES))
+        volumes = hypervolume_curve(self.problem.space.normalise(self.columns.rewards[rows]), (last + 1).tolist())
+        evaluations = self.columns.evaluations
+        return np.append(evaluations[rows[last]], evaluations[-1]), np.append(volumes, volumes[-1])
+
     def best_curve(self, objective: Objective) -> tuple[NDArray[Any], FloatArray] | None:
-        """Return evaluations and the best feasible value at them, continued to the last evaluation.
+        """Return evaluations and the value of the best candidate until then, continued to the last evaluation.
 
         None without a feasible candidate.
         """
-        found = self.improvements(objective)
-        if found is None:
+        steps, best = self.best_rows
+        if not len(steps):
             return None
-        rows, best = found
+        values = self.columns.rewards[best, self.problem.space.names.index(objective.name)]
         evaluations = self.columns.evaluations
-        return np.append(evaluations[rows], evaluations[-1]), np.append(best, best[-1])
+        return np.append(evaluations[steps], evaluations[-1]), np.append(values, values[-1])
 
 
-def axes(population: Population, x: str, y: str) -> tuple[Objective, Objective | None]:
-    """Return the two objectives to draw: the requested ones, else the first that the search improves.
+def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, Objective | None]:
+    """Return the two objectives to draw: the requested ones, else the first that the targets compare.
 
     An objective in which all candidates are equal is chosen only if no other is left.
+
+    Args:
+        populations: Those to draw, which share an objective; the targets of the first one count.
+        x: Name of the first objective; unknown ones are ignored.
+        y: Name of the second objective.
     """
-    problem = population.problem
-    named = {objective.name: objective for objective in problem.objectives}
-    preferred = sorted(
-        problem.objectives,
-        key=lambda objective: (not population.varies[objective.name], objective.role is not ObjectiveRole.OBJECTIVE),
-    )
-    first = named.get(x, preferred[0])
+    shared = shared_objectives([each.problem for each in populations])
+    named = {objective.name: objective for objective in shared}
+    preferred = sorted(shared, key=lambda objective: not any(each.varies[objective.name] for each in populations))
+    first = named.get(x) or next((objective for objective in preferred if objective.name != y), preferred[0])
     second = named.get(y) or next((objective for objective in preferred if objective is not first), None)
     return first, second
 
 
 def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     """Draw the population over two objectives, or over evaluations if the problem has only one."""
-    first, second = axes(population, x, y)
+    first, second = axes([population], x, y)
     if second is None or second is first:
         return _over_evaluations(population, first)
     columns, names, front = population.columns, population.problem.space.names, population.front
     picked = names.index(first.name), names.index(second.name)
-    rest = np.setdiff1d(np.flatnonzero(columns.scored), front)
-    shown = rest[thinned(len(rest), MAX_POINTS)] if len(rest) else rest
-    hovertemplate = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
+    rest = np.setdiff1d(np.flatnonzero(population.feasible), front)
+    infeasible = np.setdiff1d(np.flatnonzero(columns.scored & ~population.feasible), front)
     seed = np.flatnonzero(columns.scored & columns.seed)
+    shown, apart = (rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows for rows in (rest, infeasible))
+    hovertemplate = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
     line = {"shape": "linear", "width": 1, "dash": "dot", "color": SERIES[1]}
     front_look: dict[str, Any] = {"mode": "markers", "line": line}
     if len(population.problem.space.selected) == 2:
         front_look["mode"] = "lines+markers"
     looks: list[tuple[str, NDArray[np.int64], dict[str, Any], dict[str, Any]]] = [
+        ("infeasible", apart, {"size": 6, "color": SERIES[6], "opacity": 0.45, "symbol": "x-thin-open"}, {}),
         ("dominated", shown, {"size": 5, "color": SERIES[0], "opacity": 0.45}, {}),
         ("front", front, {"size": 9, "color": SERIES[1], "symbol": "diamond"}, front_look),
         ("seed program", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
@@ -145,30 +177,40 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
         for name, rows, marker, more in looks
         if len(rows)
     ]
-    hidden = len(rest) - len(shown)
+    hidden = len(rest) - len(shown) + len(infeasible) - len(apart)
     note = f"Each point is a candidate; diamonds are the Pareto front. {better(first)}, {better(second)}." + (
-        f" {hidden:,} dominated points are not drawn; the run's export has all." if hidden else ""
+        f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )
     layout = {"xaxis": axis(directed(first)), "yaxis": axis(directed(second)), "hovermode": "closest"}
-    table = front_table(population, front)
+    extents = {"x": population.extent(first), "y": population.extent(second)} if traces else {}
+    table = front_table(population)
     title = "Population in reward space"
-    return Chart("population", title, note, traces, layout, table, height=26, link=population.link)
+    return Chart("population", title, note, traces, layout, table, height=26, link=population.link, extents=extents)
 
 
-def best_matrix(population: Population) -> Table:
-    """Return the best feasible candidate of every objective, with its values in all objectives."""
-    columns, objectives = population.columns, population.problem.objectives[:MAX_AXES]
+def best_matrix(population: Population, best: RankedCandidate, refuted: Sequence[int]) -> Table:
+    """Return, for every objective, the best of the feasible candidates that meet the targets of the best one.
+
+    Args:
+        population: The candidates.
+        best: The best of them.
+        refuted: Numbers of candidates whose claim of a target was refuted.
+    """
+    columns, problem = population.columns, population.problem
+    mask = sum(1 << i for i, target in enumerate(problem.targets) if target.name in best.targets)
+    chosen = population.feasible & (columns.targets & mask == mask) & ~np.isin(columns.number, refuted)
     rows: list[list[Cell]] = []
     links: list[str] = []
-    for objective in objectives:
-        found = population.improvements(objective)
-        if found is None:
+    for i, objective in enumerate(problem.objectives[:MAX_AXES]):
+        found = np.flatnonzero(chosen)
+        if not len(found):
             break
-        best = found[0][-1]
-        number = int(columns.number[best])
-        rows.append([objective.name, number, *(float(value) for value in columns.rewards[best][:MAX_AXES])])
+        pick = np.argmax if objective.direction is Direction.MAXIMIZE else np.argmin
+        row = found[pick(columns.rewards[found, i])]
+        number = int(columns.number[row])
+        rows.append([objective.name, number, *(float(value) for value in columns.rewards[row][:MAX_AXES])])
         links.append(population.link.format(number))
-    return Table(("best in", "candidate", *map(directed, objectives)), rows, tuple(links))
+    return Table(("best in", "candidate", *map(directed, problem.objectives[:MAX_AXES])), rows, tuple(links))
 
 
 def _over_evaluations(population: Population, objective: Objective) -> Chart:
@@ -191,13 +233,14 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
             }
         )
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "hovermode": "closest"}
+    extents = {"y": population.extent(objective)} if data else {}
     table = Table(
         ("candidate", "evaluations", objective.name),
         [(int(columns.number[r]), int(columns.evaluations[r]), float(values[r])) for r in rows.tolist()],
     )
     note = f"Each point is a candidate, in order of evaluation. {better(objective)}."
     title = "Population over evaluations"
-    return Chart("population", title, note, data, layout, table, height=26, link=population.link)
+    return Chart("population", title, note, data, layout, table, height=26, link=population.link, extents=extents)
 
 
 def _markers(
@@ -214,8 +257,8 @@ def _markers(
     }
 
 
-def front_table(population: Population, front: NDArray[np.int64]) -> Table:
-    """Return candidates of the front as rows."""
+def front_table(population: Population) -> Table:
+    """Return the candidates of the front as rows, best first."""
     columns = population.columns
     rows = [
         (
@@ -224,7 +267,7 @@ def front_table(population: Population, front: NDArray[np.int64]) -> Table:
             int(columns.island[row]),
             *columns.rewards[row][:MAX_AXES].tolist(),
         )
-        for row in front.tolist()
+        for row in population.ranked_front
     ]
     links = tuple(population.link.format(row[0]) for row in rows)
     names = population.problem.space.names[:MAX_AXES]
@@ -236,16 +279,3 @@ def better(objective: Objective) -> str:
     end = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
     role = "" if objective.role is ObjectiveRole.OBJECTIVE else f" ({objective.role.value})"
     return f"{objective.name}: {end} is better{role}"
-
-
-def _drop_dominated_by_strong(rows: NDArray[np.int64], points: FloatArray) -> tuple[NDArray[np.int64], FloatArray]:
-    """Drop points that one of a few strong candidates dominates: nearly all of them, at little cost."""
-    for strong in points[np.argsort(-points.sum(axis=1), kind="stable")[:_STRONG]]:
-        kept = ~np.all(points <= strong, axis=1) | np.all(points == strong, axis=1)
-        rows, points = rows[kept], points[kept]
-    return rows, points
-
-
-def _front_of_part(points: FloatArray, start: int) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = start + np.flatnonzero(pareto_front(points[start : start + _FRONT_POOL]))
-    return found

@@ -21,7 +21,7 @@ _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 720
 
 
 def best_so_far_chart(population: Population) -> Chart:
-    """Draw the best value of each objective against evaluations; for many objectives, how many are solved."""
+    """Draw the values of the best candidate so far against evaluations; for many objectives, how many are solved."""
     objectives = [o for o in population.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
     if len(objectives) > MAX_AXES:
         return solved_so_far_chart(population)
@@ -38,10 +38,10 @@ def best_so_far_chart(population: Population) -> Chart:
     title = objectives[0].name if alone else "share of the declared range"
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(title), "showlegend": not alone}
     note = (
-        "The best value so far; a long flat end is a plateau."
+        "The value of the best candidate so far: most targets met, then the objectives. A long flat end is a plateau."
         if alone
-        else "The best value of each objective so far, on its declared range with the better end on top. Different"
-        " candidates may hold them."
+        else "The values of the best candidate so far, on their declared ranges with the better end on top. The best"
+        " meets the most targets, so a value may become worse when it meets another one."
     )
     table = Table(("objective", "at evaluations", "best"), rows)
     return Chart("best", "Best so far", note + feasible_only(population), data, layout, table)

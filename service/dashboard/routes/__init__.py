@@ -13,6 +13,7 @@ from service.dashboard.routes import (
     campaigns,
     candidates,
     compare,
+    docs,
     events,
     lineage,
     new_policy,
@@ -24,6 +25,7 @@ from service.dashboard.routes import (
     session,
     tournaments,
     unlocks,
+    visibility,
     workers,
 )
 
@@ -48,5 +50,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     campaigns.router,
     workers.router,
     access.router,
+    visibility.router,
+    docs.router,
 )
 """In the order in which paths are matched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -10,9 +11,12 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
+from service.dashboard.answer import ProgramView
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
+from service.dashboard.highlighting import highlight_diff
 from service.dashboard.live import LivePart, Seen
+from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.run_page import RunDep
 from service.diffs import Diff, unified_diff
@@ -134,13 +138,18 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
+    diff = _diff(candidate, parent) if parent else None
     return page(
         request,
         "candidate.html",
         run=run,
+        problem=problem,
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
-        diff=_diff(candidate, parent) if parent else None,
+        diff=diff,
+        diff_lines=highlight_diff(diff, parent.program, candidate.program, problem, MAX_CHARACTERS)
+        if diff and parent
+        else [],
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_objectives(problem),
@@ -169,6 +178,13 @@ async def watch_replay(run_id: RunDep, number: str, dashboard: DashboardDep, see
     return dashboard.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
 
 
+@router.get("/runs/{run_id}/candidates/{number}/program")
+def show_program(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+    """Send the program of a candidate as the part of a run's page that shows it."""
+    candidate = _candidate(dashboard, run_id, number)
+    return page(request, "program.html", program=ProgramView(_problem(dashboard, run_id), candidate))
+
+
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
 def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) -> Response:
     """Send one of a candidate's texts as a download, so that no browser renders it."""
@@ -177,22 +193,22 @@ def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) ->
     texts = _texts(candidate, rollout)
     if text not in texts:
         raise NotFoundError(f"candidate {number} has no text {text[:60]!r}.", remedy=f"It has {', '.join(texts)}.")
-    headers = {"Content-Disposition": f'attachment; filename="candidate-{candidate.number}-{text}.txt"'}
+    name = f"candidate-{candidate.number}-{text}.txt"
+    if text == "program":
+        files = list(_problem(dashboard, run_id).files_in(candidate.program))
+        name = f"candidate-{candidate.number}{Path(files[0]).suffix if len(files) == 1 else '.txt'}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
 
 
 def shown_objectives(problem: Problem, chosen: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
     """Return the objectives that a table shows: the chosen ones, else the first few by importance.
 
-    The order is: sort key, objectives in the unlock rule, objectives in other target rules, the rest. The sort key is
-    always included.
+    The sort key comes first, then the order of ``by_importance``. The sort key is always included.
     """
     if chosen:
         return [objective for objective in problem.objectives if objective.name in {*chosen, sort}]
-    rules = list(zip(problem.targets, problem.rules, strict=True))
-    unlocking = {name for target, rule in rules if target.unlock for name in rule.uses}
-    deciding = {name for _, rule in rules for name in rule.uses}
-    ranked = sorted(problem.objectives, key=lambda o: (o.name != sort, o.name not in unlocking, o.name not in deciding))
+    ranked = sorted(by_importance(problem), key=lambda objective: objective.name != sort)
     return ranked[:_COLUMNS]
 
 
@@ -215,6 +231,10 @@ def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str
         "replayable": replayable(candidate),
         "pending": replay is not None and replay.done_at is None,
     }
+
+
+def _problem(dashboard: DashboardContext, run_id: UUID) -> Problem:
+    return dashboard.stores.catalog.problem(dashboard.stores.runs.get(run_id).problem_id).definition
 
 
 def _candidate(dashboard: DashboardContext, run_id: UUID, number: str) -> CandidateDetail:

@@ -1,18 +1,29 @@
-"""Comparison of several runs: best values so far, and the settings in which they differ."""
+"""Comparison of several runs: best values, hypervolume, fronts, and the settings in which they differ."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
-from service.dashboard.figures.population import Population
+from service.dashboard.figures.comparison import (
+    HYPERVOLUME,
+    Measure,
+    best_of,
+    compare_fronts_chart,
+    compare_groups_chart,
+    compare_runs_chart,
+)
+from service.dashboard.figures.population import MAX_AXES, Population, axes
 from service.dashboard.formatting import clip, number, short
+from service.dashboard.objectives import shared_objectives
 from service.dashboard.pages import page
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_page import RunPage
@@ -29,41 +40,107 @@ _Name = Annotated[str, Query(max_length=80)]
 _Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MAX_TAGS)]
 
 
+@dataclass(frozen=True)
+class RunComparison:
+    """The runs to compare and how.
+
+    Attributes:
+        views: The runs.
+        by: Objective of the best values; empty or unknown for the first one.
+        x: Objective on the first axis of the fronts; as ``by``.
+        y: Objective on the second axis of the fronts.
+        tags: Tags that make groups of runs.
+    """
+
+    views: list[RunPage]
+    by: str
+    x: str
+    y: str
+    tags: list[str]
+
+    @cached_property
+    def shared(self) -> list[Objective]:
+        """The objectives that the runs can be compared by."""
+        return shared_objectives([view.problem for view in self.views])
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The objective of the best values."""
+        return next((o for o in self.shared if o.name == self.by), self.shared[0])
+
+    @cached_property
+    def axes(self) -> tuple[Objective, Objective | None]:
+        """The objectives of the fronts."""
+        return axes([view.population for view in self.views], self.x, self.y)
+
+    @property
+    def makers(self) -> dict[str, Callable[[], Chart]]:
+        """Functions that draw the charts, by chart name, in the order of the page; empty without shared objectives."""
+        if not self.shared:
+            return {}
+        found = {"best": lambda: self._curves(best_of(self.objective))}
+        selected = {view.problem.space.selected for view in self.views}
+        if len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES:
+            found["hypervolume"] = lambda: self._curves(HYPERVOLUME)
+        if len(self.shared) > 1:
+            found["fronts"] = self._fronts
+        return found
+
+    @cached_property
+    def groups(self) -> list[tuple[str, list[Population]]]:
+        """A group of runs per tag, and one per run without any of the tags."""
+        groups: dict[str, list[Population]] = {tag: [] for tag in self.tags}
+        for view in self.views:
+            for name in [tag for tag in self.tags if tag in view.run.tags] or [_label(view.run)]:
+                groups.setdefault(name, []).append(view.population)
+        return list(groups.items())
+
+    def _curves(self, measure: Measure) -> Chart:
+        if self.tags:
+            return compare_groups_chart(self.groups, measure)
+        return compare_runs_chart([(_label(view.run), view.population) for view in self.views], measure)
+
+    def _fronts(self) -> Chart:
+        first, second = self.axes
+        return compare_fronts_chart(self.groups, first, second or first)
+
+
+def _comparison(
+    dashboard: DashboardDep, run: _Runs = None, by: _Name = "", x: _Name = "", y: _Name = "", tag: _Tags = None
+) -> RunComparison:
+    views = _views(dashboard, run)
+    return RunComparison(views, by, x, y, [each for each in _tags(views) if each in (tag or [])])
+
+
+_ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
+
+
 @router.get("")
-def show_comparison(
-    request: Request, dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None
-) -> Response:
-    """Show the best values of the runs and their differing settings."""
-    views = _views(dashboard, run)
-    shared, chosen = _shared(views), _chosen(views, tag)
-    chart = _chart(views, shared, by, chosen) if shared else None
-    query = "?" + urlencode(
-        [("by", by), *(("run", view.run.id) for view in views), *(("tag", each) for each in chosen)]
-    )
+def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
+    """Show the best values, the hypervolumes and the fronts of the runs, and their differing settings."""
+    views = comparison.views
+    chosen = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
+    runs = [("run", str(view.run.id)) for view in views]
     context: dict[str, Any] = {
+        "comparison": comparison,
         "runs": [view.run for view in views],
-        "chart": chart,
-        "shared": shared,
-        "by": by,
-        "chosen": chosen,
         "left_out": len(_ids(run)) - len(views),
+        "query": "?"
+        + urlencode([*(each for each in chosen if each[1]), *runs, *(("tag", tag) for tag in comparison.tags)]),
+        "max_runs": MAX_RUNS,
+        "tags": _tags(views),
+        "differing": _differing(views),
     }
-    return page(
-        request,
-        "compare.html",
-        **context,
-        query=query,
-        max_runs=MAX_RUNS,
-        tags=_tags(views),
-        differing=_differing(views),
-    )
+    return page(request, "compare.html", **context)
 
 
-def _figure(dashboard: DashboardDep, run: _Runs = None, by: _Name = "", tag: _Tags = None) -> Figure:
-    views = _views(dashboard, run)
-    chosen = _chosen(views, tag)
-    key = ("compare", by, *chosen, *((view.run.id, view.run.revision) for view in views))
-    return Figure(key, lambda: _chart(views, _shared(views), by, chosen), "runs")
+def _figure(name: str, comparison: _ComparisonDep) -> Figure:
+    if name not in comparison.makers:
+        remedy = "Choose runs on the same problem." if not comparison.makers else ""
+        raise NotFoundError(f"these runs have no figure {name[:60]!r}.", remedy=remedy)
+    runs = ((view.run.id, view.run.revision) for view in comparison.views)
+    key = ("compare", name, comparison.by, comparison.x, comparison.y, *comparison.tags, *runs)
+    return Figure(key, comparison.makers[name], f"runs-{name}")
 
 
 def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunPage]:
@@ -81,45 +158,13 @@ def _ids(runs: list[str] | None) -> list[UUID]:
     return list(found)
 
 
-def _shared(views: list[RunPage]) -> list[Objective]:
-    """Return the objectives that all runs declare with the same direction."""
-    if not views:
-        return []
-    others = [{o.name: o.direction for o in view.problem.objectives} for view in views[1:]]
-    first = views[0].problem.objectives
-    return [o for o in first if all(other.get(o.name) is o.direction for other in others)]
-
-
 def _tags(views: list[RunPage]) -> list[str]:
     return sorted({tag for view in views for tag in view.run.tags})
 
 
-def _chosen(views: list[RunPage], tags: list[str] | None) -> list[str]:
-    """Return the chosen tags that occur among the runs."""
-    return [tag for tag in _tags(views) if tag in (tags or [])]
-
-
 def _label(run: RunRecord) -> str:
-    parts = (short(run.id), clip(run.name, 40), run.policy, run.spec.strategy, f"seed {run.spec.seed}")
-    return " · ".join(filter(None, parts))
-
-
-def _chart(views: list[RunPage], shared: list[Objective], by: str, chosen: list[str]) -> Chart:
-    if not shared:
-        raise NotFoundError("these runs share no objective.", remedy="Choose runs on the same problem.")
-    objective = next((o for o in shared if o.name == by), shared[0])
-    if not chosen:
-        return compare_runs_chart([(_label(view.run), view.population) for view in views], objective)
-    return compare_groups_chart(_groups(views, chosen), objective)
-
-
-def _groups(views: list[RunPage], tags: list[str]) -> list[tuple[str, list[Population]]]:
-    """Return a group of runs per tag, and one per run without any of the tags."""
-    groups: dict[str, list[Population]] = {tag: [] for tag in tags}
-    for view in views:
-        for name in [tag for tag in tags if tag in view.run.tags] or [_label(view.run)]:
-            groups.setdefault(name, []).append(view.population)
-    return list(groups.items())
+    described = (clip(run.name, 40),) if run.name else (run.policy, run.spec.strategy, f"seed {run.spec.seed}")
+    return " · ".join((short(run.id), *described))
 
 
 def _format_setting(value: object) -> str:
@@ -145,4 +190,4 @@ def _differing(views: list[RunPage]) -> list[tuple[str, list[str]]]:
     return [(name, [fact[name] for fact in facts]) for name in names if len({fact[name] for fact in facts}) > 1]
 
 
-add_figure_routes(router, "/best", _figure)
+add_figure_routes(router, "/{name}", _figure)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from service.dashboard.charts import Chart, download
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.forms import FormDep, FormErrors, form_errors, require_confirmation
 from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.declaration import VERBS, Declaration
@@ -102,6 +102,7 @@ class DeclarationPages(ABC, Generic[D, R]):
         # A running declaration may soon fill an empty figure.
         charts = [chart for chart in self.charts(dashboard, record) if not (chart.empty and record.state.ended)]
         context = {"record": record, "charts": charts, "revision": self.revision(record)}
+        context["opened"] = request.query_params.getlist("open")  # folded sections; "all" opens each
         return page(request, f"{self.kind}.html", **context, **self.context(dashboard, record))
 
     async def watch(
@@ -110,7 +111,8 @@ class DeclarationPages(ABC, Generic[D, R]):
         """Stream the changing part of a declaration's page."""
 
         def render(record: R) -> str:
-            return fragment(f"{self.kind}_live.html", record=record, **self.context(dashboard, record))
+            # The page's script keeps open sections open.
+            return fragment(f"{self.kind}_live.html", record=record, opened=(), **self.context(dashboard, record))
 
         return await self.stream(name, dashboard, name, seen, render)
 
@@ -167,7 +169,9 @@ class DeclarationPages(ABC, Generic[D, R]):
         """Create the declaration and redirect to its page, or show the form with the errors."""
         values, store = form.fields, self._store_of(dashboard.stores)
         try:
-            declared = self._declaration.model_validate(self.read_form(values))
+            given = self.read_form(values)
+            declared = self._declaration.model_validate(given)
+            require_confirmation(values, given.get("budget", given))
             declared_id, _ = store.create(
                 self._pin(declared, dashboard.stores.catalog),
                 request_digest=declared.digest,
@@ -180,8 +184,6 @@ class DeclarationPages(ABC, Generic[D, R]):
 
     def record(self, dashboard: DashboardContext, name: str) -> R:
         """Return a declaration by id or name; raises ``NotFoundError``."""
-        if "\x00" in name or len(name) > 200:
-            raise NotFoundError(f"no {self.kind} has such a name.")
         return self._store_of(dashboard.stores).get(name)
 
     def _chart(self, dashboard: DashboardContext, record: R, name: str, *, narrow: bool = False) -> Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -12,15 +13,23 @@ from pydantic import ValidationError
 
 from service.api.schemas import RunSubmission
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import OPTION, check_fields, number_fields, parse_number, read_strategy, strategy_context
-from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.fields import (
+    DEFAULT_STRATEGY,
+    OPTION,
+    check_fields,
+    number_fields,
+    parse_number,
+    read_strategy,
+    strategy_context,
+)
+from service.dashboard.forms import FormDep, FormErrors, form_errors, require_confirmation
 from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
 from speciate.policies import can_advise
 from speciate.runs.declarations import policies_of
-from speciate.runs.steer import start_run
+from speciate.storage.runs.start import start_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -33,6 +42,12 @@ _COUNTS: Final = {
     "samples_per_prompt": "Completions per prompt.",
     "stop_on_plateau": "Stop after this many evaluations without an improvement of the archive. Empty: never.",
 }
+_BASIC: Final = re.compile(r"(problem|policy|budget)(\.|$)")
+"""Fields that the form always shows; all others are under "Advanced"."""
+
+_OPTIONAL: Final = ("mutator", "name", "tags", "shown")
+"""Fields that are empty by default; ``shown`` is sent by the button that shows a strategy's options."""
+
 _CHECKS: Final = {
     "stop_on_unlock": "Stop when the problem is unlocked.",
     "reuse_results": "Reuse results of other runs for the same program.",
@@ -76,17 +91,13 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
             **read_labels(values),
         }
     )
-    policy, mutator, ensembles = policies_of(
-        submitted.policy.items(), (submitted.mutator or {}).items(), stores.catalog
-    )
+    require_confirmation(values, limits)
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
         problem=stores.catalog.problem(submitted.problem),
-        policy=policy,
-        mutator=mutator,
+        policies=policies_of(submitted.policy.items(), (submitted.mutator or {}).items(), stores.catalog),
         spec=submitted.spec(),
-        ensembles=ensembles,
         labels=submitted.labels(),
         can_advise=can_advise,
         # A form sent twice starts one run.
@@ -99,15 +110,22 @@ def _form(
     request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
 ) -> Response:
     catalog = dashboard.stores.catalog
+    strategy = strategy_context(values)
+    execution = [*number_fields(RunSpec, _COUNTS, values), *check_fields(_CHECKS, values)]
+    search = search_fields(values)
+    changed = strategy["strategy"] != DEFAULT_STRATEGY or any(values.get(name) for name in _OPTIONAL)
+    changed = changed or any(field.changed for field in (*strategy["options"], *execution, *search))
+    wrong = any(detail.where and not _BASIC.match(detail.where) for detail in (errors.details if errors else ()))
     return page(
         request,
         "new_run.html",
         200 if errors is None else 422,
         values=values,
         errors=errors,
-        **strategy_context(values),
-        execution=[*number_fields(RunSpec, _COUNTS, values), *check_fields(_CHECKS, values)],
-        search=search_fields(values),
+        **strategy,
+        execution=execution,
+        search=search,
+        advanced=changed or wrong,
         limits=[
             (name, values.get(name, "1000" if name == "evaluations" and not values.get("tokens") else ""))
             for name in _LIMITS

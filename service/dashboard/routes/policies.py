@@ -11,32 +11,34 @@ from service import policy_registration
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import address, page
+from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
 from service.policy_registration import PingResult
-from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.errors import SpeciateError
+from speciate.domain.visibility import Visibility
 from speciate.ports.records.policies import PolicyVersion
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
 
 _LIMIT: Final = 60
+_Text = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("")
-def list_policies(
-    request: Request, dashboard: DashboardDep, cursor: Annotated[str, Query(max_length=2000)] = ""
-) -> Response:
+def list_policies(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
     """Show policy versions, newest first."""
-    found = dashboard.stores.catalog.policies(limit=_LIMIT, cursor=cursor or None)
-    older = found.next_cursor and address("/policies", cursor=found.next_cursor)
+    shown = visibility_from(visibility)
+    found = dashboard.stores.catalog.policies(visibility=shown, limit=_LIMIT, cursor=cursor or None)
+    older = found.next_cursor and address("/policies", visibility=visibility, cursor=found.next_cursor)
     cells = dashboard.overview.matrix([policy.id for policy in found.items])
     own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in found.items}
-    return page(request, "policies.html", policies=found.items, cells=own, older=older)
+    return page(request, "policies.html", policies=found.items, cells=own, older=older, visibility=visibility)
 
 
 @router.get("/{name}")
 def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a policy version: statistics over its runs, and its unlocks."""
-    return _page(request, dashboard, _version(dashboard, name))
+    return _page(request, dashboard, dashboard.stores.catalog.policy(name))
 
 
 @router.post("/{name}", dependencies=[SubmittedForm])
@@ -47,19 +49,13 @@ async def ping_policy(
     app_state: AppStateDep,
 ) -> Response:
     """Ping the endpoint and show the result; only on request, since it may load an adapter."""
-    version = await to_thread.run_sync(_version, dashboard, name)
+    version = await to_thread.run_sync(dashboard.stores.catalog.policy, name)
     ping = errors = None
     try:
         ping = await policy_registration.ping(version.definition, app_state)
     except SpeciateError as error:
         errors = form_errors(error)
     return await to_thread.run_sync(_page, request, dashboard, version, ping, errors)
-
-
-def _version(dashboard: DashboardContext, name: str) -> PolicyVersion:
-    if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no such policy.")
-    return dashboard.stores.catalog.policy(name)
 
 
 def _page(
@@ -77,7 +73,9 @@ def _page(
         ping=ping,
         errors=errors,
         figures=dashboard.overview.policy(version.id),
-        versions=dashboard.stores.catalog.policies(slug=version.definition.slug, limit=20).items,
+        versions=dashboard.stores.catalog.policies(
+            slug=version.definition.slug, visibility=Visibility.ALL, limit=20
+        ).items,
         unlocks=dashboard.stores.unlocks.list(policy_id=version.id, limit=60).items,
         runs=dashboard.stores.runs.list(policy_id=version.id, limit=12).items,
     )

@@ -13,11 +13,15 @@ from fastapi.responses import RedirectResponse
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import known_pairs
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from speciate.domain.errors import FieldError, NotFoundError, SpeciateError
-from speciate.ports.records.problems import ProblemVersion
+from service.dashboard.routes.visibility import visibility_from
+from service.dependencies import AppStateDep
+from service.problem_registration import register
+from speciate.domain.errors import FieldError, SpeciateError
+from speciate.domain.visibility import Visibility
 from speciate.ports.records.unlocks import MatrixCell
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
@@ -26,6 +30,7 @@ from speciate.problems.template import example
 router = APIRouter(include_in_schema=False, prefix="/problems")
 
 _LIMIT: Final = 60
+_COLUMNS: Final = 6
 _RECORDS: Final = 500
 _FILE: Final = "file:"
 _AROUND: Final = 2
@@ -42,12 +47,13 @@ class Excerpt:
 
 
 @router.get("")
-def list_problems(request: Request, dashboard: DashboardDep, cursor: _Text = "") -> Response:
+def list_problems(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
     """Show problem versions, newest first, with the number of policies that unlocked them."""
-    found = dashboard.stores.catalog.problems(limit=_LIMIT, cursor=cursor or None)
-    older = found.next_cursor and address("/problems", cursor=found.next_cursor)
+    shown = visibility_from(visibility)
+    found = dashboard.stores.catalog.problems(visibility=shown, limit=_LIMIT, cursor=cursor or None)
+    older = found.next_cursor and address("/problems", visibility=visibility, cursor=found.next_cursor)
     solved = _solved(dashboard)
-    return page(request, "problems.html", problems=found.items, solved=solved, older=older)
+    return page(request, "problems.html", problems=found.items, solved=solved, older=older, visibility=visibility)
 
 
 @router.get("/new")
@@ -58,7 +64,7 @@ def show_form(request: Request, filled: Annotated[str, Query(alias="example", ma
 
 
 @router.post("")
-def submit(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
+def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: AppStateDep) -> Response:
     """Submit a problem and redirect to its page, or show the form again with the errors."""
     files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
     files |= form.files
@@ -69,16 +75,17 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep) -> Response
     try:
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
-        version, _ = dashboard.stores.catalog.add_problem(problem)
+        check = form.fields.get("unchecked") != "on"
+        version, _ = register(problem, app_state, dashboard.stores, check=check)
     except SpeciateError as error:
-        return _form(request, {"toml": definition}, files, form_errors(error))
+        return _form(request, form.fields | {"toml": definition}, files, form_errors(error))
     return RedirectResponse(f"/problems/{version.definition.slug}@{version.version}", 303)
 
 
 @router.get("/{name}")
 def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a problem version with targets, unlocks and record history."""
-    version = _version(dashboard, name)
+    version = dashboard.stores.catalog.problem(name)
     unlocks = dashboard.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
     unlocking = [unlock for unlock in unlocks if unlock.unlock]
     problem = version.definition
@@ -86,10 +93,12 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
     context: dict[str, Any] = {
         "version": version,
         "problem": problem,
-        "versions": dashboard.stores.catalog.problems(slug=problem.slug, limit=20).items,
+        "versions": dashboard.stores.catalog.problems(slug=problem.slug, visibility=Visibility.ALL, limit=20).items,
         "runs": dashboard.stores.runs.list(problem_id=version.id, limit=12).items,
         "chart": record_history_chart(unlocking),
         "reached": _cheapest(unlocks),
+        "bests": dashboard.overview.bests(version),
+        "objectives": by_importance(problem)[:_COLUMNS],
         "cells": sorted(
             cells,
             key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
@@ -99,14 +108,8 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
     return page(request, "problem.html", **context)
 
 
-def _version(dashboard: DashboardContext, name: str) -> ProblemVersion:
-    if "\x00" in name or len(name) > 200:
-        raise NotFoundError("no such problem.")
-    return dashboard.stores.catalog.problem(name)
-
-
 def _figure(name: str, dashboard: DashboardDep) -> Figure:
-    version = _version(dashboard, name)
+    version = dashboard.stores.catalog.problem(name)
     unlocks = dashboard.stores.unlocks.list(problem_id=version.id, unlocks_only=True, limit=_RECORDS).items
     file = f"{version.definition.slug}-{version.version}-records"
     return Figure(("records", version.id, len(unlocks)), lambda: record_history_chart(unlocks), file)

@@ -18,7 +18,6 @@ from service.dashboard.run_fields import labels_from_run, read_labels
 from service.dashboard.run_page import Axis, RunDep, RunPage
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
-from speciate.runs.steer import cancel_run, label_run, pause_run, resume_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
@@ -42,23 +41,23 @@ async def watch_run(run_id: RunDep, dashboard: DashboardDep, seen: Seen = "") ->
 @router.post("/{run_id}/pause")
 def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Pause the run: its work is not leased any more."""
-    pause_run(dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None)
+    stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
+    stores.signals.committed(stores.runs.pause(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/resume", dependencies=[SubmittedForm])
 def resume(run_id: RunDep, dashboard: DashboardDep) -> Response:
     """Resume the run."""
-    resume_run(dashboard.stores.runs, dashboard.stores.signals, run_id)
+    dashboard.stores.signals.committed(dashboard.stores.runs.resume(run_id))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
 def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Cancel the run; committed results stay."""
-    cancel_run(
-        dashboard.stores.runs, dashboard.stores.signals, run_id, form.text("reason")[:_MAX_REASON_LENGTH] or None
-    )
+    stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
+    stores.signals.committed(stores.runs.cancel(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
@@ -70,7 +69,7 @@ def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardD
     except ValidationError as error:
         view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
         return _page(request, view, form_errors(error), form.fields)
-    label_run(dashboard.stores.runs, dashboard.stores.signals, run_id, change)
+    dashboard.stores.signals.committed(dashboard.stores.runs.label(run_id, change))
     return RedirectResponse(f"/runs/{run_id}#labels", 303)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -11,9 +12,12 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
+from service.dashboard.routes.visibility import visibility_from
 from service.dashboard.run_fields import parse_tags
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
+from speciate.domain.visibility import Visibility
+from speciate.ports.records.runs import RunOrder
 
 router = APIRouter(include_in_schema=False)
 
@@ -23,14 +27,16 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 @dataclass(frozen=True)
 class RunListQuery:
-    """RunListQuery of the list; empty ones are ignored.
+    """Filters and order of the list; empty filters are ignored.
 
     Attributes:
-        state: State of the run.
+        state: State of the run; or ``archived`` or ``deleted``, which other values leave out.
         problem: Name of the problem version.
         policy: Name of a policy version of the run.
         tag: One tag, or several that the run must all have.
         name: Part of the run's name.
+        sort: Order, a ``RunOrder``.
+        reverse: "1" for the opposite order.
     """
 
     state: _Text = ""
@@ -38,6 +44,8 @@ class RunListQuery:
     policy: _Text = ""
     tag: _Text = ""
     name: _Text = ""
+    sort: _Text = ""
+    reverse: _Text = ""
 
 
 RunListQueryDep = Annotated[RunListQuery, Depends()]
@@ -45,12 +53,12 @@ RunListQueryDep = Annotated[RunListQuery, Depends()]
 
 @router.get("/runs")
 def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: _Text = "") -> Response:
-    """Show runs, newest first."""
+    """Show runs, newest first by default."""
     return page(
         request,
         "runs.html",
         **_context(dashboard, filters, cursor),
-        states=[each.value for each in RunState],
+        states=[each.value for each in (*RunState, Visibility.ARCHIVED, Visibility.DELETED)],
         filters=filters,
         stream="" if cursor else address("/live/runs", **asdict(filters)),
     )
@@ -58,7 +66,7 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDe
 
 @router.get("/live/runs")
 async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the newest runs."""
+    """Stream the first page of the list."""
     return dashboard.watch(
         address("runs", **asdict(filters)),
         lambda: LivePart(fragment("runs_live.html", **_context(dashboard, filters, ""))),
@@ -69,14 +77,36 @@ async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Se
 
 def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) -> dict[str, Any]:
     catalog = dashboard.stores.catalog
+    order = RunOrder(filters.sort) if filters.sort in set(RunOrder) else RunOrder.STARTED
+    reverse = filters.reverse == "1"
     found = dashboard.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,
         policy_id=catalog.policy(filters.policy).id if filters.policy else None,
         state=RunState(filters.state) if filters.state in set(RunState) else None,
         tags=parse_tags(filters.tag),
         name=storable(filters.name).strip() or None,
+        order=order,
+        reverse=reverse,
+        visibility=visibility_from(filters.state),
         limit=_LIMIT,
         cursor=cursor or None,
     )
-    older = found.next_cursor and address("/runs", **asdict(filters), cursor=found.next_cursor)
-    return {"runs": found.items, "older": older, "filtered": any(asdict(filters).values())}
+    query = asdict(filters)
+    older = found.next_cursor and address("/runs", **query, cursor=found.next_cursor)
+    chosen = {query.pop("sort"), query.pop("reverse")}
+    return {
+        "runs": found.items,
+        "list": address("/runs", **asdict(filters)),
+        "next": older,
+        "next_label": "Next" if any(chosen) else "Older",
+        "filtered": any(query.values()),
+        "heads": {each.value: _head(each, query, current=each is order, reverse=reverse) for each in RunOrder},
+    }
+
+
+def _head(order: RunOrder, query: Mapping[str, str], *, current: bool, reverse: bool) -> tuple[str, str]:
+    """Return the address that sorts by a column, or reverses it if it is the current one, and its ``aria-sort``."""
+    turned = "1" if current and not reverse else ""
+    href = address("/runs", **query, sort=order.value, reverse=turned)
+    ascending = order.ascending is not reverse
+    return href, ("ascending" if ascending else "descending") if current else ""

@@ -19,6 +19,7 @@ from speciate.domain.tournament import Metric, StoppingRule, Tournament
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import pin_tournament
 from speciate.search.strategies import STRATEGIES
+from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import MatrixRow
 
@@ -45,6 +46,7 @@ class TournamentPages(DeclarationPages[Tournament, TournamentRecord]):
         tables = {section.key: section for section in sections(report)}
         return {
             "report": report,
+            "conclusion": conclusion(report),
             "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
             "tables": tables,
             "others": [section for key, section in tables.items() if key not in _PLACED],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from service.dashboard.charts import Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import PolicyPair, known_pairs, parse_pair
+from speciate.domain.visibility import Visibility
 from speciate.ports.records.problems import ProblemSummary
 from speciate.ports.records.unlocks import MatrixCell
 from speciate.storage.cursors import every
@@ -147,7 +149,8 @@ def _columns(
 
 def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:
     tried = {cell.problem_id for cell in cells}
-    return [problem for problem in every(dashboard.stores.catalog.problems) if problem.id in tried]
+    listed = every(partial(dashboard.stores.catalog.problems, visibility=Visibility.ALL))
+    return [problem for problem in listed if problem.id in tried]
 
 
 def _kind(cells: Cells, problem: UUID, a: PolicyPair, b: PolicyPair) -> str:

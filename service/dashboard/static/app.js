@@ -32,6 +32,15 @@
     select.addEventListener("change", () => select.form.requestSubmit(one("button[formmethod]", select.form)));
   }
 
+  // Folded sections: the address names the open ones.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.dataset?.fold) return;
+    const query = new URLSearchParams(location.search);
+    query.delete("open");
+    for (const fold of all("[data-fold][open]")) query.append("open", fold.dataset.fold);
+    history.replaceState(null, "", `${location.pathname}${query.size ? "?" : ""}${query}${location.hash}`);
+  }, true);
+
   // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key.
   document.addEventListener("submit", async (event) => {
     const button = event.submitter, form = event.target;
@@ -52,6 +61,25 @@
       form.inert = false;
       button.textContent = "No response: try again";
     }
+  });
+
+  // The address of a text is copied as the text. Without https there is no clipboard API.
+  async function copy(address) {
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(String(response.status));
+    const text = await response.text();
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    if (!done) throw new Error("copy");
+  }
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest?.("[data-copy]");
+    if (button) button.textContent = await copy(button.dataset.copy).then(() => "Copied", () => "Not copied: download it");
   });
 
   // Charts: loaded after the first paint, when they come into view.
@@ -82,7 +110,8 @@
       font: { family: token("--sans"), size: 12, color: token("--muted") }, dragmode: "zoom",
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, bgcolor: "rgba(0,0,0,0)" },
       hoverlabel: { bgcolor: token("--ink"), bordercolor: token("--ink"), font: { color: token("--paper"), family: token("--sans") } },
-      xaxis: {}, yaxis: {}, uirevision: plot.dataset.figure, ...coloured(spec.layout),
+      // A new value ends the zoom of the reader.
+      xaxis: {}, yaxis: {}, uirevision: JSON.stringify([plot.dataset.figure, spec.log, plot.dataset.resets]), ...coloured(spec.layout),
     };
     for (const name of Object.keys(layout)) if (/^[xy]axis\d*$/.test(name)) layout[name] = axis(layout[name], grid, line, plot.clientWidth < 420);
     return layout;
@@ -99,14 +128,16 @@
       plot.dataset.links = "yes";
       plot.on("plotly_click", (event) => {
         const id = event.points?.[0]?.customdata;
-        if (id != null) location.href = specs.get(plot).link.replace("{}", encodeURIComponent(id));
+        if (id != null) location.href = specs.get(plot).link.replace("{}", String(id).split("/").map(encodeURIComponent).join("/"));
       });
     }
   }
   async function fetchSpec(plot) {
     const url = plot.dataset.figure;
-    const narrow = plot.parentElement.clientWidth < 640 ? (url.includes("?") ? "&" : "?") + "narrow=1" : "";
-    const response = await fetch(url + narrow, { headers: { Accept: "application/json" } });
+    const more = new URLSearchParams(plot.parentElement.clientWidth < 640 ? { narrow: 1 } : {});
+    if (plot.dataset.log != null) more.set("log", plot.dataset.log);
+    const query = String(more) && (url.includes("?") ? "&" : "?") + more;
+    const response = await fetch(url + query, { headers: { Accept: "application/json" } });
     if (!response.ok) throw new Error(String(response.status));
     return response.json();
   }
@@ -116,6 +147,53 @@
     rows.innerHTML = html;
     one(".scroll", rows)?.scrollTo(scrollLeft || 0, scrollTop || 0);
   }
+  function updateCaption(plot, spec) {
+    const figure = plot.closest("figure");
+    one("[data-note]", figure).textContent = spec.note;
+    plot.setAttribute("aria-label", `${one("h2", figure).textContent}. ${spec.note}`);
+    one(".tools > .needs-script", figure).hidden = plot.hidden;
+    one("[data-chart=fit]", figure).hidden = !spec.fit;
+    for (const button of all("[data-chart=log]", figure)) {
+      button.hidden = !(button.value in spec.log);
+      button.setAttribute("aria-pressed", Boolean(spec.log[button.value]));
+    }
+  }
+  // Plotly makes the picture; its own download uses blob addresses, which the page's policy forbids.
+  async function picture(plot, format) {
+    const Plotly = await plotly();
+    const { clientWidth: width, clientHeight: height } = plot;
+    const layout = { ...plot.layout, paper_bgcolor: token("--surface") };
+    const url = await Plotly.toImage({ data: plot.data, layout }, { format: "svg", width, height });
+    if (format === "svg") return url;
+    const image = new Image(), canvas = document.createElement("canvas");
+    image.src = url;
+    await image.decode();
+    Object.assign(canvas, { width: 2 * width, height: 2 * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL("image/png");
+  }
+  const jobs = {
+    log: (plot, button) => {
+      const axes = Object.entries(specs.get(plot).log).filter(([name, on]) => on !== (name === button.value)).map(([name]) => name);
+      plot.dataset.log = axes.join("");
+      return load(plot);
+    },
+    fit: (plot) => window.Plotly.relayout(plot, { "xaxis.autorange": true, "yaxis.autorange": true }),
+    zoom: (plot) => {
+      plot.dataset.resets = 1 + Number(plot.dataset.resets || 0);
+      return draw(plot);
+    },
+  };
+  jobs.png = jobs.svg = async (plot, button) => {
+    const format = button.dataset.chart, link = document.createElement("a");
+    link.download = `${plot.dataset.figure.split(/[?]/)[0].split("/").pop().replace(".json", "")}.${format}`;
+    link.href = await picture(plot, format);
+    link.click();
+  };
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest?.("[data-chart]"), plot = button && one(".plot", button.closest("figure"));
+    if (plot && specs.has(plot)) jobs[button.dataset.chart](plot, button);
+  });
   async function load(plot) {
     plot.dataset.revision = wanted;
     plot.dataset.rest = "drawing";
@@ -127,6 +205,7 @@
       plot.style.height = `${spec.height}rem`;
       plot.hidden = !spec.data.length;
       updateTable(one("[data-rows]", plot.closest("figure")), spec.table_html);
+      updateCaption(plot, spec);
       if (!plot.hidden) await draw(plot);
     } catch (error) {
       plot.removeAttribute("aria-busy");
@@ -150,7 +229,7 @@
   }, { rootMargin: "50%" });
   const plots = all(".plot[data-figure]");
   requestAnimationFrame(() => setTimeout(() => {
-    if (plots.some((plot) => !plot.hidden)) plotly().catch(() => {});
+    if (plots.some((plot) => plot.checkVisibility())) plotly().catch(() => {});
     plots.forEach((plot) => watcher.observe(plot.closest("figure")));
   }));
 
@@ -171,16 +250,27 @@
     for (const next of all("[data-part]", fresh.content)) {
       const old = one(`[data-part="${next.dataset.part}"]`, place);
       if (!old || old.outerHTML === next.outerHTML) continue;
+      if (next.dataset.src) { if (next.dataset.src !== old.dataset.src) reload(old, next); continue; }
       if (busy(old)) { pending = html; continue; }
       const focus = old.contains(document.activeElement) && named(document.activeElement);
       const pairwise = (query, copy) => all(query, old).forEach((was, i) => { const is = all(query, next)[i]; if (is) copy(is, was); });
-      pairwise("details", (is, was) => { is.open = was.open; });
+      pairwise("details:not([data-fold])", (is, was) => { is.open = was.open; });
+      for (const fold of all("[data-fold]", next)) fold.open = one(`[data-fold="${fold.dataset.fold}"]`, old)?.open;
       for (const box of all("input", next)) box.checked = all("input:checked", old).some((was) => was.value === box.value);
       const offsets = all(".scroll", old).map((was) => [was.scrollLeft, was.scrollTop]);
       old.replaceWith(next);
       all(".scroll", next).forEach((is, i) => is.scrollTo(...(offsets[i] || [0, 0])));
       if (focus) all("a, button, summary, [tabindex]", next).find((each) => named(each) === focus)?.focus({ preventScroll: true });
     }
+  }
+  // The stream has only the address of a costly part.
+  async function reload(old, next) {
+    const was = old.dataset.src;
+    old.dataset.src = next.dataset.src;
+    const response = await fetch(next.dataset.src).catch(() => null);
+    if (!response?.ok) { old.dataset.src = was; return; }
+    next.innerHTML = await response.text();
+    old.replaceWith(next);
   }
   // An update that arrived during input is shown afterwards; the delay lets the click that ends the input take effect.
   const later = () => setTimeout(() => pending && show(pending), 500);

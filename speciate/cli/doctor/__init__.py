@@ -10,12 +10,14 @@ import typer
 from rich.text import Text
 
 from speciate.cli import output
-from speciate.cli.common import URL_FLAG, AsJson
+from speciate.cli.common import URL_FLAG, AsJson, command_group, examples
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from speciate.cli.doctor.findings import Finding
     from speciate.settings import Settings
+
+app = command_group()
 
 _MARKS: Final = {"good": ("ok", "green"), "warning": ("warn", "yellow"), "bad": ("FAIL", "bold red")}
 
@@ -25,6 +27,7 @@ ServiceOnly = Annotated[
 ]
 
 
+@app.command("doctor", epilog=examples("speciate doctor", "speciate doctor --json | jq .checks"))
 def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
     """Check the installation and print a fix for each problem found.
 

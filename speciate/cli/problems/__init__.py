@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +13,17 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 from speciate.cli.errors import ExitCode
 from speciate.cli.problems.importing import IMPORT_EXAMPLES, import_command
+from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.suggestions import did_you_mean
+from speciate.domain.visibility import Visibility, VisibilityChange
 
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.domain.problem import Problem
-    from speciate.ports.records.problems import ProblemVersion
+    from speciate.ports.records.problems import ProblemSummary, ProblemVersion
 
-app = command_group("Create, check, add and list problems.")
+app = command_group()
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
 
@@ -67,9 +71,10 @@ def add(
         typer.Argument(metavar="[DIR|SLUG]...", help="Problem directories, or names of bundled problems."),
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="Add all bundled problems.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not score the seed program first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add problems to the service.
+    """Score the seed programs of problems on a worker, then add the problems to the service.
 
     An unchanged definition keeps its version; a changed one becomes the next version.
     """
@@ -87,10 +92,23 @@ def add(
     definitions = [load_problem(path) for path in paths]
     with client(ctx) as service:
         for definition in definitions:
-            version, new = service.problems.submit(definition)
+            scoring = f"Scoring the seed program of {definition.slug} on a worker …"
+            with nullcontext() if no_check else output.console(stderr=True).status(scoring):
+                version, new = service.problems.submit(definition, check=not no_check)
             output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}", as_json=as_json)
             if not new:
                 _note_unchanged(service, version)
+
+
+@app.command("schema", epilog=examples("speciate problems schema > my-problem/problem.schema.json"))
+def schema() -> None:
+    """Print the JSON schema of problem.toml, for editors.
+
+    Its first line then names the schema: #:schema ./problem.schema.json
+    """
+    from speciate.problems.template import SCHEMA
+
+    output.print_text(SCHEMA.read_text(encoding="utf-8"))
 
 
 app.command("import", epilog=IMPORT_EXAMPLES)(import_command)
@@ -106,6 +124,7 @@ def list_(
     ctx: typer.Context,
     slug: Annotated[str | None, typer.Argument(help="Only the versions of this problem.")] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="List the bundled problems instead.")] = False,
+    visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -114,12 +133,20 @@ def list_(
         _list_bundled(as_json)
         return
     with client(ctx) as service:
-        found = first_records(ctx, service.problems.list(slug), limit)
+        found = first_records(ctx, service.problems.list(slug, visibility=visibility), limit)
     output.print_records(
         found,
         ("problem", "kind", "objectives", "targets", "title"),
-        lambda p: (f"{p.slug}@{p.version}", p.kind.value, ", ".join(p.objectives), ", ".join(p.targets), p.title),
-        empty=output.empty_message("problems", "speciate problems add --bundled", name=slug),
+        lambda p: (
+            marked(f"{p.slug}@{p.version}", p),
+            p.kind.value,
+            ", ".join(p.objectives),
+            ", ".join(p.targets),
+            p.title,
+        ),
+        empty=output.empty_message(
+            "problems", "speciate problems add --bundled", name=slug, visibility=filter_value(visibility)
+        ),
         as_json=as_json,
     )
 
@@ -210,7 +237,8 @@ def _directory(name: str, known: dict[str, Path]) -> Path:
         return path
     if name not in known:
         raise NotFoundError(
-            f"{name!r} is neither a directory nor a bundled problem.", remedy=f"Bundled problems: {', '.join(known)}."
+            f"{name!r} is neither a directory nor a bundled problem.",
+            remedy=did_you_mean(name, known) or f"Bundled problems: {', '.join(known)}.",
         )
     return known[name]
 
@@ -232,6 +260,7 @@ def _show(version: ProblemVersion) -> None:
             ("kind", problem.kind.value),
             ("digest", version.digest),
             ("source", problem.source.strip()),
+            *hidden_fields(version),
         )
     )
     output.print_line()
@@ -258,3 +287,10 @@ def _list_bundled(as_json: bool) -> None:
         return
     rows = [(p.slug, p.title, next(t.rule for t in p.targets if t.unlock)) for p in problems]
     output.print_table(("problem", "title", "unlock rule"), rows, empty="No problem is bundled.")
+
+
+def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, ProblemSummary]]:
+    return [(f"{version.slug}@{version.version}", version) for version in getattr(service.problems, change.value)(name)]
+
+
+add_visibility_commands(app, "problems", "problem versions, or all versions of a name", "sorting@2", _change_visibility)

@@ -8,8 +8,9 @@ from typing import Any
 
 from evaluators.broker_factory import open_broker
 from speciate.cli import output
-from speciate.domain.candidate import Evaluation, Failure
+from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
+from speciate.runs.evaluate import describe_seed_failure
 from speciate.settings import load_settings
 
 
@@ -56,21 +57,10 @@ class SeedCheck:
                 "The definition is valid. It has no seed program to score: policies write candidates from scratch."
             )
             return
-        if self.evaluation.failure is not None:
-            self._show_failure(self.evaluation, self.evaluation.failure)
+        if (failure := describe_seed_failure(self.evaluation)) is not None:
+            output.print_text(failure)
         else:
             self._show_scores(problem, self.evaluation)
-
-    def _show_failure(self, evaluation: Evaluation, failure: Failure) -> None:
-        # Most of these failures are in the evaluator script, not in the program.
-        script = failure.reason == "invalid_rewards" or failure.reason.startswith("evaluator_")
-        failing = "the evaluator fails on the seed program" if script else "the seed program fails"
-        output.print_line(f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})")
-        if failure.detail:
-            output.print_text(failure.detail)
-        for name, text in evaluation.artifacts.items():
-            output.print_line(f"--- {name}")
-            output.print_text(text)
 
     def _show_scores(self, problem: Problem, evaluation: Evaluation) -> None:
         values = self._rewards(problem) or {}
@@ -102,7 +92,7 @@ def score_seed(problem: Problem) -> SeedCheck:
     if not problem.seed_program:
         return SeedCheck(None)
     with closing(open_broker(load_settings().sandbox)) as broker:
-        evaluation = broker.evaluate(problem, [problem.seed_program], seeds=[0])[0]
+        (evaluation,) = broker.evaluate(problem, [problem.seed_program], seeds=[0])
     rewards = evaluation.rewards
     mask = 0 if rewards is None else problem.targets_met(rewards, stopped_at=evaluation.stopped_at)
     return SeedCheck(evaluation, tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1))

@@ -9,7 +9,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
 
-app = command_group("Create and list problem sets: named, frozen lists of problem versions.")
+app = command_group()
 
 
 @app.command("create", epilog=examples("speciate sets create physics relativistic-energy planck-radiation@1"))

@@ -9,8 +9,10 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import (
+    AnswerDir,
     AsJson,
     Limit,
+    NoAnswerDir,
     RunId,
     client,
     command_group,
@@ -19,16 +21,20 @@ from speciate.cli.common import (
     resolve_run,
 )
 from speciate.cli.runs.replay import replay_command
+from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.visibility import Visibility, VisibilityChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from speciate.client import Client
     from speciate.ports.records.candidates import ExportedCandidate
     from speciate.ports.records.runs import RunRecord
 
-app = command_group("List, control and export runs.")
+app = command_group()
 
+_COLUMNS: Final = ("run", "state", "problem", "policy", "strategy", ">spent", ">tokens", ">seconds", "reached")
 _LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")]
 
@@ -36,7 +42,9 @@ Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")
 @app.command(
     "list",
     epilog=examples(
-        "speciate runs list", "speciate runs list --state running --json", "speciate runs list --tag baseline"
+        "speciate runs list",
+        "speciate runs list --state running --json",
+        "speciate runs list --tag baseline --sort best",
     ),
 )
 def list_(
@@ -49,19 +57,35 @@ def list_(
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag; repeat to require several.")] = None,
     name: Annotated[str | None, typer.Option(help="Only runs whose name contains this text.")] = None,
+    sort: Annotated[
+        str, typer.Option(help="Order: started, state, problem, policy, best, duration, evaluations or tokens.")
+    ] = "started",
+    reverse: Annotated[bool, typer.Option("--reverse", help="List in the opposite order.")] = False,
+    visibility: Listed = Visibility.VISIBLE,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first by default.
+
+    --sort lists names from A to Z, active states first, times and amounts from the largest.
+    """
     with client(ctx) as service:
-        matching = service.runs.list(problem=problem, policy=policy, state=state, tags=tag or (), name=name)
+        matching = service.runs.list(
+            problem=problem, policy=policy, state=state, tags=tag or (), name=name, sort=sort, reverse=reverse,
+            visibility=visibility,
+        )  # fmt: skip
         found = [run.record for run in first_records(ctx, matching, limit)]
-    columns: tuple[str, ...] = ("run", "state", "problem", "policy", "strategy", ">spent", "reached")
-    if any(record.name or record.tags for record in found):
-        columns += _LABELS
+    labelled = any(record.name or record.tags for record in found)
+    stopped = any(map(_stop_reason, found))
+    columns = (*_COLUMNS, *(_LABELS if labelled else ()), *(("reason",) if stopped else ()))
+
+    def row(run: RunRecord) -> tuple[object, ...]:
+        return (*_row(run), *(_labels(run) if labelled else ()), *((_stop_reason(run),) if stopped else ()))
+
     filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
+    filters["visibility"] = filter_value(visibility)
     empty = output.empty_message("runs", "speciate run --help", **filters)
-    output.print_records(found, columns, lambda run: _row(run)[: len(columns)], empty=empty, as_json=as_json)
+    output.print_records(found, columns, row, empty=empty, as_json=as_json)
 
 
 @app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
@@ -74,6 +98,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         output.print_json(run.record)
         return
     _print_run(run.record)
+    output.print_diagnosis(run.record)
     if run.record.ensembles:
         output.print_line()
         output.print_table(
@@ -113,15 +138,18 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
 
 
 @app.command("watch", epilog=examples("speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind"))
-def watch(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
-    """Watch a run until it ends or is paused.
+def watch(
+    ctx: typer.Context, run_id: RunId, out: AnswerDir = None, no_out: NoAnswerDir = False, as_json: AsJson = False
+) -> None:
+    """Watch a run until it ends or is paused; then print its best candidate and write the program.
 
-    Exits with 1 if the run failed, was cancelled or paused.
+    Exit code: 0 if it completed with a confirmed unlock, 9 if it completed without one, 10 if it is paused, 1 if it
+    failed or was cancelled.
     """
     from speciate.cli.runs.watch import watch_run
 
     with client(ctx) as service:
-        raise typer.Exit(watch_run(resolve_run(service, run_id), as_json=as_json))
+        raise typer.Exit(watch_run(service, resolve_run(service, run_id), out, write=not no_out, as_json=as_json))
 
 
 @app.command("pause", epilog=examples("speciate runs pause RUN --reason 'the endpoint moves'"))
@@ -195,6 +223,14 @@ def export(
     output.print_line(f"{output.pluralize(count, 'candidate')} in {out}")
 
 
+def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, RunRecord]]:
+    run = getattr(service.runs, change.value)(resolve_run(service, name).id)
+    return [(run.id, run.record)]
+
+
+add_visibility_commands(app, "runs", "runs that have ended", "RUN", _change_visibility)
+
+
 def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -> int:
     from rich.progress import track
 
@@ -211,14 +247,22 @@ def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -
 def _row(run: RunRecord) -> tuple[object, ...]:
     return (
         run.id,
-        run.state.value,
+        marked(run.state.value, run),
         f"{run.problem}@{run.problem_version}",
         _proposers(run),
         run.spec.strategy,
         output.format_spent(run.spent.evaluations, run.spec.budget.evaluations),
+        f"{run.spent.tokens:,}",
+        f"{run.spent.seconds:,.0f}",
         "unlocked" if run.unlocked else ", ".join(run.reached),
-        *_labels(run),
     )
+
+
+def _stop_reason(run: RunRecord) -> str:
+    """Return the shortened reason of a paused or failed run."""
+    from textwrap import shorten
+
+    return shorten(run.reason or "", 100, placeholder=" …") if run.state.value in {"paused", "failed"} else ""
 
 
 def _print_run(run: RunRecord) -> None:
@@ -239,8 +283,9 @@ def _print_run(run: RunRecord) -> None:
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
             *_counters(run),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
-            ("best", output.format_rewards(run.best)),
-            ("best weighted sum", output.format_number(run.best_scalar)),
+            ("best", f"candidate {run.best.number}: {output.format_rewards(run.best.rewards)}" if run.best else None),
+            ("best meets", ", ".join(run.best.targets) or "no target" if run.best else None),
+            ("best weighted sum", output.format_number(run.best.scalar) if run.best else None),
             ("plateau", f"archive unchanged for {plateau} evaluations"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
@@ -248,6 +293,7 @@ def _print_run(run: RunRecord) -> None:
             ("note", run.note),
             ("created", output.format_time(run.created_at)),
             ("finished", output.format_time(run.finished_at)),
+            *hidden_fields(run),
         )
     )
 

@@ -7,15 +7,22 @@ from typing import Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, drop_none, examples, parse_key_values
+from speciate.cli.answer import require_free
+from speciate.cli.common import (
+    AnswerDir,
+    AsJson,
+    NoAnswerDir,
+    Yes,
+    client,
+    command_group,
+    confirm_budget,
+    drop_none,
+    examples,
+    parse_key_values,
+)
 from speciate.domain.errors import InvalidInputError
 
-RUN_EXAMPLES: Final = examples(
-    "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
-    "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
-    "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
-    "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
-)
+app = command_group()
 
 # Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
 STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "islands_map_elites", "weights", "0", "16", "4"
@@ -45,6 +52,15 @@ IdempotencyKey = Annotated[str | None, typer.Option(help="Key that makes a repea
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end or a pause.")]
 
 
+@app.command(
+    "run",
+    epilog=examples(
+        "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
+        "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
+        "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
+        "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
+    ),
+)
 def run_command(
     ctx: typer.Context,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
@@ -99,17 +115,26 @@ def run_command(
     tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
     note: Annotated[str, typer.Option(help="Free-text note.")] = "",
     idempotency_key: IdempotencyKey = None,
+    yes: Yes = False,
     watch: Watch = False,
+    out: AnswerDir = None,
+    no_out: NoAnswerDir = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
-    At least one of --budget, --tokens and --seconds is required. With --json, prints the run and, with --watch, its
+    At least one of --budget, --tokens and --seconds is required. With --watch, the command ends as `speciate runs
+    watch` does: it prints the best candidate and writes its program. With --json, prints the run and, with --watch, its
     events, one per line.
     """
     limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds)
     if not limits:
         raise InvalidInputError("the run has no budget.", remedy="Set --budget N, --tokens N or --seconds S.")
+    if out is not None:
+        if not watch:
+            raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
+        require_free(out, None)
+    confirm_budget(limits, yes=yes, as_json=as_json)
     with client(ctx) as service:
         run = service.runs.create(
             problem,
@@ -142,7 +167,7 @@ def run_command(
         if watch:
             from speciate.cli.runs.watch import watch_run
 
-            raise typer.Exit(watch_run(run, as_json=as_json))
+            raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json))
 
 
 def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
@@ -165,6 +190,7 @@ def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
     return weights
 
 
+@app.command("strategies", epilog=examples("speciate strategies", "speciate strategies --json"))
 def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the search strategies and their options."""
     with client(ctx) as service:

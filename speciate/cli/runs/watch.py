@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, Protocol
-
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from speciate.cli import output
-from speciate.cli.common import retry_unavailable
+from speciate.cli.answer import find_answer, require_free
+from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
-from speciate.client import RunHandle
-from speciate.domain.errors import NotFoundError
+from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.ports.records.runs import EventRecord, RunRecord
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from speciate.client import Client, RunHandle
+
 LIVE_REFRESH_S: Final = 0.25
 """Seconds between reads of the run on a terminal."""
 
 PLAIN_REFRESH_S: Final = 5.0
-"""Seconds between progress lines elsewhere."""
+"""Seconds between reads of the run elsewhere."""
 
 _ALARMS: Final = frozenset({EventKind.ALARM_RAISED, EventKind.ALARM_CLEARED})
 _STYLES: Final[dict[RunState, str]] = {
@@ -55,16 +57,35 @@ class RunView(Protocol):
         ...
 
 
-def watch_run(run: RunHandle, *, as_json: bool) -> ExitCode:
-    """Show a run until it ends or is paused.
+def watch_run(service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool) -> ExitCode:
+    """Show a run until it ends or is paused, then its best candidate, and write the program.
 
     Args:
+        service: The client.
         run: The run.
-        as_json: Print only its events, from the first, as JSON Lines.
+        out: Directory for the program; None for the default one.
+        write: False to write nothing.
+        as_json: Print only its events, from the first, as JSON Lines; the program is written only to a given directory.
 
     Returns:
-        ``OK`` if the run completed, ``FAILED`` if it failed, was cancelled or paused.
+        ``OK`` if the run completed with a confirmed unlock, ``NOT_UNLOCKED`` if it completed without one, ``PAUSED``
+        if it is paused, ``FAILED`` if it failed or was cancelled.
     """
+    if out is not None:
+        require_free(out, run.id)
+    with note_on_interrupt("run", run.id):
+        record = _show(run, as_json=as_json)
+    _conclude(service, run, out, write=write and (out is not None or not as_json), as_json=as_json)
+    match record.state:
+        case RunState.COMPLETED:
+            return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
+        case RunState.PAUSED:
+            return ExitCode.PAUSED
+        case _:
+            return ExitCode.FAILED
+
+
+def _show(run: RunHandle, *, as_json: bool) -> RunRecord:
     if as_json:
         known, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
@@ -74,12 +95,31 @@ def watch_run(run: RunHandle, *, as_json: bool) -> ExitCode:
                 if _is_paused(run):
                     break
                 paused = False
-        record = retry_unavailable(run.refresh)
-    else:
-        with _open_view({o.name: o.directed for o in run.problem().definition.objectives}) as view:
-            record = _watch(run, view)
-        _print_result(record)
-    return ExitCode.OK if record.state is RunState.COMPLETED else ExitCode.FAILED
+        return retry_unavailable(run.refresh)
+    with _open_view(run, {o.name: o.directed for o in run.problem().definition.objectives}) as view:
+        record = _watch(run, view)
+    _print_result(record)
+    return record
+
+
+def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool) -> None:
+    """Write the program, and print the best candidate unless the output is JSON; a failure does not end the command."""
+    if as_json and not write:
+        return
+    try:
+        answer = retry_unavailable(lambda: find_answer(service, run))
+    except SpeciateError as error:
+        output.print_note(error)
+        return
+    written = None
+    if write:
+        try:
+            written = answer.write(out or answer.default_directory)
+        except SpeciateError as error:
+            output.print_note(f"The best program is not written: {error}")
+    if not as_json:
+        answer.print_facts(written)
+        output.print_note(f"Print it with: speciate best {run.id}")
 
 
 def _watch(run: RunHandle, view: RunView) -> RunRecord:
@@ -122,19 +162,20 @@ def _print_result(record: RunRecord) -> None:
     reached = ", ".join(record.reached) or "no target"
     reason = f" ({record.reason})" if record.reason else ""
     output.print_line(f"{record.state.value}{reason}: reached {reached}")
+    output.print_diagnosis(record)
     if record.state is RunState.PAUSED:
         output.print_line(f"Resume it with: speciate runs resume {record.id}")
-    elif record.best:
-        output.print_note(f"List its best candidates: speciate candidates top {record.id}")
 
 
 @contextmanager
-def _open_view(names: Mapping[str, str]) -> Iterator[RunView]:
-    console = output.console()
-    if not console.is_terminal:
+def _open_view(run: RunHandle, names: Mapping[str, str]) -> Iterator[RunView]:
+    if not sys.stdout.isatty():
+        output.print_line(f"{run.id}  {run.url}")
         yield PlainRunView(names)
         return
-    with Live(console=console, refresh_per_second=8, transient=False) as live:
+    from rich.live import Live
+
+    with Live(console=output.console(), refresh_per_second=8, transient=False) as live:
         yield LiveRunView(live, names)
 
 
@@ -150,7 +191,7 @@ class LiveRunView:
     def show_event(self, event: EventRecord) -> None:
         """Print the event; alarms are part of the progress display."""
         if event.kind not in _ALARMS and (text := event_line(event)):
-            self._live.console.print(Text(text))
+            self._live.console.print(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Draw the progress."""
@@ -158,13 +199,14 @@ class LiveRunView:
 
 
 class PlainRunView:
-    """Lines without escape codes."""
+    """One line for each change: of the state, of a best value, and events."""
 
     refresh_s = PLAIN_REFRESH_S
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._last: list[str] = []
+        self._state: RunState | None = None
+        self._best: list[str] = []
         self._alarmed = False
 
     def show_event(self, event: EventRecord) -> None:
@@ -176,12 +218,14 @@ class PlainRunView:
             output.print_line(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Print the progress if it changed."""
-        lines = [status_line(run), *(f"  {line}" for line in best_lines(run, seed, self._names))]
-        if lines != self._last:
-            for line in lines:
-                output.print_line(line)
-        self._last = lines
+        """Print the spent budget if the state changed, and the best values that changed."""
+        if run.state is not self._state:
+            output.print_line(status_line(run))
+        best = best_lines(run, seed, self._names)
+        for line in best:
+            if line not in self._best:
+                output.print_line(f"{line}  after {pluralize(run.spent.evaluations, 'evaluation')}")
+        self._state, self._best = run.state, best
 
 
 def status_line(run: RunRecord) -> str:
@@ -199,16 +243,17 @@ def status_line(run: RunRecord) -> str:
 
 
 def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> list[str]:
-    """Return one line per objective: its best value and the change since the seed program.
+    """Return one line per objective: its value in the best candidate and the change since the seed program.
 
     Args:
         run: The run.
         seed: Rewards of its seed program by objective.
         names: Displayed names of the objectives.
     """
-    width = max((len(names[name]) for name in run.best), default=0)
+    rewards = run.best.rewards if run.best else {}
+    width = max((len(names[name]) for name in rewards), default=0)
     lines = []
-    for name, value in run.best.items():
+    for name, value in rewards.items():
         change = _change(value, seed.get(name))
         since = f"{change} since the seed" if change else ""
         lines.append(sanitize(f"best {names[name]:<{width}}  {value:<12.6g} {since}".rstrip()))
@@ -217,6 +262,11 @@ def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str])
 
 def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> RenderableType:
     """Return the progress display of a terminal; the arguments are those of ``best_lines``."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
     head = Text(f"{run.problem}@{run.problem_version}", style="bold").append(
         f"  {run.policy}@{run.policy_version}  {run.spec.strategy}  {run.id}", style="dim"
     )
@@ -225,7 +275,7 @@ def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, 
     best = Table(box=None, pad_edge=False, show_edge=False)
     for name in ("objective", "best", "since the seed"):
         best.add_column(name, justify="left" if name == "objective" else "right")
-    for name, value in run.best.items():
+    for name, value in (run.best.rewards if run.best else {}).items():
         change = _change(value, seed.get(name))
         best.add_row(Text(sanitize(names[name])), Text(format_number(value)), Text(change, style="green"))
     parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]

@@ -8,10 +8,12 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.client.aio.transport import AsyncResourceClient
-from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, get, get_page, path_segment, post
+from speciate.client.aio.transport import AsyncHideableClient, AsyncResourceClient
+from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, change_visibility, get, get_page, path_segment, post
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 
@@ -20,30 +22,49 @@ _SETS: Final = "/v1/problem-sets"
 _POLICIES: Final = "/v1/policies"
 
 
-class AsyncProblemsClient(AsyncResourceClient):
+class AsyncProblemsClient(AsyncHideableClient[tuple[ProblemSummary, ...]]):
     """Problems and their versions."""
 
-    async def add(self, definition: Problem | Mapping[str, Any]) -> ProblemVersion:
-        """Submit a problem. Submitting the same definition again returns the same version."""
-        return await self._transport.send(_add_problem(definition))
+    async def add(self, definition: Problem | Mapping[str, Any], *, check: bool = False) -> ProblemVersion:
+        """Submit a problem. Submitting the same definition again returns the same version.
 
-    async def submit(self, definition: Problem | Mapping[str, Any]) -> tuple[ProblemVersion, bool]:
+        Args:
+            definition: The problem.
+            check: Score the seed program on a worker first, and refuse the problem if that fails.
+        """
+        return await self._transport.send(_add_problem(_definition(definition), check))
+
+    async def submit(
+        self, definition: Problem | Mapping[str, Any], *, check: bool = False
+    ) -> tuple[ProblemVersion, bool]:
         """Submit a problem as ``add`` does, and return also True if the version is new."""
-        return await self._transport.create(_add_problem(definition))
+        return await self._transport.create(_add_problem(_definition(definition), check))
 
-    async def add_files(self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml") -> ProblemVersion:
+    async def add_files(
+        self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml", check: bool = False
+    ) -> ProblemVersion:
         """Submit the text of a ``problem.toml`` and of the files it names, so that errors name files and lines."""
-        body = {"toml": toml, "files": dict(files), "file": file}
-        return await self._transport.send(post(_PROBLEMS, ProblemVersion, body))
+        return await self._transport.send(_add_problem({"toml": toml, "files": dict(files), "file": file}, check))
 
     async def get(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, ``slug`` (the newest version) or ``slug@version``."""
         return await self._transport.send(get(f"{_PROBLEMS}/{path_segment(name, 'problem')}", ProblemVersion))
 
-    def list(self, slug: str | None = None) -> AsyncIterator[ProblemSummary]:
-        """Yield problem versions, newest first, optionally of one slug only."""
+    def list(
+        self, slug: str | None = None, *, visibility: Visibility | str | None = None
+    ) -> AsyncIterator[ProblemSummary]:
+        """Yield problem versions, newest first, optionally of one slug only.
+
+        Args:
+            slug: Name of the problem.
+            visibility: ``visible`` (default), ``archived``, ``deleted`` or ``all``.
+        """
         path = _PROBLEMS if slug is None else f"{_PROBLEMS}/{path_segment(slug, 'problem')}/versions"
-        return self._transport.items(get_page(path, ProblemSummary))
+        return self._transport.items(get_page(path, ProblemSummary, visibility=visibility))
+
+    async def _change(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
+        path = f"{_PROBLEMS}/{path_segment(name, 'problem')}"
+        return (await self._transport.send(change_visibility(path, change, Page[ProblemSummary]))).items
 
 
 class AsyncProblemSetsClient(AsyncResourceClient):
@@ -63,7 +84,7 @@ class AsyncProblemSetsClient(AsyncResourceClient):
         return self._transport.items(get_page(_SETS, ProblemSet))
 
 
-class AsyncPoliciesClient(AsyncResourceClient):
+class AsyncPoliciesClient(AsyncHideableClient[tuple[PolicyVersion, ...]]):
     """Policies and their versions."""
 
     async def add(
@@ -84,9 +105,15 @@ class AsyncPoliciesClient(AsyncResourceClient):
         """Return a policy version by id, ``slug`` (the newest version) or ``slug@version``."""
         return await self._transport.send(get(f"{_POLICIES}/{path_segment(name, 'policy')}", PolicyVersion))
 
-    def list(self, slug: str | None = None) -> AsyncIterator[PolicyVersion]:
-        """Yield policy versions, newest first, optionally of one slug only."""
-        return self._transport.items(get_page(_POLICIES, PolicyVersion, slug=slug))
+    def list(
+        self, slug: str | None = None, *, visibility: Visibility | str | None = None
+    ) -> AsyncIterator[PolicyVersion]:
+        """Yield policy versions, newest first, optionally of one slug only; ``visibility`` as in ``problems.list``."""
+        return self._transport.items(get_page(_POLICIES, PolicyVersion, slug=slug, visibility=visibility))
+
+    async def _change(self, name: str | UUID, change: VisibilityChange) -> tuple[PolicyVersion, ...]:
+        path = f"{_POLICIES}/{path_segment(name, 'policy')}"
+        return (await self._transport.send(change_visibility(path, change, Page[PolicyVersion]))).items
 
     async def ping(self, name: str | UUID) -> dict[str, JsonValue]:
         """Request one completion from a policy to check that its endpoint works."""
@@ -94,6 +121,11 @@ class AsyncPoliciesClient(AsyncResourceClient):
         return await self._transport.send(post(path, dict[str, JsonValue], timeout_s=LONG_TIMEOUT_S))
 
 
-def _add_problem(definition: Problem | Mapping[str, Any]) -> ApiCall[ProblemVersion]:
-    values = definition.definition() if isinstance(definition, Problem) else dict(definition)
-    return post(_PROBLEMS, ProblemVersion, {"definition": values})
+def _definition(definition: Problem | Mapping[str, Any]) -> dict[str, Any]:
+    return {"definition": definition.definition() if isinstance(definition, Problem) else dict(definition)}
+
+
+def _add_problem(body: dict[str, Any], check: bool) -> ApiCall[ProblemVersion]:
+    if not check:
+        return post(_PROBLEMS, ProblemVersion, body)
+    return post(_PROBLEMS, ProblemVersion, body | {"check": True}, timeout_s=LONG_TIMEOUT_S)

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.client.aio.administration import AsyncProjectsClient, AsyncTokensClient, AsyncWebhooksClient
-from speciate.client.aio.catalog import AsyncPoliciesClient, AsyncProblemsClient, AsyncProblemSetsClient
-from speciate.client.aio.declarations import AsyncCampaignsClient, AsyncTournamentsClient
-from speciate.client.aio.runs import AsyncCandidatesClient, AsyncRunsClient
+from speciate.client import aio
 from speciate.client.aio.transport import AsyncRestTransport
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection
 from speciate.domain.target import ClaimState
-from speciate.ports.records.candidates import RolloutDetail
-from speciate.ports.records.projects import AuditRecord, PrincipalRecord
-from speciate.ports.records.runs import StrategyRecord, WorkerProcess
-from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+from speciate.ports import records
 
 
 class AsyncClient:
-    """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``.
-
-    Attributes:
-        problems: Problems and their versions.
-        problem_sets: Frozen lists of problem versions.
-        policies: Policies and their versions.
-        runs: Runs.
-        candidates: Candidates by id.
-        tournaments: Head-to-head comparisons of policies.
-        campaigns: Searches of many problems that share one budget.
-        tokens: Tokens of the project.
-        webhooks: Webhooks of the project.
-        projects: Projects and their quotas.
-    """
+    """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
         """Configure the client. Nothing is sent yet.
@@ -53,16 +35,56 @@ class AsyncClient:
         connection = Connection.to(url, token, project)
         self.url = connection.url
         self._transport = AsyncRestTransport(connection)
-        self.problems = AsyncProblemsClient(self._transport)
-        self.problem_sets = AsyncProblemSetsClient(self._transport)
-        self.policies = AsyncPoliciesClient(self._transport)
-        self.runs = AsyncRunsClient(self._transport)
-        self.candidates = AsyncCandidatesClient(self._transport)
-        self.tournaments = AsyncTournamentsClient(self._transport)
-        self.campaigns = AsyncCampaignsClient(self._transport)
-        self.tokens = AsyncTokensClient(self._transport)
-        self.webhooks = AsyncWebhooksClient(self._transport)
-        self.projects = AsyncProjectsClient(self._transport)
+
+    @cached_property
+    def problems(self) -> aio.catalog.AsyncProblemsClient:
+        """Problems and their versions."""
+        return aio.catalog.AsyncProblemsClient(self._transport)
+
+    @cached_property
+    def problem_sets(self) -> aio.catalog.AsyncProblemSetsClient:
+        """Frozen lists of problem versions."""
+        return aio.catalog.AsyncProblemSetsClient(self._transport)
+
+    @cached_property
+    def policies(self) -> aio.catalog.AsyncPoliciesClient:
+        """Policies and their versions."""
+        return aio.catalog.AsyncPoliciesClient(self._transport)
+
+    @cached_property
+    def runs(self) -> aio.runs.AsyncRunsClient:
+        """Runs."""
+        return aio.runs.AsyncRunsClient(self._transport)
+
+    @cached_property
+    def candidates(self) -> aio.runs.AsyncCandidatesClient:
+        """Candidates by id."""
+        return aio.runs.AsyncCandidatesClient(self._transport)
+
+    @cached_property
+    def tournaments(self) -> aio.declarations.AsyncTournamentsClient:
+        """Head-to-head comparisons of policies."""
+        return aio.declarations.AsyncTournamentsClient(self._transport)
+
+    @cached_property
+    def campaigns(self) -> aio.declarations.AsyncCampaignsClient:
+        """Searches of many problems that share one budget."""
+        return aio.declarations.AsyncCampaignsClient(self._transport)
+
+    @cached_property
+    def tokens(self) -> aio.administration.AsyncTokensClient:
+        """Tokens of the project."""
+        return aio.administration.AsyncTokensClient(self._transport)
+
+    @cached_property
+    def webhooks(self) -> aio.administration.AsyncWebhooksClient:
+        """Webhooks of the project."""
+        return aio.administration.AsyncWebhooksClient(self._transport)
+
+    @cached_property
+    def projects(self) -> aio.administration.AsyncProjectsClient:
+        """Projects and their quotas."""
+        return aio.administration.AsyncProjectsClient(self._transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,7 +108,7 @@ class AsyncClient:
         first: bool = False,
         unlocks_only: bool = False,
         state: ClaimState | str | None = None,
-    ) -> AsyncIterator[UnlockRecord]:
+    ) -> AsyncIterator[records.unlocks.UnlockRecord]:
         """Yield reached targets, newest run first.
 
         Args:
@@ -100,7 +122,7 @@ class AsyncClient:
         """
         call = get_page(
             "/v1/unlocks",
-            UnlockRecord,
+            records.unlocks.UnlockRecord,
             run=run,
             problem=problem,
             policy=policy,
@@ -111,34 +133,38 @@ class AsyncClient:
         )
         return self._transport.items(call)
 
-    async def problem_unlocks(self, name: str | UUID) -> ProblemUnlocks:
+    async def problem_unlocks(self, name: str | UUID) -> records.unlocks.ProblemUnlocks:
         """Return which policies unlocked a problem version first, alone or never."""
-        return await self._transport.send(get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", ProblemUnlocks))
+        return await self._transport.send(
+            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", records.unlocks.ProblemUnlocks)
+        )
 
-    async def problem_records(self, name: str | UUID) -> tuple[ObjectiveRecord, ...]:
+    async def problem_records(self, name: str | UUID) -> tuple[records.unlocks.ObjectiveRecord, ...]:
         """Return the record history of a problem version, newest first within an objective."""
         path = f"/v1/problems/{path_segment(name, 'problem')}/records"
-        return await self._transport.send(get_list(path, ObjectiveRecord))
+        return await self._transport.send(get_list(path, records.unlocks.ObjectiveRecord))
 
-    async def rollout(self, rollout_id: str | UUID) -> RolloutDetail:
+    async def rollout(self, rollout_id: str | UUID) -> records.candidates.RolloutDetail:
         """Return a rollout with its prompt and completion."""
-        return await self._transport.send(get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", RolloutDetail))
+        return await self._transport.send(
+            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", records.candidates.RolloutDetail)
+        )
 
-    async def strategies(self) -> tuple[StrategyRecord, ...]:
+    async def strategies(self) -> tuple[records.runs.StrategyRecord, ...]:
         """Return the strategies with the JSON schemas of their options."""
-        return await self._transport.send(get_list("/v1/strategies", StrategyRecord))
+        return await self._transport.send(get_list("/v1/strategies", records.runs.StrategyRecord))
 
-    async def workers(self) -> tuple[WorkerProcess, ...]:
+    async def workers(self) -> tuple[records.runs.WorkerProcess, ...]:
         """Return the worker processes that are alive."""
-        return await self._transport.send(get_list("/v1/workers", WorkerProcess))
+        return await self._transport.send(get_list("/v1/workers", records.runs.WorkerProcess))
 
-    async def whoami(self) -> PrincipalRecord:
+    async def whoami(self) -> records.projects.PrincipalRecord:
         """Return the identity of this client's credentials."""
-        return await self._transport.send(get("/v1/whoami", PrincipalRecord))
+        return await self._transport.send(get("/v1/whoami", records.projects.PrincipalRecord))
 
-    def audit(self, *, everything: bool = False) -> AsyncIterator[AuditRecord]:
+    def audit(self, *, everything: bool = False) -> AsyncIterator[records.projects.AuditRecord]:
         """Yield the audit log of the project, or of all projects, newest first."""
-        return self._transport.items(get_page("/v1/audit", AuditRecord, everything=everything))
+        return self._transport.items(get_page("/v1/audit", records.projects.AuditRecord, everything=everything))
 
     async def ready(self) -> dict[str, JsonValue]:
         """Return the readiness of the service and its servers. Raises ``UnavailableError`` if it is not ready."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from speciate.client import notebook
@@ -15,17 +15,11 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports.records.candidates import (
-    AdviceRecord,
-    CandidateDetail,
-    CandidateRecord,
-    EliteRecord,
-    ExportedCandidate,
-    RolloutRecord,
-)
-from speciate.ports.records.problems import ProblemVersion
+from speciate.ports import records
 from speciate.ports.records.runs import EventRecord, RunRecord
-from speciate.ports.records.unlocks import UnlockRecord
+
+if TYPE_CHECKING:
+    from speciate.client.answers import BestCandidate, Front
 
 
 class AsyncRunHandle:
@@ -44,6 +38,11 @@ class AsyncRunHandle:
     def id(self) -> UUID:
         """Id of the run."""
         return self.record.id
+
+    @property
+    def url(self) -> str:
+        """Address of the run on the dashboard."""
+        return f"{self._transport.connection.url}/runs/{self.id}"
 
     @property
     def state(self) -> RunState:
@@ -99,9 +98,11 @@ class AsyncRunHandle:
                     break
         return await self.refresh()
 
-    async def problem(self) -> ProblemVersion:
+    async def problem(self) -> records.problems.ProblemVersion:
         """Return the problem version of the run, as submitted."""
-        return await self._transport.send(get(f"/v1/problems/{self.record.problem_id}", ProblemVersion))
+        return await self._transport.send(
+            get(f"/v1/problems/{self.record.problem_id}", records.problems.ProblemVersion)
+        )
 
     def candidates(
         self,
@@ -114,7 +115,7 @@ class AsyncRunHandle:
         rule: str | None = None,
         elite: bool = False,
         sort: str | None = None,
-    ) -> AsyncIterator[CandidateRecord]:
+    ) -> AsyncIterator[records.candidates.CandidateRecord]:
         """Yield candidates without their texts, newest first.
 
         Args:
@@ -129,7 +130,7 @@ class AsyncRunHandle:
         """
         call = get_page(
             f"{self._path}/candidates",
-            CandidateRecord,
+            records.candidates.CandidateRecord,
             status=status,
             island=island,
             role=role,
@@ -141,33 +142,46 @@ class AsyncRunHandle:
         )
         return self._transport.items(call)
 
-    async def candidate(self, number: int) -> CandidateDetail:
+    async def candidate(self, number: int) -> records.candidates.CandidateDetail:
         """Return the candidate with a number, including its texts."""
-        return await self._transport.send(get(f"{self._path}/candidates/{number}", CandidateDetail))
+        return await self._transport.send(get(f"{self._path}/candidates/{number}", records.candidates.CandidateDetail))
 
-    async def front(self) -> tuple[EliteRecord, ...]:
-        """Return the Pareto front of the archive, best first by the first objective."""
-        return await self._transport.send(get_list(f"{self._path}/front", EliteRecord))
+    async def best(self) -> BestCandidate | None:
+        """Return the best feasible candidate so far with its texts; None before the first one."""
+        from speciate.client.answers import BestCandidate
 
-    async def archive(self) -> tuple[EliteRecord, ...]:
+        ranked = (await self.refresh()).best
+        if ranked is None:
+            return None
+        candidate, problem = await self.candidate(ranked.number), await self.problem()
+        return BestCandidate.of(candidate, ranked, problem.definition)
+
+    async def front(self) -> Front:
+        """Return the Pareto front, best candidate first."""
+        from speciate.client.answers import Front
+
+        found = await self._transport.send(get_list(f"{self._path}/front", records.runs.RankedCandidate))
+        return Front(found)
+
+    async def archive(self) -> tuple[records.candidates.EliteRecord, ...]:
         """Return the elite of every cell."""
-        return await self._transport.send(get_list(f"{self._path}/archive", EliteRecord))
+        return await self._transport.send(get_list(f"{self._path}/archive", records.candidates.EliteRecord))
 
-    def rollouts(self) -> AsyncIterator[RolloutRecord]:
+    def rollouts(self) -> AsyncIterator[records.candidates.RolloutRecord]:
         """Yield rollouts without their texts, newest first."""
-        return self._transport.items(get_page(f"{self._path}/rollouts", RolloutRecord))
+        return self._transport.items(get_page(f"{self._path}/rollouts", records.candidates.RolloutRecord))
 
-    def guidance(self) -> AsyncIterator[AdviceRecord]:
+    def guidance(self) -> AsyncIterator[records.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
-        return self._transport.items(get_page(f"{self._path}/guidance", AdviceRecord))
+        return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))
 
-    def unlocks(self) -> AsyncIterator[UnlockRecord]:
+    def unlocks(self) -> AsyncIterator[records.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""
-        return self._transport.items(get_page(f"{self._path}/unlocks", UnlockRecord))
+        return self._transport.items(get_page(f"{self._path}/unlocks", records.unlocks.UnlockRecord))
 
-    def export(self) -> AsyncIterator[ExportedCandidate]:
+    def export(self) -> AsyncIterator[records.candidates.ExportedCandidate]:
         """Yield every candidate with its texts, by number."""
-        return self._transport.lines(get(f"{self._path}/export", ExportedCandidate))
+        return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
 
     async def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""

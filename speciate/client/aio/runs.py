@@ -9,15 +9,16 @@ from uuid import UUID, uuid4
 from pydantic import JsonValue
 
 from speciate.client.aio.run import AsyncRunHandle
-from speciate.client.aio.transport import AsyncResourceClient
+from speciate.client.aio.transport import AsyncHideableClient, AsyncResourceClient
 from speciate.client.arguments import BudgetLike, PoliciesLike, as_tuple, run_labels, run_spec
-from speciate.client.calls import get, get_list, get_page, path_segment, post
+from speciate.client.calls import change_visibility, get, get_list, get_page, path_segment, post
 from speciate.domain.run import RunState
-from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
-from speciate.ports.records.runs import RunRecord
+from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.ports import records
+from speciate.ports.records.runs import RunOrder, RunRecord
 
 
-class AsyncRunsClient(AsyncResourceClient):
+class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
     """Runs."""
 
     async def create(
@@ -76,8 +77,11 @@ class AsyncRunsClient(AsyncResourceClient):
         state: RunState | str | None = None,
         tags: Iterable[str] = (),
         name: str | None = None,
+        sort: RunOrder | str | None = None,
+        reverse: bool = False,
+        visibility: Visibility | str | None = None,
     ) -> AsyncIterator[AsyncRunHandle]:
-        """Yield runs, newest first.
+        """Yield runs, newest first by default.
 
         Args:
             problem: Limit to a problem version.
@@ -85,28 +89,39 @@ class AsyncRunsClient(AsyncResourceClient):
             state: Limit to a state.
             tags: Limit to runs that have all of these tags.
             name: Limit to runs whose name contains this text.
+            sort: Order: ``started``, ``state``, ``problem``, ``policy``, ``best``, ``duration``, ``evaluations`` or
+                ``tokens``.
+            reverse: True for the opposite order.
+            visibility: ``visible`` (default), ``archived``, ``deleted`` or ``all``.
         """
         call = get_page(
-            "/v1/runs", RunRecord, problem=problem, policy=policy, state=state, tag=as_tuple(tags), name=name
-        )
+            "/v1/runs", RunRecord, problem=problem, policy=policy, state=state, tag=as_tuple(tags), name=name,
+            sort=sort, reverse=reverse or None, visibility=visibility,
+        )  # fmt: skip
         async for record in self._transport.items(call):
             yield AsyncRunHandle(self._transport, record)
+
+    async def _change(self, name: str | UUID, change: VisibilityChange) -> AsyncRunHandle:
+        call = change_visibility(f"/v1/runs/{path_segment(name, 'run')}", change, RunRecord)
+        return AsyncRunHandle(self._transport, await self._transport.send(call))
 
 
 class AsyncCandidatesClient(AsyncResourceClient):
     """Candidates by id."""
 
-    async def get(self, candidate_id: str | UUID) -> CandidateDetail:
+    async def get(self, candidate_id: str | UUID) -> records.candidates.CandidateDetail:
         """Return a candidate with its texts."""
-        return await self._transport.send(get(_candidate(candidate_id), CandidateDetail))
+        return await self._transport.send(get(_candidate(candidate_id), records.candidates.CandidateDetail))
 
     async def diff(self, candidate_id: str | UUID) -> dict[str, JsonValue]:
         """Return the changes of a candidate relative to its first parent."""
         return await self._transport.send(get(f"{_candidate(candidate_id)}/diff", dict[str, JsonValue]))
 
-    async def lineage(self, candidate_id: str | UUID) -> tuple[CandidateRecord, ...]:
+    async def lineage(self, candidate_id: str | UUID) -> tuple[records.candidates.CandidateRecord, ...]:
         """Return the ancestors of a candidate."""
-        return await self._transport.send(get_list(f"{_candidate(candidate_id)}/lineage", CandidateRecord))
+        return await self._transport.send(
+            get_list(f"{_candidate(candidate_id)}/lineage", records.candidates.CandidateRecord)
+        )
 
 
 def _candidate(candidate_id: str | UUID) -> str:

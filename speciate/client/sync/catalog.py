@@ -11,10 +11,12 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, get, get_page, path_segment, post
-from speciate.client.sync.transport import ResourceClient
+from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, change_visibility, get, get_page, path_segment, post
+from speciate.client.sync.transport import HideableClient, ResourceClient
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.ports.records.base import Page
 from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 
@@ -23,30 +25,45 @@ _SETS: Final = "/v1/problem-sets"
 _POLICIES: Final = "/v1/policies"
 
 
-class ProblemsClient(ResourceClient):
+class ProblemsClient(HideableClient[tuple[ProblemSummary, ...]]):
     """Problems and their versions."""
 
-    def add(self, definition: Problem | Mapping[str, Any]) -> ProblemVersion:
-        """Submit a problem. Submitting the same definition again returns the same version."""
-        return self._transport.send(_add_problem(definition))
+    def add(self, definition: Problem | Mapping[str, Any], *, check: bool = False) -> ProblemVersion:
+        """Submit a problem. Submitting the same definition again returns the same version.
 
-    def submit(self, definition: Problem | Mapping[str, Any]) -> tuple[ProblemVersion, bool]:
+        Args:
+            definition: The problem.
+            check: Score the seed program on a worker first, and refuse the problem if that fails.
+        """
+        return self._transport.send(_add_problem(_definition(definition), check))
+
+    def submit(self, definition: Problem | Mapping[str, Any], *, check: bool = False) -> tuple[ProblemVersion, bool]:
         """Submit a problem as ``add`` does, and return also True if the version is new."""
-        return self._transport.create(_add_problem(definition))
+        return self._transport.create(_add_problem(_definition(definition), check))
 
-    def add_files(self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml") -> ProblemVersion:
+    def add_files(
+        self, toml: str, files: Mapping[str, str], *, file: str = "problem.toml", check: bool = False
+    ) -> ProblemVersion:
         """Submit the text of a ``problem.toml`` and of the files it names, so that errors name files and lines."""
-        body = {"toml": toml, "files": dict(files), "file": file}
-        return self._transport.send(post(_PROBLEMS, ProblemVersion, body))
+        return self._transport.send(_add_problem({"toml": toml, "files": dict(files), "file": file}, check))
 
     def get(self, name: str | UUID) -> ProblemVersion:
         """Return a problem version by id, ``slug`` (the newest version) or ``slug@version``."""
         return self._transport.send(get(f"{_PROBLEMS}/{path_segment(name, 'problem')}", ProblemVersion))
 
-    def list(self, slug: str | None = None) -> Iterator[ProblemSummary]:
-        """Yield problem versions, newest first, optionally of one slug only."""
+    def list(self, slug: str | None = None, *, visibility: Visibility | str | None = None) -> Iterator[ProblemSummary]:
+        """Yield problem versions, newest first, optionally of one slug only.
+
+        Args:
+            slug: Name of the problem.
+            visibility: ``visible`` (default), ``archived``, ``deleted`` or ``all``.
+        """
         path = _PROBLEMS if slug is None else f"{_PROBLEMS}/{path_segment(slug, 'problem')}/versions"
-        return self._transport.items(get_page(path, ProblemSummary))
+        return self._transport.items(get_page(path, ProblemSummary, visibility=visibility))
+
+    def _change(self, name: str | UUID, change: VisibilityChange) -> tuple[ProblemSummary, ...]:
+        path = f"{_PROBLEMS}/{path_segment(name, 'problem')}"
+        return (self._transport.send(change_visibility(path, change, Page[ProblemSummary]))).items
 
 
 class ProblemSetsClient(ResourceClient):
@@ -66,7 +83,7 @@ class ProblemSetsClient(ResourceClient):
         return self._transport.items(get_page(_SETS, ProblemSet))
 
 
-class PoliciesClient(ResourceClient):
+class PoliciesClient(HideableClient[tuple[PolicyVersion, ...]]):
     """Policies and their versions."""
 
     def add(
@@ -87,9 +104,13 @@ class PoliciesClient(ResourceClient):
         """Return a policy version by id, ``slug`` (the newest version) or ``slug@version``."""
         return self._transport.send(get(f"{_POLICIES}/{path_segment(name, 'policy')}", PolicyVersion))
 
-    def list(self, slug: str | None = None) -> Iterator[PolicyVersion]:
-        """Yield policy versions, newest first, optionally of one slug only."""
-        return self._transport.items(get_page(_POLICIES, PolicyVersion, slug=slug))
+    def list(self, slug: str | None = None, *, visibility: Visibility | str | None = None) -> Iterator[PolicyVersion]:
+        """Yield policy versions, newest first, optionally of one slug only; ``visibility`` as in ``problems.list``."""
+        return self._transport.items(get_page(_POLICIES, PolicyVersion, slug=slug, visibility=visibility))
+
+    def _change(self, name: str | UUID, change: VisibilityChange) -> tuple[PolicyVersion, ...]:
+        path = f"{_POLICIES}/{path_segment(name, 'policy')}"
+        return (self._transport.send(change_visibility(path, change, Page[PolicyVersion]))).items
 
     def ping(self, name: str | UUID) -> dict[str, JsonValue]:
         """Request one completion from a policy to check that its endpoint works."""
@@ -97,6 +118,11 @@ class PoliciesClient(ResourceClient):
         return self._transport.send(post(path, dict[str, JsonValue], timeout_s=LONG_TIMEOUT_S))
 
 
-def _add_problem(definition: Problem | Mapping[str, Any]) -> ApiCall[ProblemVersion]:
-    values = definition.definition() if isinstance(definition, Problem) else dict(definition)
-    return post(_PROBLEMS, ProblemVersion, {"definition": values})
+def _definition(definition: Problem | Mapping[str, Any]) -> dict[str, Any]:
+    return {"definition": definition.definition() if isinstance(definition, Problem) else dict(definition)}
+
+
+def _add_problem(body: dict[str, Any], check: bool) -> ApiCall[ProblemVersion]:
+    if not check:
+        return post(_PROBLEMS, ProblemVersion, body)
+    return post(_PROBLEMS, ProblemVersion, body | {"check": True}, timeout_s=LONG_TIMEOUT_S)

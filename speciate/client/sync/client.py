@@ -6,41 +6,23 @@ Generated from ``aio/client.py`` by ``make client``: do not edit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 from pydantic import JsonValue
 
+from speciate.client import sync
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection
-from speciate.client.sync.administration import ProjectsClient, TokensClient, WebhooksClient
-from speciate.client.sync.catalog import PoliciesClient, ProblemsClient, ProblemSetsClient
-from speciate.client.sync.declarations import CampaignsClient, TournamentsClient
-from speciate.client.sync.runs import CandidatesClient, RunsClient
 from speciate.client.sync.transport import RestTransport
 from speciate.domain.target import ClaimState
-from speciate.ports.records.candidates import RolloutDetail
-from speciate.ports.records.projects import AuditRecord, PrincipalRecord
-from speciate.ports.records.runs import StrategyRecord, WorkerProcess
-from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, UnlockRecord
+from speciate.ports import records
 
 
 class Client:
-    """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``.
-
-    Attributes:
-        problems: Problems and their versions.
-        problem_sets: Frozen lists of problem versions.
-        policies: Policies and their versions.
-        runs: Runs.
-        candidates: Candidates by id.
-        tournaments: Head-to-head comparisons of policies.
-        campaigns: Searches of many problems that share one budget.
-        tokens: Tokens of the project.
-        webhooks: Webhooks of the project.
-        projects: Projects and their quotas.
-    """
+    """Client of a Speciate service. Every method may raise ``speciate.domain.errors.SpeciateError``."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, project: str | None = None) -> None:
         """Configure the client. Nothing is sent yet.
@@ -56,16 +38,56 @@ class Client:
         connection = Connection.to(url, token, project)
         self.url = connection.url
         self._transport = RestTransport(connection)
-        self.problems = ProblemsClient(self._transport)
-        self.problem_sets = ProblemSetsClient(self._transport)
-        self.policies = PoliciesClient(self._transport)
-        self.runs = RunsClient(self._transport)
-        self.candidates = CandidatesClient(self._transport)
-        self.tournaments = TournamentsClient(self._transport)
-        self.campaigns = CampaignsClient(self._transport)
-        self.tokens = TokensClient(self._transport)
-        self.webhooks = WebhooksClient(self._transport)
-        self.projects = ProjectsClient(self._transport)
+
+    @cached_property
+    def problems(self) -> sync.catalog.ProblemsClient:
+        """Problems and their versions."""
+        return sync.catalog.ProblemsClient(self._transport)
+
+    @cached_property
+    def problem_sets(self) -> sync.catalog.ProblemSetsClient:
+        """Frozen lists of problem versions."""
+        return sync.catalog.ProblemSetsClient(self._transport)
+
+    @cached_property
+    def policies(self) -> sync.catalog.PoliciesClient:
+        """Policies and their versions."""
+        return sync.catalog.PoliciesClient(self._transport)
+
+    @cached_property
+    def runs(self) -> sync.runs.RunsClient:
+        """Runs."""
+        return sync.runs.RunsClient(self._transport)
+
+    @cached_property
+    def candidates(self) -> sync.runs.CandidatesClient:
+        """Candidates by id."""
+        return sync.runs.CandidatesClient(self._transport)
+
+    @cached_property
+    def tournaments(self) -> sync.declarations.TournamentsClient:
+        """Head-to-head comparisons of policies."""
+        return sync.declarations.TournamentsClient(self._transport)
+
+    @cached_property
+    def campaigns(self) -> sync.declarations.CampaignsClient:
+        """Searches of many problems that share one budget."""
+        return sync.declarations.CampaignsClient(self._transport)
+
+    @cached_property
+    def tokens(self) -> sync.administration.TokensClient:
+        """Tokens of the project."""
+        return sync.administration.TokensClient(self._transport)
+
+    @cached_property
+    def webhooks(self) -> sync.administration.WebhooksClient:
+        """Webhooks of the project."""
+        return sync.administration.WebhooksClient(self._transport)
+
+    @cached_property
+    def projects(self) -> sync.administration.ProjectsClient:
+        """Projects and their quotas."""
+        return sync.administration.ProjectsClient(self._transport)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +111,7 @@ class Client:
         first: bool = False,
         unlocks_only: bool = False,
         state: ClaimState | str | None = None,
-    ) -> Iterator[UnlockRecord]:
+    ) -> Iterator[records.unlocks.UnlockRecord]:
         """Yield reached targets, newest run first.
 
         Args:
@@ -103,7 +125,7 @@ class Client:
         """
         call = get_page(
             "/v1/unlocks",
-            UnlockRecord,
+            records.unlocks.UnlockRecord,
             run=run,
             problem=problem,
             policy=policy,
@@ -114,34 +136,38 @@ class Client:
         )
         return self._transport.items(call)
 
-    def problem_unlocks(self, name: str | UUID) -> ProblemUnlocks:
+    def problem_unlocks(self, name: str | UUID) -> records.unlocks.ProblemUnlocks:
         """Return which policies unlocked a problem version first, alone or never."""
-        return self._transport.send(get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", ProblemUnlocks))
+        return self._transport.send(
+            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", records.unlocks.ProblemUnlocks)
+        )
 
-    def problem_records(self, name: str | UUID) -> tuple[ObjectiveRecord, ...]:
+    def problem_records(self, name: str | UUID) -> tuple[records.unlocks.ObjectiveRecord, ...]:
         """Return the record history of a problem version, newest first within an objective."""
         path = f"/v1/problems/{path_segment(name, 'problem')}/records"
-        return self._transport.send(get_list(path, ObjectiveRecord))
+        return self._transport.send(get_list(path, records.unlocks.ObjectiveRecord))
 
-    def rollout(self, rollout_id: str | UUID) -> RolloutDetail:
+    def rollout(self, rollout_id: str | UUID) -> records.candidates.RolloutDetail:
         """Return a rollout with its prompt and completion."""
-        return self._transport.send(get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", RolloutDetail))
+        return self._transport.send(
+            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", records.candidates.RolloutDetail)
+        )
 
-    def strategies(self) -> tuple[StrategyRecord, ...]:
+    def strategies(self) -> tuple[records.runs.StrategyRecord, ...]:
         """Return the strategies with the JSON schemas of their options."""
-        return self._transport.send(get_list("/v1/strategies", StrategyRecord))
+        return self._transport.send(get_list("/v1/strategies", records.runs.StrategyRecord))
 
-    def workers(self) -> tuple[WorkerProcess, ...]:
+    def workers(self) -> tuple[records.runs.WorkerProcess, ...]:
         """Return the worker processes that are alive."""
-        return self._transport.send(get_list("/v1/workers", WorkerProcess))
+        return self._transport.send(get_list("/v1/workers", records.runs.WorkerProcess))
 
-    def whoami(self) -> PrincipalRecord:
+    def whoami(self) -> records.projects.PrincipalRecord:
         """Return the identity of this client's credentials."""
-        return self._transport.send(get("/v1/whoami", PrincipalRecord))
+        return self._transport.send(get("/v1/whoami", records.projects.PrincipalRecord))
 
-    def audit(self, *, everything: bool = False) -> Iterator[AuditRecord]:
+    def audit(self, *, everything: bool = False) -> Iterator[records.projects.AuditRecord]:
         """Yield the audit log of the project, or of all projects, newest first."""
-        return self._transport.items(get_page("/v1/audit", AuditRecord, everything=everything))
+        return self._transport.items(get_page("/v1/audit", records.projects.AuditRecord, everything=everything))
 
     def ready(self) -> dict[str, JsonValue]:
         """Return the readiness of the service and its servers. Raises ``UnavailableError`` if it is not ready."""

@@ -6,7 +6,7 @@ Generated from ``aio/run.py`` by ``make client``: do not edit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from speciate.client import notebook
@@ -18,17 +18,11 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports.records.candidates import (
-    AdviceRecord,
-    CandidateDetail,
-    CandidateRecord,
-    EliteRecord,
-    ExportedCandidate,
-    RolloutRecord,
-)
-from speciate.ports.records.problems import ProblemVersion
+from speciate.ports import records
 from speciate.ports.records.runs import EventRecord, RunRecord
-from speciate.ports.records.unlocks import UnlockRecord
+
+if TYPE_CHECKING:
+    from speciate.client.answers import BestCandidate, Front
 
 
 class RunHandle:
@@ -47,6 +41,11 @@ class RunHandle:
     def id(self) -> UUID:
         """Id of the run."""
         return self.record.id
+
+    @property
+    def url(self) -> str:
+        """Address of the run on the dashboard."""
+        return f"{self._transport.connection.url}/runs/{self.id}"
 
     @property
     def state(self) -> RunState:
@@ -102,9 +101,9 @@ class RunHandle:
                     break
         return self.refresh()
 
-    def problem(self) -> ProblemVersion:
+    def problem(self) -> records.problems.ProblemVersion:
         """Return the problem version of the run, as submitted."""
-        return self._transport.send(get(f"/v1/problems/{self.record.problem_id}", ProblemVersion))
+        return self._transport.send(get(f"/v1/problems/{self.record.problem_id}", records.problems.ProblemVersion))
 
     def candidates(
         self,
@@ -117,7 +116,7 @@ class RunHandle:
         rule: str | None = None,
         elite: bool = False,
         sort: str | None = None,
-    ) -> Iterator[CandidateRecord]:
+    ) -> Iterator[records.candidates.CandidateRecord]:
         """Yield candidates without their texts, newest first.
 
         Args:
@@ -132,7 +131,7 @@ class RunHandle:
         """
         call = get_page(
             f"{self._path}/candidates",
-            CandidateRecord,
+            records.candidates.CandidateRecord,
             status=status,
             island=island,
             role=role,
@@ -144,33 +143,46 @@ class RunHandle:
         )
         return self._transport.items(call)
 
-    def candidate(self, number: int) -> CandidateDetail:
+    def candidate(self, number: int) -> records.candidates.CandidateDetail:
         """Return the candidate with a number, including its texts."""
-        return self._transport.send(get(f"{self._path}/candidates/{number}", CandidateDetail))
+        return self._transport.send(get(f"{self._path}/candidates/{number}", records.candidates.CandidateDetail))
 
-    def front(self) -> tuple[EliteRecord, ...]:
-        """Return the Pareto front of the archive, best first by the first objective."""
-        return self._transport.send(get_list(f"{self._path}/front", EliteRecord))
+    def best(self) -> BestCandidate | None:
+        """Return the best feasible candidate so far with its texts; None before the first one."""
+        from speciate.client.answers import BestCandidate
 
-    def archive(self) -> tuple[EliteRecord, ...]:
+        ranked = (self.refresh()).best
+        if ranked is None:
+            return None
+        candidate, problem = self.candidate(ranked.number), self.problem()
+        return BestCandidate.of(candidate, ranked, problem.definition)
+
+    def front(self) -> Front:
+        """Return the Pareto front, best candidate first."""
+        from speciate.client.answers import Front
+
+        found = self._transport.send(get_list(f"{self._path}/front", records.runs.RankedCandidate))
+        return Front(found)
+
+    def archive(self) -> tuple[records.candidates.EliteRecord, ...]:
         """Return the elite of every cell."""
-        return self._transport.send(get_list(f"{self._path}/archive", EliteRecord))
+        return self._transport.send(get_list(f"{self._path}/archive", records.candidates.EliteRecord))
 
-    def rollouts(self) -> Iterator[RolloutRecord]:
+    def rollouts(self) -> Iterator[records.candidates.RolloutRecord]:
         """Yield rollouts without their texts, newest first."""
-        return self._transport.items(get_page(f"{self._path}/rollouts", RolloutRecord))
+        return self._transport.items(get_page(f"{self._path}/rollouts", records.candidates.RolloutRecord))
 
-    def guidance(self) -> Iterator[AdviceRecord]:
+    def guidance(self) -> Iterator[records.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
-        return self._transport.items(get_page(f"{self._path}/guidance", AdviceRecord))
+        return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))
 
-    def unlocks(self) -> Iterator[UnlockRecord]:
+    def unlocks(self) -> Iterator[records.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""
-        return self._transport.items(get_page(f"{self._path}/unlocks", UnlockRecord))
+        return self._transport.items(get_page(f"{self._path}/unlocks", records.unlocks.UnlockRecord))
 
-    def export(self) -> Iterator[ExportedCandidate]:
+    def export(self) -> Iterator[records.candidates.ExportedCandidate]:
         """Yield every candidate with its texts, by number."""
-        return self._transport.lines(get(f"{self._path}/export", ExportedCandidate))
+        return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
 
     def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""

@@ -6,8 +6,10 @@ Generated from ``aio/transport.py`` by ``make client``: do not edit.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
+from uuid import UUID
 
 import httpx
 from httpx_sse import EventSource
@@ -18,6 +20,7 @@ from speciate.client.connection import RETRY_DELAY_S, STREAM_TIMEOUT, Connection
 from speciate.client.event_cursor import EventCursor, StreamBrokenError
 from speciate.client.responses import JsonLinesReader, raise_for_error, read_response
 from speciate.domain.errors import UnavailableError
+from speciate.domain.visibility import VisibilityChange
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import EventRecord
 
@@ -145,3 +148,36 @@ class ResourceClient:
 
     def __init__(self, transport: RestTransport) -> None:
         self._transport = transport
+
+
+class HideableClient(ResourceClient, ABC, Generic[T]):
+    """Base of the client groups whose objects can be archived and deleted."""
+
+    def archive(self, name: str | UUID) -> T:
+        """Archive by id or name: lists hide it and new work cannot use it; records still count it.
+
+        A problem or policy name without version stands for all versions.
+
+        Raises:
+            ConflictError: It is a run that has not ended, or it is deleted.
+        """
+        return self._change(name, VisibilityChange.ARCHIVE)
+
+    def delete(self, name: str | UUID) -> T:
+        """Delete by id or name, as ``archive``: it counts nowhere, and can be restored until it is purged.
+
+        Raises:
+            ConflictError: It is a run that has not ended, or something refers to it.
+        """
+        return self._change(name, VisibilityChange.DELETE)
+
+    def restore(self, name: str | UUID) -> T:
+        """Restore by id or name, as ``archive``: undo the deletion, else the archiving.
+
+        Raises:
+            ConflictError: The problem or a policy of the run is deleted.
+        """
+        return self._change(name, VisibilityChange.RESTORE)
+
+    @abstractmethod
+    def _change(self, name: str | UUID, change: VisibilityChange) -> T: ...

@@ -17,12 +17,7 @@ from speciate.policies.mutators.crossover import cross
 from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Source, SourceEdit, applied
-from speciate.policies.mutators.structure import (
-    change_elements,
-    change_expression,
-    change_operator,
-    change_statement,
-)
+from speciate.policies.mutators.structure import change_elements, change_expression, change_operator, change_statement
 from speciate.prompts.python_source import parse_python
 
 _ATTEMPTS: Final = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -11,6 +12,18 @@ class Record(BaseModel):
     """Base of the records: immutable; unknown fields of a newer server are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class HideableRecord(Record):
+    """Base of records that can be archived and deleted.
+
+    Attributes:
+        archived_at: Time of archiving: lists hide the object, and new work cannot use it. None otherwise.
+        deleted_at: Time of deletion: the object counts nowhere, and can be restored until it is purged. None otherwise.
+    """
+
+    archived_at: datetime | None = None
+    deleted_at: datetime | None = None
 
 
 T = TypeVar("T")

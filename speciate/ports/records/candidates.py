@@ -129,7 +129,11 @@ class AdviceRecord(Record):
 
 
 class EliteRecord(Record):
-    """The candidate that holds a cell of the archive."""
+    """The candidate that holds a cell of the archive.
+
+    Attributes:
+        targets: Names of the targets that it meets, without refuted ones.
+    """
 
     island: int
     cell: str
@@ -137,3 +141,4 @@ class EliteRecord(Record):
     candidate_id: UUID
     fitness: float
     rewards: dict[str, float]
+    targets: tuple[str, ...] = ()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.ports.records.base import Record
+from speciate.ports.records.base import HideableRecord, Record
 
 
-class PolicyVersion(Record):
+class PolicyVersion(HideableRecord):
     """A policy version as registered."""
 
     id: UUID
@@ -29,6 +32,24 @@ class WeightedPolicyVersion(Record):
 
     version: PolicyVersion
     weight: float = 1.0
+
+
+Ensembles = Mapping[PolicyRole, Sequence[WeightedPolicyVersion]]
+"""Policies by role, if a role of the run has several; otherwise empty."""
+
+
+class RunPolicies(NamedTuple):
+    """The policies of a run.
+
+    Attributes:
+        policy: First proposer.
+        mutator: First mutator; None if the proposers change parents.
+        ensembles: All policies of all roles if a role has several.
+    """
+
+    policy: PolicyVersion
+    mutator: PolicyVersion | None = None
+    ensembles: Ensembles = MappingProxyType({})
 
 
 class EnsembleMember(Record):

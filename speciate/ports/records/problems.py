@@ -6,10 +6,10 @@ from datetime import datetime
 from uuid import UUID
 
 from speciate.domain.problem import Problem, ProblemKind
-from speciate.ports.records.base import Record
+from speciate.ports.records.base import HideableRecord, Record
 
 
-class ProblemSummary(Record):
+class ProblemSummary(HideableRecord):
     """A problem version in a list."""
 
     id: UUID
@@ -23,7 +23,7 @@ class ProblemSummary(Record):
     created_at: datetime
 
 
-class ProblemVersion(Record):
+class ProblemVersion(HideableRecord):
     """A problem version as submitted. A new version inherits no unlocks."""
 
     id: UUID

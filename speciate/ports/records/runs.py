@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from pydantic import JsonValue
 
+from speciate.domain.diagnosis import Diagnosis
 from speciate.domain.run import RunCounters, RunSpec, RunState
-from speciate.ports.records.base import Record
+from speciate.ports.records.base import HideableRecord, Record
 from speciate.ports.records.policies import EnsembleMember
+
+
+class RunOrder(StrEnum):
+    """Orders of the list of runs: names from A to Z, active states first, times and amounts from the largest."""
+
+    STARTED = "started"
+    STATE = "state"
+    PROBLEM = "problem"
+    POLICY = "policy"
+    BEST = "best"
+    """By the number of targets that the best candidate meets, then by the hardest of them."""
+    DURATION = "duration"
+    EVALUATIONS = "evaluations"
+    TOKENS = "tokens"
+
+    @property
+    def ascending(self) -> bool:
+        """True if the list begins with the smallest value."""
+        return self in {RunOrder.STATE, RunOrder.PROBLEM, RunOrder.POLICY}
 
 
 class SpentRecord(Record):
@@ -53,20 +74,36 @@ class RunSetup(Record):
     created_at: datetime
 
 
-class RunRecord(RunCounters, RunSetup):
+class RankedCandidate(Record):
+    """A scored candidate as run records and fronts show it.
+
+    Attributes:
+        number: Number in the run.
+        rewards: Rewards by objective in the author's units.
+        targets: Names of the targets that it meets, without refuted ones.
+        scalar: Declared weighted sum; None if the problem declares no weights.
+    """
+
+    id: UUID
+    number: int
+    rewards: dict[str, float]
+    targets: tuple[str, ...]
+    scalar: float | None = None
+
+
+class RunRecord(HideableRecord, RunCounters, RunSetup):
     """A run with its progress.
 
     Attributes:
         candidates: Candidates evaluated or failed.
-        best: Best value of each objective over all feasible candidates, by name, in the author's units. The values may
-            belong to different candidates.
-        best_scalar: Best declared weighted sum over feasible candidates; None if the problem declares no weights.
+        best: The best feasible candidate: most targets met, then hardest, then the objectives; None before the first.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar.
         reached: Names of the confirmed targets.
         granted: Evaluations that its campaign has granted so far; None outside a campaign.
         since_improvement: Evaluations since the archive last improved. A large number suggests a plateau.
         alarm: Message while more than half of the latest candidates fail, or None.
+        diagnosis: Why the service paused the run, or None.
         pruned_at: Time when its programs, prompts and completions were deleted, except those of archive and claims.
         revision: Number of commits; the ETag of the run.
     """
@@ -79,13 +116,13 @@ class RunRecord(RunCounters, RunSetup):
     candidates: int
     failures: dict[str, int]
     reasons: dict[str, int]
-    best: dict[str, float]
-    best_scalar: float | None
+    best: RankedCandidate | None
     reached: tuple[str, ...]
     unlocked: bool
     granted: int | None = None
     since_improvement: int = 0
     alarm: str | None
+    diagnosis: Diagnosis | None = None
     pruned_at: datetime | None = None
     last_event: int
     revision: int

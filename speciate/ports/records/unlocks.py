@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Record
+from speciate.ports.records.runs import RankedCandidate
 
 PAIR_SEPARATOR: Final = " with "
 """Joins the names of a policy and its mutator."""
@@ -16,6 +18,13 @@ PAIR_SEPARATOR: Final = " with "
 def pair_name(policy: str, mutator: str | None) -> str:
     """Return the joint name of a policy and its mutator; the policy's own name if it mutates itself."""
     return policy if mutator in {None, policy} else f"{policy}{PAIR_SEPARATOR}{mutator}"
+
+
+def policy_label(
+    ensemble: Sequence[str], policy: str, version: int, mutator: str | None, mutator_version: int | None
+) -> str:
+    """Return the name of a policy, a pair or an ensemble."""
+    return " + ".join(ensemble) or pair_name(f"{policy}@{version}", mutator and f"{mutator}@{mutator_version}")
 
 
 class UnlockRecord(Record):
@@ -59,8 +68,7 @@ class UnlockRecord(Record):
     @property
     def policy_label(self) -> str:
         """Name of the policy, the pair or the ensemble, as in ``Attempt.policy_label``."""
-        mutator = f"{self.mutator}@{self.mutator_version}" if self.mutator else None
-        return " + ".join(self.ensemble) or pair_name(f"{self.policy}@{self.policy_version}", mutator)
+        return policy_label(self.ensemble, self.policy, self.policy_version, self.mutator, self.mutator_version)
 
 
 class Attempt(Record):
@@ -142,6 +150,31 @@ class ObjectiveRecord(Record):
     seed: int
     evaluations: int
     at: datetime
+
+
+class PolicyBest(Record):
+    """The best candidate of a policy on a problem version, over all its runs.
+
+    Attributes:
+        policy: The proposing policy, the first one of an ensemble.
+        ensemble: All policies as ``slug@version``, if a role has several.
+        runs: Runs with a feasible candidate.
+        run_id: The run of the candidate.
+    """
+
+    policy: str
+    policy_version: int
+    mutator: str | None = None
+    mutator_version: int | None = None
+    ensemble: tuple[str, ...] = ()
+    runs: int
+    run_id: UUID
+    best: RankedCandidate
+
+    @property
+    def policy_label(self) -> str:
+        """Name of the policy, the pair or the ensemble, as in ``UnlockRecord.policy_label``."""
+        return policy_label(self.ensemble, self.policy, self.policy_version, self.mutator, self.mutator_version)
 
 
 class MatrixCell(Record):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.suggestions import did_you_mean
 from speciate.domain.validation import read_options
 from speciate.search.strategies.best_of_n import BestOfN
 from speciate.search.strategies.islands_map_elites import IslandsMapElites
@@ -37,7 +38,7 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
     """
     if name not in STRATEGIES:
         error = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
-        raise InvalidInputError(f"{error}.", field_errors=(error,))
+        raise InvalidInputError(f"{error}.", field_errors=(error,), remedy=did_you_mean(name, STRATEGIES))
     kind = STRATEGIES[name]
     return kind(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
 

@@ -29,7 +29,7 @@ from speciate.search.islands import (
     sends_migrants,
 )
 from speciate.search.selection import SELECTIONS
-from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, Strategy, StrategyConfig
+from speciate.search.strategy import Evaluated, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
 
 def _known(name: str) -> str:
@@ -44,7 +44,7 @@ def _distinct(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
     return features
 
 
-class IslandsMapElitesConfig(StrategyConfig):
+class IslandsMapElitesConfig(EvolutionConfig):
     """Options of ``islands_map_elites``. An island holds at most ``25 + bins ** len(features)`` elites."""
 
     islands: int = Field(default=4, ge=1, le=64, description="Number of islands; batches take them in turn.")
@@ -85,7 +85,7 @@ class IslandsMapElites(Strategy):
     """Islands × (trade-off cells + feature cells), with migration around a ring and resets."""
 
     name: ClassVar[str] = "islands_map_elites"
-    Config: ClassVar[type[StrategyConfig]] = IslandsMapElitesConfig
+    Config: ClassVar[type[EvolutionConfig]] = IslandsMapElitesConfig
     config: IslandsMapElitesConfig
 
     def __init__(self, config: IslandsMapElitesConfig) -> None:

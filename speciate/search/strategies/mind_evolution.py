@@ -34,18 +34,18 @@ from speciate.search.selection import softmax
 from speciate.search.strategy import (
     EliteTable,
     Evaluated,
+    EvolutionConfig,
     Placement,
     PopulationView,
     Selection,
     Strategy,
-    StrategyConfig,
 )
 
 _CLASS: Final = "class:"
 _TURN: Final = f"{CLOCKED}turn"
 
 
-class MindEvolutionConfig(StrategyConfig):
+class MindEvolutionConfig(EvolutionConfig):
     """Options of ``mind_evolution``; an island holds at most ``25 + population + conversations`` elites."""
 
     islands: int = Field(default=2, ge=1, le=64, description="Number of islands; batches take them in turn.")
@@ -70,7 +70,7 @@ class MindEvolution(Strategy):
     """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
 
     name: ClassVar[str] = "mind_evolution"
-    Config: ClassVar[type[StrategyConfig]] = MindEvolutionConfig
+    Config: ClassVar[type[EvolutionConfig]] = MindEvolutionConfig
     config: MindEvolutionConfig
 
     def __init__(self, config: MindEvolutionConfig) -> None:

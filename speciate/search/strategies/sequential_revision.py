@@ -40,7 +40,8 @@ class Acceptance(StrEnum):
     """Rule by which a revision becomes the latest answer of its chain."""
 
     NOT_WORSE = "not_worse"
-    """Accept a revision at least as good under the chain's weighting; otherwise revise the same answer again."""
+    """Accept a revision that meets more targets, or as many and is at least as good under the chain's weighting;
+    otherwise revise the same answer again."""
     ALWAYS = "always"
     """Accept every revision, as in the source; among drafts, the best."""
 
@@ -101,12 +102,13 @@ class SequentialRevision(Strategy):
         for chain, own, points, scores in by_island(view, candidates):
             table = view.elites(chain)
             bids = trade_off_bids(view.problem, points)
-            row = scores.index(max(scores))
-            time = self._time(view, chain, table, scores[row])
+            ranks = [(candidate.targets.bit_count(), score) for candidate, score in zip(own, scores, strict=True)]
+            row = ranks.index(max(ranks))
+            time = self._time(view, chain, table, ranks[row])
             placements.extend(improvements(table, chain, [*bids, (_LAST, row, time)], own))
         return tuple(placements)
 
-    def _time(self, view: PopulationView, chain: int, table: EliteTable, score: float) -> float:
+    def _time(self, view: PopulationView, chain: int, table: EliteTable, rank: tuple[int, float]) -> float:
         """Return the fitness at which an answer becomes the latest one; -inf if it does not."""
         last = _last(table)
         beginning = self._beginning(view.batch, chain)
@@ -117,10 +119,11 @@ class SequentialRevision(Strategy):
         if self.config.accept is Acceptance.ALWAYS and view.batch >= beginning + self.config.drafts:
             return float(view.batch)
         weights = island_weights(view.problem, view.seed, chain)
-        held = weigh(view.problem.space.normalise(table.rewards[[last]]), weights[None, :]).item()
-        if score < held:
+        score = weigh(view.problem.space.normalise(table.rewards[[last]]), weights[None, :]).item()
+        held = (view.problem.targets_met(table.rewards[last].tolist()).bit_count(), score)
+        if rank < held:
             return -math.inf
-        if score > held:
+        if rank > held:
             return max(float(view.batch), float(table.fitness[last]) + _MOMENT)
         return float(view.batch)
 

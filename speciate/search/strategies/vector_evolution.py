@@ -28,27 +28,24 @@ from speciate.search.selection import best_weighted, epsilon_lexicase
 from speciate.search.strategy import (
     EliteTable,
     Evaluated,
+    EvolutionConfig,
     Placement,
     PopulationView,
     Selection,
     Strategy,
-    StrategyConfig,
 )
 
 _ISLAND: Final = 0
 
 
-class VectorEvolutionConfig(StrategyConfig):
+class VectorEvolutionConfig(EvolutionConfig):
     """Options of ``vector_evolution``; it holds at most ``25 + population`` elites."""
 
     population: int = Field(
         default=32, ge=0, le=256, description="Members selected by dominated novelty, besides the records."
     )
     scratch: float = Field(
-        default=0.05,
-        ge=0,
-        le=1,
-        description="Probability of a program from scratch; higher below `min_elites`.",
+        default=0.05, ge=0, le=1, description="Probability of a program from scratch; higher below `min_elites`."
     )
     min_elites: int = Field(default=8, ge=1, le=256, description="Distinct elites below which more start from scratch.")
     focus: float = Field(default=0.8, ge=0, le=1, description="Probability of a parent for a poorly served weighting.")
@@ -68,7 +65,7 @@ class VectorEvolution(Strategy):
     """One population that covers the trade-offs; parents by ε-lexicase and for poorly served weightings."""
 
     name: ClassVar[str] = "vector_evolution"
-    Config: ClassVar[type[StrategyConfig]] = VectorEvolutionConfig
+    Config: ClassVar[type[EvolutionConfig]] = VectorEvolutionConfig
     config: VectorEvolutionConfig
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
@@ -85,9 +86,9 @@ class ProjectStore(Store):
 
 
 def _find(connection: sa.Connection, name: str) -> sa.Row[Any]:
-    row = connection.execute(sa.select(projects).where(projects.c.slug == name)).one_or_none()
+    row = connection.execute(sa.select(projects).where(projects.c.slug == storable(name))).one_or_none()
     if row is None:
-        raise NotFoundError(f"there is no project {name!r}.", remedy="`speciate projects list` shows them.")
+        raise NotFoundError(f"there is no project {name[:200]!r}.", remedy="`speciate projects list` shows them.")
     return row
 
 

@@ -78,12 +78,7 @@ class LockedQuota:
             )
 
     def require(
-        self,
-        connection: sa.Connection,
-        evaluations: int | None,
-        tokens: int | None,
-        *,
-        besides: UUID | None = None,
+        self, connection: sa.Connection, evaluations: int | None, tokens: int | None, *, besides: UUID | None = None
     ) -> None:
         """Check that a new declaration fits into the rest of the day's quota.
 

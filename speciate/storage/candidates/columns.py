@@ -12,7 +12,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from speciate.domain.reward import FloatArray
+from speciate.domain.reward import FloatArray, RewardSpace, large_front
 from speciate.storage.database import Store, reading, with_retries
 
 IntArray = NDArray[np.int64]
@@ -96,6 +96,11 @@ class CandidateColumns:
     def scored(self) -> NDArray[np.bool_]:
         """True for candidates with rewards, shape (n,)."""
         return np.asarray(~np.isnan(self.rewards).any(axis=1))
+
+    def front(self, space: RewardSpace) -> IntArray:
+        """Return the rows of the Pareto front without duplicates, ascending; feasible ones only, if there are any."""
+        rows = np.flatnonzero(self.scored & ~self.duplicate)
+        return rows[large_front(space.normalise(self.rewards[rows]))]
 
     def followed_by(self, more: CandidateColumns) -> CandidateColumns:
         """Return these candidates followed by later ones."""

@@ -145,6 +145,7 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
 
 _READ: Final = sa.text(
     "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts FROM results x"
+    " JOIN runs r ON r.id = x.run_id AND r.deleted_at IS NULL"
     " JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number"
     # Retention deletes the program before the result.
     " WHERE x.evaluator_digest = :digest AND x.tier = :tier AND x.program_hash = ANY(:hashes) AND c.program <> ''"
@@ -158,8 +159,7 @@ def read_results(
     keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
         row.program_hash: ReusedResult(
-            f"{row.run_id}/{row.number}",
-            Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts),
+            f"{row.run_id}/{row.number}", Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts)
         )
         for row in connection.execute(_READ, keys)
     }

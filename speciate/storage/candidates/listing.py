@@ -14,6 +14,7 @@ from speciate.domain.errors import FieldError, InvalidInputError, RuleError
 from speciate.domain.objective import Direction
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rule import parse_rule
+from speciate.domain.suggestions import did_you_mean
 from speciate.storage import cursors
 from speciate.storage.runs.context import ScoringSchema
 
@@ -167,4 +168,5 @@ def _rule(text: str, names: tuple[str, ...]) -> str:
 def _unknown(where: str, given: str, known: Sequence[str]) -> InvalidInputError:
     more = ", …" if len(known) > _MOST_NAMES else ""
     field_error = FieldError(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
-    return InvalidInputError(f"The list cannot be made: {field_error}", field_errors=(field_error,))
+    message = f"The list cannot be made: {field_error}."
+    return InvalidInputError(message, field_errors=(field_error,), remedy=did_you_mean(given, known))

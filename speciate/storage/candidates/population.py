@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import sqlalchemy as sa
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind, Individual
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual
 from speciate.domain.errors import UnavailableError
 from speciate.ports.work import Duplicate
 
@@ -96,14 +96,14 @@ def duplicates(
             row.number,
             Evaluation(
                 rewards=None if row.rewards is None else tuple(row.rewards),
-                failure=_failure(row),
+                failure=failure,
                 tier=row.tier,
                 stopped_at=row.stopped_at,
             ),
             row.targets,
         )
         for row in rows
-        if row.failure != FailureKind.REJECTED.value and row.failure_reason not in NOT_THE_PROGRAMS_FAULT
+        if not ((failure := _failure(row)) and failure.repeatable)
     }
 
 

@@ -18,7 +18,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import claim_key, named, scoped_key, uuid7
+from speciate.storage.rows import claim_key, named, not_found, scoped_key, uuid7
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)
@@ -121,7 +121,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             found = connection.execute(sa.select(self._table.c.id).where(named(self._table, name, self.project)))
             row = self._row(connection, found.scalar_one_or_none())
             if row is None:
-                raise NotFoundError(f"there is no {self.kind} {str(name)!r}.")
+                raise not_found(connection, self._table, self.kind, name, self.project)
             return self._detailed(connection, row)
 
     def _row(self, connection: sa.Connection, declared_id: UUID | None) -> sa.Row[Any] | None:

@@ -13,10 +13,12 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
+from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunSpec
-from speciate.ports.records.policies import EnsembleMember
-from speciate.ports.runs import Ensembles
+from speciate.domain.target import Target
+from speciate.ports.records.policies import EnsembleMember, Ensembles
+from speciate.ports.records.runs import RankedCandidate
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.storage.rows import read_stored
@@ -40,14 +42,36 @@ class ScoringSchema:
     """The part of a run's problem that candidate records need; immutable.
 
     Attributes:
-        space: The objectives.
-        targets: Names of the targets, in declared order.
-        weighted: True if the problem declares weights, so that candidates have a scalar.
+        ranking: The order of candidates.
     """
 
-    space: RewardSpace
-    targets: tuple[str, ...]
-    weighted: bool
+    ranking: Ranking
+
+    @property
+    def space(self) -> RewardSpace:
+        """The objectives."""
+        return self.ranking.space
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets, in declared order."""
+        return tuple(target.name for target in self.ranking.targets)
+
+    def named(self, mask: int) -> tuple[str, ...]:
+        """Return the names of the targets in a bit mask."""
+        return tuple(name for i, name in enumerate(self.targets) if mask >> i & 1)
+
+    def ranked(self, row: sa.Row[Any]) -> RankedCandidate:
+        """Return the candidate of a row with ``id, number, rewards, scalar, met``."""
+        rewards = dict(zip(self.space.names, row.rewards, strict=True))
+        return RankedCandidate(
+            id=row.id, number=row.number, rewards=rewards, targets=self.named(row.met), scalar=row.scalar
+        )
+
+    @property
+    def weighted(self) -> bool:
+        """True if the problem declares weights, so that candidates have a scalar."""
+        return self.ranking.weights is not None
 
 
 def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchema:
@@ -55,9 +79,9 @@ def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchem
     row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
-    objectives = tuple(read_stored(Objective, objective) for objective in row.objectives)
-    targets = tuple(target["name"] for target in row.targets)
-    return ScoringSchema(RewardSpace(objectives), targets, row.weights is not None)
+    space = RewardSpace(tuple(read_stored(Objective, objective) for objective in row.objectives))
+    targets = tuple(read_stored(Target, target) for target in row.targets)
+    return ScoringSchema(Ranking(space, targets, space.weight_vector(row.weights)))
 
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:

@@ -11,7 +11,6 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.errors import NotFoundError
-from speciate.domain.reward import pareto_front
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import (
     AdviceRecord,
@@ -22,8 +21,9 @@ from speciate.ports.records.candidates import (
     RolloutDetail,
     RolloutRecord,
 )
-from speciate.ports.records.runs import EventRecord
+from speciate.ports.records.runs import EventRecord, RankedCandidate
 from speciate.storage import cursors
+from speciate.storage.candidates.columns import ColumnReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.runs.advice import read_page
@@ -50,6 +50,11 @@ _ANCESTORS = sa.text(
     " FROM line JOIN candidates c ON c.run_id = :run_id AND c.number = (SELECT max(n) FROM unnest(waiting) n)"
     f" WHERE step < :limit) SELECT {_LIGHT}, {_ADVICE} FROM candidates"
     " WHERE run_id = :run_id AND number IN (SELECT number FROM line) ORDER BY number DESC"
+)
+
+_RANKED = sa.text(
+    "SELECT id, number, rewards, scalar, targets & ~refuted AS met FROM candidates WHERE run_id = :id"
+    " AND number = ANY(:numbers)"
 )
 
 
@@ -105,25 +110,29 @@ class RunQueries(Store):
         return tuple(CandidateRecord(**_candidate(measures, row)) for row in rows)
 
     @with_retries
-    def front(self, run_id: UUID) -> tuple[EliteRecord, ...]:
-        """Return the nondominated elites, best first by the problem's first objective."""
-        elites = self.archive(run_id)
-        unique = {elite.number: elite for elite in elites}
-        rows = sorted(unique.values(), key=lambda elite: elite.number)
-        points = self._measures(run_id).space.normalise([tuple(elite.rewards.values()) for elite in rows])
-        kept = [
-            (point[0], elite) for point, elite, best in zip(points, rows, pareto_front(points), strict=True) if best
-        ]
-        return tuple(elite for _, elite in sorted(kept, key=lambda pair: -pair[0]))
+    def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
+        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.
+
+        Raises:
+            NotFoundError: No such run exists.
+        """
+        measures = self._measures(run_id)
+        columns = ColumnReader(self._engine).columns(run_id, len(measures.space.objectives))
+        binds = {"id": run_id, "numbers": columns.number[columns.front(measures.space)].tolist()}
+        with reading(self._engine) as connection:
+            rows = connection.execute(_RANKED, binds).all()
+        rows = sorted(rows, key=lambda row: (measures.ranking.merit(row.rewards, row.met), -row.number), reverse=True)
+        return tuple(measures.ranked(row) for row in rows[:limit])
 
     @with_retries
     def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
         """Return the elite of every cell, by island and cell."""
         query = sa.text(
-            "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id FROM elites e JOIN candidates c"
+            "SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id, c.targets & ~c.refuted AS met"
+            " FROM elites e JOIN candidates c"
             " ON c.run_id = e.run_id AND c.number = e.number WHERE e.run_id = :id ORDER BY e.island, e.cell"
         )
-        names = self._measures(run_id).space.names
+        measures = self._measures(run_id)
         with reading(self._engine) as connection:
             return tuple(
                 EliteRecord(
@@ -132,7 +141,8 @@ class RunQueries(Store):
                     number=row.number,
                     candidate_id=row.id,
                     fitness=row.fitness,
-                    rewards=dict(zip(names, row.rewards, strict=True)),
+                    rewards=dict(zip(measures.space.names, row.rewards, strict=True)),
+                    targets=measures.named(row.met),
                 )
                 for row in connection.execute(query, {"id": run_id})
             )
@@ -243,5 +253,4 @@ def _whole(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
 def _candidate(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
     values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
     rewards = None if row.rewards is None else dict(zip(measures.space.names, row.rewards, strict=True))
-    met = tuple(name for i, name in enumerate(measures.targets) if row.targets >> i & 1)
-    return {**values, "rewards": rewards, "targets": met}
+    return {**values, "rewards": rewards, "targets": measures.named(row.targets)}

@@ -1,8 +1,8 @@
 """Delete the texts of ended runs, and keep their record.
 
-The record is the run, its counters and events, and every candidate with rewards and parents. Candidates that claimed a
-target or hold a cell of the archive also keep program, completion and prompt. Every step is a small transaction, and an
-interrupted pass can be repeated.
+The record is the run, its counters and events, and every candidate with rewards and parents. The best candidate, and
+candidates that claimed a target or hold a cell of the archive, also keep program, completion and prompt. Every step is
+a small transaction, and an interrupted pass can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _WINDOW: Final = 1000
 _PROMPTS: Final = 500
 # Bound on the age of a rollout's id at its insertion, including clock differences between machines.
 _SKEW_S: Final = 600.0
-_KEPT = "SELECT number FROM claims WHERE run_id = :id UNION SELECT number FROM elites WHERE run_id = :id"
+_KEPT = (
+    "SELECT number FROM claims WHERE run_id = :id UNION SELECT number FROM elites WHERE run_id = :id"
+    " UNION SELECT best_number FROM run_progress WHERE run_id = :id AND best_number IS NOT NULL"
+)
 _KEPT_ROLLOUTS = (
     f"SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL AND number IN ({_KEPT})"
 )

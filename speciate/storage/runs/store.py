@@ -1,8 +1,8 @@
-"""Create, steer, label and list runs on PostgreSQL."""
+"""Create, steer, label, hide and list runs on PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -10,15 +10,15 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.errors import NotFoundError
-from speciate.domain.labels import Labels, Relabelling
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.labels import NO_LABELS, Labels, Relabelling
 from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
 from speciate.domain.values import digest_of, storable
+from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
-from speciate.ports.records.policies import PolicyVersion
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RunRecord, SpentRecord, WorkRecord
-from speciate.ports.runs import NO_ENSEMBLES, NO_LABELS, Ensembles
+from speciate.ports.records.runs import RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
 from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.progress import Effects, RunProgress
@@ -27,18 +27,19 @@ from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quot
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7, where
 from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
+from speciate.storage.runs.listing import RUN_TABLES, run_page
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
-from speciate.storage.tables import progress, runs
+from speciate.storage.tables import policies, problems, progress, run_policies, runs
+from speciate.storage.visibility import changed_columns, listed, require_undeclared
 from speciate.storage.work.effects import write_effects
 
 _SELECT = f"""
-SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, g.*,
+SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at,
+  r.archived_at, r.deleted_at, g.*,
   {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
   p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
-  {SHARES} AS shares
-FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
-  JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
+  {SHARES} AS shares, c.id AS best_id, c.scalar AS best_scalar
 """
 _USES_POLICY = (
     "(r.policy_id = :policy_id OR EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id AND e.policy_id = :policy_id"
@@ -59,7 +60,10 @@ _DISPATCH_READY = sa.text(
 
 @dataclass
 class PostgresRunStore(ScopedStore):
-    """``RunStore`` on PostgreSQL.
+    """Creates, steers, labels and lists runs on PostgreSQL.
+
+    Methods that change a run's state raise ``NotFoundError`` for an unknown run and ``ConflictError`` if the state does
+    not allow the change.
 
     Attributes:
         own: True if runs count towards the day's quotas; those of tournaments and campaigns count with these.
@@ -72,47 +76,60 @@ class PostgresRunStore(ScopedStore):
     def create(
         self,
         problem: ProblemVersion,
-        policy: PolicyVersion,
-        mutator: PolicyVersion | None,
+        policies: RunPolicies,
         spec: RunSpec,
         *,
-        ensembles: Ensembles = NO_ENSEMBLES,
         labels: Labels = NO_LABELS,
         granted: int | None = None,
         idempotency_key: str | None = None,
     ) -> tuple[UUID, bool]:
-        """Create a run without starting it; see the port."""
+        """Create a run in state ``created``. A repeated idempotency key returns the run of the first request.
+
+        Args:
+            problem: The problem version.
+            policies: The policies by role.
+            spec: Strategy, budget, seed and further options.
+            labels: Name, tags and note.
+            granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
+            idempotency_key: Key of the request.
+
+        Returns:
+            The run's ID, and True if the run is new.
+
+        Raises:
+            ConflictError: The key belongs to a different request.
+        """
         # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
-        return self._create(uuid7(), problem, policy, mutator, spec, ensembles, labels, granted, idempotency_key)
+        return self._create(uuid7(), problem, policies, spec, labels, granted, idempotency_key)
 
     @with_retries
     def _create(
         self,
         run_id: UUID,
         problem: ProblemVersion,
-        policy: PolicyVersion,
-        mutator: PolicyVersion | None,
+        policies: RunPolicies,
         spec: RunSpec,
-        ensembles: Ensembles,
         labels: Labels,
         granted: int | None,
         idempotency_key: str | None,
     ) -> tuple[UUID, bool]:
-        project = self._home
+        project, policy = self._home, policies.policy
+        mutator_id = policies.mutator.id if policies.mutator else None
         with self._engine.begin() as connection:
             if idempotency_key is not None:
-                request: list[object] = [
-                    str(problem.id),
-                    str(policy.id),
-                    str(mutator and mutator.id),
-                    spec.stored_json(),
+                request: list[object] = [str(problem.id), str(policy.id), str(mutator_id), spec.stored_json()]
+                request += [
+                    [role, str(share.version.id), share.weight]
+                    for role, shares in policies.ensembles.items()
+                    for share in shares
                 ]
-                request += [[r, str(share.version.id), share.weight] for r, of in ensembles.items() for share in of]
                 if labels != NO_LABELS:
                     request.append(labels.stored_json())
                 held = claim_key(connection, scoped_key(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
+            members = (share.version.id for shares in policies.ensembles.values() for share in shares)
+            _require_usable(connection, problem.id, {policy.id, mutator_id, *members}, archived=not self.own)
             quota = lock_quota(connection, project)
             quota.require_run_slot(connection)
             if self.own:
@@ -125,7 +142,7 @@ class PostgresRunStore(ScopedStore):
                     own=self.own,
                     problem_id=problem.id,
                     policy_id=policy.id,
-                    mutator_id=mutator.id if mutator else None,
+                    mutator_id=mutator_id,
                     strategy=spec.strategy,
                     spec=spec.stored_json(),
                     **labels.stored_json(),
@@ -135,7 +152,7 @@ class PostgresRunStore(ScopedStore):
             )
             if added.one_or_none() is None:
                 return run_id, True
-            insert_shares(connection, run_id, ensembles)
+            insert_shares(connection, run_id, policies.ensembles)
             budget = spec.budget
             connection.execute(
                 sa.insert(progress).values(
@@ -155,20 +172,26 @@ class PostgresRunStore(ScopedStore):
         return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
 
     def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
-        """Pause a run."""
+        """Stop dispatching work. Results of work in flight are still recorded.
+
+        Args:
+            run_id: The run.
+            reason: Explanation for users.
+            fault: True if a failure caused the pause. Webhooks then report it.
+        """
         return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _stored_reason(reason), fault=fault))
 
     def resume(self, run_id: UUID) -> Commit:
-        """Resume a paused run."""
+        """Dispatch a paused run's work again."""
         return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
-        """Cancel a run and discard its work in flight."""
+        """End a run. Committed results stay, work in flight is discarded."""
         return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _stored_reason(reason)))
 
     @with_retries
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Set the number of evaluations that a run may spend; see the port."""
+        """Raise a campaign run's limit to ``granted`` evaluations in total. Idempotent."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             before = locked.progress.state
@@ -178,19 +201,19 @@ class PostgresRunStore(ScopedStore):
             return write_effects(connection, locked, effects)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        """Complete a run that waits for a grant."""
+        """Complete a run that waits for a further grant."""
         return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
 
     @with_retries
     def label(self, run_id: UUID, change: Relabelling) -> Commit:
-        """Change the labels of a run; see the port."""
+        """Change name, tags or note, in any state; open pages show the change at once.
+
+        Raises:
+            NotFoundError: The run does not exist.
+            InvalidInputError: The run would have too many tags.
+        """
         with self._engine.begin() as connection:
-            # The progress is locked first; its revision invalidates pages and caches.
-            touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
-            if touched is None:
-                raise NotFoundError(f"there is no run {run_id}.")
-            if self.require is not None:
-                self.require(touched.revision - 1, RunState(touched.state))
+            touched = self._touch(connection, run_id)
             mine = runs.c.id == run_id
             row = connection.execute(sa.select(runs.c.name, runs.c.tags, runs.c.note).where(mine)).one()
             labels = change.of(Labels.model_validate(row._asdict()))
@@ -198,10 +221,40 @@ class PostgresRunStore(ScopedStore):
         return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
 
     @with_retries
+    def change_visibility(self, run_id: UUID, change: VisibilityChange) -> Commit:
+        """Archive, delete or restore an ended run; open pages show the change at once. Idempotent.
+
+        Raises:
+            NotFoundError: The run does not exist.
+            ConflictError: The run has not ended; it is deleted and cannot be archived; a tournament or campaign started
+                it and it cannot be deleted; or its problem or a policy is deleted and it cannot be restored.
+        """
+        mine = runs.c.id == run_id
+        with self._engine.begin() as connection:
+            touched = self._touch(connection, run_id)
+            if not RunState(touched.state).ended:
+                raise ConflictError(
+                    f"run {run_id} is {touched.state} and cannot be {change.past}.", remedy="Cancel it first."
+                )
+            row = connection.execute(sa.select(runs).where(mine)).one()
+            if change is VisibilityChange.ARCHIVE:
+                require_visible(f"run {run_id}", row, archived=True)
+            elif change is VisibilityChange.DELETE and not row.own:
+                require_undeclared(connection, run_id)
+            elif change is VisibilityChange.RESTORE and row.deleted_at is not None:
+                members = sa.select(run_policies.c.policy_id).where(run_policies.c.run_id == run_id)
+                policy_ids = {row.policy_id, row.mutator_id, *connection.execute(members).scalars()}
+                _require_usable(connection, row.problem_id, policy_ids, archived=True)
+            connection.execute(sa.update(runs).where(mine).values(changed_columns(runs, change)))
+        return Commit(run_id, revision=touched.revision, last_event=touched.last_event)
+
+    @with_retries
     def get(self, run_id: UUID) -> RunRecord:
-        """Return a run."""
+        """Return a run; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
-            row = connection.execute(sa.text(_SELECT + " WHERE r.id = :id"), {"id": run_id}).one_or_none()
+            row = connection.execute(
+                sa.text(f"{_SELECT} FROM {RUN_TABLES} WHERE r.id = :id"), {"id": run_id}
+            ).one_or_none()
         if row is None or self.project not in {None, row.project_id}:
             raise NotFoundError(f"there is no run {run_id}.")
         return _record(row)
@@ -215,10 +268,13 @@ class PostgresRunStore(ScopedStore):
         state: RunState | None = None,
         tags: Sequence[str] = (),
         name: str | None = None,
+        order: RunOrder = RunOrder.STARTED,
+        reverse: bool = False,
+        visibility: Visibility = Visibility.VISIBLE,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[RunRecord]:
-        """Return runs, newest first.
+        """Return runs, newest first by default.
 
         Args:
             problem_id: Problem version.
@@ -226,9 +282,16 @@ class PostgresRunStore(ScopedStore):
             state: State.
             tags: Required tags.
             name: Part of the name, ignoring case.
+            order: Order of the list.
+            reverse: True for the opposite order.
+            visibility: Runs to list: visible, archived or deleted ones, or all.
             limit: Maximum number of items.
             cursor: Cursor of the page.
+
+        Raises:
+            InvalidInputError: The cursor belongs to another list.
         """
+        chosen = run_page(order, cursor, reverse=reverse)
         clause, binds = where(
             {
                 "r.problem_id = :problem_id": problem_id,
@@ -236,14 +299,14 @@ class PostgresRunStore(ScopedStore):
                 "g.state = :state": state and state.value,
                 _TAGGED: [*tags] or None,
                 _NAMED: name,
-                "r.id < :after": cursors.decode_id(cursor) if cursor else None,
                 "r.project_id = :project": self.project,
+                f":listed AND {listed(visibility, 'r.')}": True,
             }
         )
-        query = sa.text(_SELECT + clause + " ORDER BY r.id DESC LIMIT :limit")
+        query = sa.text(chosen.query(_SELECT, clause.removeprefix(" WHERE ")))
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-        return cursors.page(rows, limit, _record, cursors.by_id)
+            rows = connection.execute(query, {**binds, **chosen.binds, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, _record, chosen.cursor)
 
     @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
@@ -281,6 +344,15 @@ class PostgresRunStore(ScopedStore):
             query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
             return tuple(connection.execute(query).scalars())
 
+    def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
+        """Lock the progress, which is locked first, and count a commit, which invalidates pages and caches."""
+        touched = connection.execute(_TOUCH, {"id": run_id}).one_or_none()
+        if touched is None:
+            raise NotFoundError(f"there is no run {run_id}.")
+        if self.require is not None:
+            self.require(touched.revision - 1, RunState(touched.state))
+        return touched
+
     @with_retries
     def _move(
         self,
@@ -304,6 +376,26 @@ class PostgresRunStore(ScopedStore):
             return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
 
 
+def _require_usable(
+    connection: sa.Connection, problem_id: UUID, policy_ids: Set[UUID | None], *, archived: bool
+) -> None:
+    """Check that a run may use its versions, and keep them from being deleted before the transaction ends.
+
+    Raises:
+        ConflictError: One is deleted, or archived unless ``archived``.
+    """
+    for what, table, ids in (("problem", problems, [problem_id]), ("policy", policies, policy_ids - {None})):
+        columns = (table.c.slug, table.c.version, table.c.archived_at, table.c.deleted_at)
+        query = (
+            sa.select(*columns)
+            .where(table.c.id.in_(ids))
+            .order_by(table.c.id)
+            .with_for_update(key_share=True, read=True)
+        )
+        for row in connection.execute(query):
+            require_visible(f"{what} {row.slug}@{row.version}", row, archived=archived)
+
+
 def _stored_reason(reason: str | None) -> str | None:
     return None if reason is None else storable(reason)[:_MAX_REASON]
 
@@ -317,7 +409,6 @@ def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit
 
 
 def _record(row: sa.Row[Any]) -> RunRecord:
-    names = [objective["name"] for objective in row.objectives]
     confirmed = [target for i, target in enumerate(row.targets) if row.confirmed >> i & 1]
     spent = {name: getattr(row, name) for name in SpentRecord.model_fields if name != "seconds"}
     # Every other field is a column of the same name.
@@ -328,10 +419,24 @@ def _record(row: sa.Row[Any]) -> RunRecord:
             "spec": read_stored(RunSpec, row.spec),
             "spent": SpentRecord(seconds=row.seconds_now, **spent),
             "candidates": row.evaluated + row.failed,
-            "best": dict(zip(names, row.best, strict=False)),
+            "best": _best(row),
             "reached": tuple(target["name"] for target in confirmed),
             "unlocked": any(target["unlock"] for target in confirmed),
             "since_improvement": row.evaluations - row.improved_at,
+            "diagnosis": row.diagnosis or None,
             "last_event": row.events,
         }
+    )
+
+
+def _best(row: sa.Row[Any]) -> RankedCandidate | None:
+    if row.best_id is None:
+        return None
+    names = [objective["name"] for objective in row.objectives]
+    return RankedCandidate(
+        id=row.best_id,
+        number=row.best_number,
+        rewards=dict(zip(names, row.best, strict=True)),
+        targets=tuple(target["name"] for i, target in enumerate(row.targets) if row.best_targets >> i & 1),
+        scalar=row.best_scalar,
     )

@@ -75,7 +75,12 @@ def _name(event: Event) -> WebhookEvent | None:
 
 def _facts(event: Event) -> dict[str, Any]:
     if event.kind is EventKind.RUN_PAUSED:
-        return {"name": "run.paused", "message": event.data.get("reason")}
+        diagnosis = event.data.get("diagnosis")
+        return {
+            "name": "run.paused",
+            "message": event.data.get("reason"),
+            **({"diagnosis": diagnosis} if diagnosis else {}),
+        }
     state = _ENDS.get(event.kind)
     name = _ALARMS.get(event.kind)
     return {**({} if name is None else {"name": name}), **({} if state is None else {"state": state}), **event.data}

@@ -9,11 +9,14 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
+from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
 from speciate.runs.progress import Effects
-from speciate.search.strategy import Placement
+from speciate.search.cells import TARGET
+from speciate.search.strategy import Evaluated, Placement
+from speciate.search.targets import target_placements
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import retire_advice
 from speciate.storage.runs.progress import SAVE, SAVED_DOCUMENTS, LockedProgress
@@ -153,6 +156,35 @@ def mark_refuted(connection: sa.Connection, run_id: UUID, confirmation: Confirma
     """Record that a candidate missed a target when confirmed, so that it is not confirmed again."""
     bit = 1 << confirmation.target
     connection.execute(_REFUTE, {"bit": bit, "run_id": run_id, "number": confirmation.number})
+
+
+_RELEASE_CELLS = sa.text(
+    "DELETE FROM elites WHERE run_id = :run_id AND number = :number AND starts_with(cell, :prefix)"
+)
+_MEETING = sa.text(
+    "SELECT number, island, rewards, targets & ~refuted AS met FROM candidates WHERE run_id = :run_id AND targets <> 0"
+    " AND targets & :bit <> 0 AND refuted & :bit = 0 AND duplicate_of IS NULL ORDER BY number"
+)
+_RANKED_ELITES = sa.text(
+    "SELECT number, rewards, targets & ~refuted AS met FROM candidates WHERE run_id = :run_id"
+    " AND number IN (SELECT number FROM elites WHERE run_id = :run_id)"
+)
+
+
+def refill_target(connection: sa.Connection, context: RunContext, confirmation: Confirmation) -> None:
+    """Give the cells of a target that a refuted candidate held to the others that meet it."""
+    prefix = f"{TARGET}{context.problem.targets[confirmation.target].name}/"
+    keys = {"run_id": context.run_id, "number": confirmation.number, "prefix": prefix}
+    connection.execute(_RELEASE_CELLS, keys)
+    rows = connection.execute(_MEETING, {"run_id": context.run_id, "bit": 1 << confirmation.target})
+    meeting = [Evaluated(row.number, row.island, "", tuple(row.rewards), row.met) for row in rows]
+    place_elites(connection, context.run_id, target_placements(context.problem, meeting, prefix))
+
+
+def ranked_elites(connection: sa.Connection, run_id: UUID) -> list[Ranked]:
+    """Return the candidates of a run's archive without refuted targets."""
+    rows = connection.execute(_RANKED_ELITES, {"run_id": run_id})
+    return [Ranked(row.number, tuple(row.rewards), row.met) for row in rows]
 
 
 def earliest_claimant(connection: sa.Connection, context: RunContext, target: int) -> Claim | None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind, Individual
+from speciate.domain.candidate import Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
+from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.ports.work import (
@@ -31,7 +32,9 @@ from speciate.runs import ledger
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Effects, RunProgress
-from speciate.search.strategy import EliteTable, Placement
+from speciate.search.cells import TARGET
+from speciate.search.strategy import EliteTable, Evaluated, Placement
+from speciate.search.targets import target_placements
 from speciate.storage.candidates.insert import is_reusable
 from speciate.storage.rows import uuid7
 from speciate.storage.work.effects import best_per_cell
@@ -43,6 +46,7 @@ from speciate.storage.work.memory_run import (
     holds,
     member,
     open_confirmations,
+    ranked,
 )
 
 
@@ -130,10 +134,7 @@ class MemoryWorkStore:
         for number, candidate in sorted(self._run(run_id).candidates.items()):
             outcome = candidate.outcome
             failure = outcome.evaluation.failure
-            rejected = failure is not None and (
-                failure.kind is FailureKind.REJECTED or failure.reason in NOT_THE_PROGRAMS_FAULT
-            )
-            if outcome.duplicate_of is None and not rejected:
+            if outcome.duplicate_of is None and not (failure and failure.repeatable):
                 for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
                     found.setdefault(key, Duplicate(number, outcome.evaluation, outcome.targets))
         return found
@@ -208,12 +209,16 @@ class MemoryWorkStore:
             if not confirmation.holds:
                 held = run.candidates[number]
                 run.candidates[number] = replace(held, refuted=held.refuted | 1 << confirmation.target)
+                self._refill_target(run, number, confirmation.target)
             claim = run.claims[name, number]
 
             def find(target: int) -> Claim | None:
                 return earliest_claimant(run, target)
 
-            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find), ()
+            def elites() -> list[Ranked]:
+                return [ranked(run.candidates[number]) for number in {p.number for p in run.elites.values()}]
+
+            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find, elites), ()
 
         return self._finish(lease, body)
 
@@ -244,6 +249,13 @@ class MemoryWorkStore:
         ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
         refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
         return replace(commit, dispatch=refs)
+
+    def resume_diagnosed(self, run_id: UUID) -> Commit | None:
+        """Resume a run that a diagnosis paused; return None for any other run."""
+        run = self._run(run_id)
+        if run.progress.state is not RunState.PAUSED or not run.progress.diagnosis:
+            return None
+        return self.move(run_id, lambda progress: ledger.resume(progress, run.context))
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
         """Set the number of evaluations that a run may spend."""
@@ -276,6 +288,17 @@ class MemoryWorkStore:
             return self._write(run, ledger.expire(run.progress, run.context, open_confirmations(run)))
         effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, effects), placements=tuple(granted))
+
+    def _refill_target(self, run: MemoryRun, number: int, target: int) -> None:
+        prefix = f"{TARGET}{run.context.problem.targets[target].name}/"
+        for at in [at for at, p in run.elites.items() if p.number == number and at[1].startswith(prefix)]:
+            del run.elites[at]
+        meeting = [
+            Evaluated(c.number, c.outcome.proposal.island, "", tuple(ranked(c).rewards), ranked(c).targets)
+            for c in run.candidates.values()
+            if c.outcome.duplicate_of is None and c.outcome.targets & ~c.refuted & 1 << target
+        ]
+        self._place(run, target_placements(run.context.problem, meeting, prefix))
 
     def _place(self, run: MemoryRun, updates: Sequence[Placement]) -> tuple[Placement, ...]:
         granted = []

@@ -8,6 +8,7 @@ from uuid import UUID
 from speciate.domain.candidate import Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
+from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, Lease, RunContext, WorkKind
 from speciate.runs.progress import NewWork, RunProgress
@@ -77,6 +78,12 @@ def member(candidate: StoredCandidate) -> Individual:
         proposal.parents,
         evaluation.stopped_at,
     )
+
+
+def ranked(candidate: StoredCandidate) -> Ranked:
+    """Return a scored candidate without its refuted targets."""
+    outcome = candidate.outcome
+    return Ranked(candidate.number, outcome.evaluation.rewards or (), outcome.targets & ~candidate.refuted)
 
 
 def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:

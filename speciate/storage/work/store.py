@@ -13,6 +13,7 @@ from speciate.domain.candidate import Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
+from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.domain.values import storable
@@ -47,6 +48,8 @@ from speciate.storage.work.effects import (
     mark_refuted,
     open_confirmations,
     place_elites,
+    ranked_elites,
+    refill_target,
     write_effects,
 )
 from speciate.storage.work.reconciler import Reconciler
@@ -257,14 +260,21 @@ class PostgresWorkStore(Store):
             claim = load_claim(connection, context, confirmation)
             if not confirmation.holds:
                 mark_refuted(connection, lease.run_id, confirmation)
+                refill_target(connection, context, confirmation)
 
             def find(target: int) -> Claim | None:
                 return earliest_claimant(connection, context, target)
 
-            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find)
+            def elites() -> list[Ranked]:
+                return ranked_elites(connection, lease.run_id)
+
+            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find, elites)
             return write_effects(connection, locked, effects)
 
-        return self._finish(lease, body)
+        commit = self._finish(lease, body)
+        if self._cache is not None and not confirmation.holds:
+            self._cache.forget([lease.run_id])
+        return commit
 
     def end_lane(self, lease: Lease) -> Commit | None:
         """Finish this unit without a successor."""

@@ -9,6 +9,7 @@ from math import exp
 from typing import Final
 
 from speciate.tournaments.rendering.cells import Section
+from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.svg import Line, Points, figure
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Estimate, Reached
@@ -46,7 +47,7 @@ def page(report: Report) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><main><h1>{escape(title)}</h1><ul>{verdicts}</ul>{body}</main></body></html>\n"
+        f"<body><main><h1>{escape(title)}</h1><p><strong>{escape(conclusion(report))}</strong></p><ul>{verdicts}</ul>{body}</main></body></html>\n"
     )
 
 

@@ -117,8 +117,7 @@ def _checked(wins: ArrayLike, ties: ArrayLike, prior_sd: float) -> tuple[FloatAr
     check_same_shape(beaten, np.swapaxes(beaten, 1, 2), "wins, and wins seen from the other side,")
     if (beaten < 0).any() or (tied < 0).any() or not np.array_equal(tied, np.swapaxes(tied, 1, 2)):
         raise InvalidInputError(
-            "A count is negative, or the ties are not symmetric.",
-            remedy="Compute both arrays with pairwise_outcomes.",
+            "A count is negative, or the ties are not symmetric.", remedy="Compute both arrays with pairwise_outcomes."
         )
     if not prior_sd > 0:
         raise InvalidInputError(f"prior_sd is {prior_sd}.", remedy="Give a positive number of logits, such as 3.")

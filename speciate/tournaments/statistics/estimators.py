@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.arrays import FloatArray, check_same_shape, finite, flags
 
-_BLOCK = 1 << 22  # numbers held at once
-
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Return the probability that k of n samples, drawn without replacement, include one of the c that passed.
@@ -81,40 +79,6 @@ def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
     steps = np.maximum(ranks - draws, 0.0) / (ranks - 1.0)
     falling = draws / n * np.cumprod(np.concatenate([np.ones_like(draws), steps], axis=1), axis=1)
     return falling[:, ::-1]
-
-
-def expected_best_at_k(rewards: ArrayLike, k: int | Sequence[int], weightings: ArrayLike) -> FloatArray:
-    """Return E_w[best@k of wᵀr] over the given weightings.
-
-    The maximum is inside, the mean over weightings outside, as in the reward of Vector Policy Optimization
-    (Bahlous-Boldi et al. 2026, arXiv 2605.22817).
-
-    Args:
-        rewards: Shape (n, d), normalised, higher is better; failed samples need a row as well.
-        k: One or several numbers of draws, 1 ≤ k ≤ n.
-        weightings: Shape (n_weightings, d), each non-negative with sum 1. Use the same for every policy.
-
-    Returns:
-        Shape () for one k, (n_ks,) for several.
-
-    Raises:
-        InvalidInputError: The shapes do not match, a value is not finite, or a k is out of range.
-    """
-    points, weights = finite(rewards, "rewards", 2), finite(weightings, "weightings", 2)
-    if points.shape[1] != weights.shape[1]:
-        raise InvalidInputError(
-            f"rewards have {points.shape[1]} components and weightings {weights.shape[1]}.",
-            remedy="Draw weightings of the dimension of the reward vector.",
-        )
-    if (weights < 0).any() or not np.allclose(weights.sum(axis=1), 1.0):
-        raise InvalidInputError("A weighting is negative or does not sum to 1.", remedy="Draw points of the simplex.")
-    several = [k] if isinstance(k, int | np.integer) else list(k)
-    rows = max(1, _BLOCK // len(points))
-    total = np.zeros(len(several))
-    for start in range(0, len(weights), rows):
-        total += best_at_k(weights[start : start + rows] @ points.T, several).sum(axis=0)
-    mean: FloatArray = total / len(weights)
-    return mean[0] if isinstance(k, int | np.integer) else mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,21 @@ SciPy has no implementation, and moocore, pymoo or BoTorch are large dependencie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.reward import pareto_front
+from speciate.domain.reward import large_front, pareto_front
 from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_same_shape, finite
 
 EXACT_DIMENSIONS = 4
+
+_FLAT = 2
+"""Dimensions up to which a curve is exact: slicing a front of a thousand points at each of its ends takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,50 @@ def hypervolume(
             f"A hypervolume in {above.shape[1]} dimensions is sampled.", remedy="Pass an rng with a recorded seed."
         )
     return _sampled(above, rng, draws)
+
+
+def hypervolume_curve(points: ArrayLike, ends: Sequence[int], draws: int = 8192) -> FloatArray:
+    """Return the hypervolume between zero and one of the first points, for several numbers of them.
+
+    Beyond two dimensions it is estimated from the same evenly spread points of the unit cube for all sets, so that
+    curves never fall and differ from each other by less than their errors.
+
+    Args:
+        points: Shape (n, d), normalised, higher is better. Points that do not exceed zero in every component add 0; a
+            component above one counts as one.
+        ends: Numbers of points, ascending, shape (m,).
+        draws: Number of evenly spread points.
+
+    Returns:
+        Shape (m,).
+
+    Raises:
+        InvalidInputError: There is no point, a value is NaN, or ``draws`` is less than 1.
+    """
+    check_at_least(draws, 1, "draws")
+    raised = finite(np.clip(points, 0.0, 1.0), "points", 2)
+    missed = _evenly(draws, raised.shape[1])
+    front = raised[:0]
+    values = []
+    for begin, end in pairwise([0, *ends]):
+        new = raised[begin:end]
+        pool = np.concatenate([front, new[(new > 0).all(axis=1)]])
+        kept = large_front(pool)
+        if raised.shape[1] > _FLAT:
+            for point in pool[kept[kept >= len(front)]]:
+                missed = missed[(missed > point).any(axis=1)]
+        front = pool[kept]
+        values.append(_sliced(front) if raised.shape[1] <= _FLAT else 1.0 - len(missed) / draws)
+    return np.array(values)
+
+
+def _evenly(count: int, dimensions: int) -> FloatArray:
+    """Return a Kronecker sequence of generalised golden ratios (Roberts 2018) in the unit cube, shape (n, d)."""
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1.0 + ratio) ** (1.0 / (dimensions + 1))
+    steps = ratio ** -np.arange(1.0, dimensions + 1)
+    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
 
 
 def _sliced(points: FloatArray) -> float:

@@ -14,14 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.arrays import (
-    BoolArray,
-    FloatArray,
-    check_at_least,
-    check_same_shape,
-    finite,
-    flags,
-)
+from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_same_shape, finite, flags
 
 _ENUMERATED = 14  # differing problems; 2^14 sign patterns cost as much as 20,000 random ones
 _BLOCK = 1 << 22  # numbers held at once
@@ -44,29 +37,19 @@ class SignFlip:
     exact: bool
 
 
-def sign_flip(differences: ArrayLike, rng: np.random.Generator, draws: int = 20_000) -> SignFlip:
-    """Test if paired differences are symmetric around 0 (Fisher's randomisation test, two-sided).
+def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: int = 20_000) -> tuple[SignFlip, ...]:
+    """Test if paired differences are symmetric around 0 (Fisher's randomisation test, two-sided), for each comparison.
 
     Under the null each problem's difference is as likely as its negative, so |mean| is compared with its values under
     sign flips: all of them for few problems, else ``draws`` random ones with p = (1 + hits) / (1 + draws), which is
-    valid for any number of draws (Phipson and Smyth 2010).
+    valid for any number of draws (Phipson and Smyth 2010). The comparisons share the random patterns: each p-value is
+    the same as in a separate test, and their dependence does not affect Holm's adjustment.
 
     Args:
-        differences: Shape (n_problems,), A − B, one per problem: of solve rates or of −log ERT. Never one per seed,
-            because the problem is the unit.
+        several: For each comparison shape (n_problems,), A − B, one per problem: of solve rates or of −log ERT. Never
+            one per seed, because the problem is the unit.
         rng: Draws the sign patterns if there are too many to enumerate.
         draws: Number of sign patterns to draw.
-
-    Raises:
-        InvalidInputError: A difference is not finite, or ``draws`` is below 1.
-    """
-    return sign_flips([differences], rng, draws)[0]
-
-
-def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: int = 20_000) -> tuple[SignFlip, ...]:
-    """Run ``sign_flip`` for several comparisons, each with its own problems, on shared random patterns.
-
-    Each p-value is the same as in a separate test. Their dependence does not affect Holm's adjustment.
 
     Raises:
         InvalidInputError: A difference is not finite, or ``draws`` is below 1.
@@ -130,43 +113,25 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     p = min(1, 2 P[Bin(only_a + only_b, ½) ≤ min(only_a, only_b)]). Source: McNemar 1947; the exact form is Agresti,
     Categorical Data Analysis, section 11.1.
 
+    With runs instead of problems every (problem, seed) is a pair: more power, but the null is that both policies have
+    the same solve rate on *every* problem. A policy that is better on half of the problems and worse on the other half
+    violates it: with two logits either way 25 % are rejected in the same simulation. Read it beside the sign-flip test.
+
     Args:
-        a: Shape (n_problems,), True for problems that A unlocked.
-        b: The same for B, the same problems in the same order.
+        a: Shape (n_problems,), True for problems that A unlocked; or (n_problems, n_seeds), True for its runs that did.
+        b: The same for B, the same problems and seeds in the same order.
 
     Raises:
         InvalidInputError: The shapes differ, or a value is not a boolean.
     """
-    first, second = flags(a, "a", 1), flags(b, "b", 1)
-    check_same_shape(first, second, "a and b")
-    return _mcnemar(first.ravel(), second.ravel())
-
-
-def mcnemar_pooled(a: ArrayLike, b: ArrayLike) -> McNemar:
-    """Run ``mcnemar`` with every (problem, seed) as a pair of its own: more power, and a stronger null hypothesis.
-
-    The null is that both policies have the same solve rate on *every* problem. A policy that is better on half of the
-    problems and worse on the other half violates it although neither is better on average: with two logits either way
-    the test rejects 25 % in the same simulation. Read it beside the sign-flip test, never instead of it.
-
-    Args:
-        a: Shape (n_problems, n_seeds), True for runs of A that unlocked their problem.
-        b: The same for B, the same problems and seeds.
-
-    Raises:
-        InvalidInputError: The shapes differ, or a value is not a boolean.
-    """
-    first, second = flags(a, "a", 2), flags(b, "b", 2)
-    check_same_shape(first, second, "a and b")
-    return _mcnemar(first.ravel(), second.ravel())
-
-
-def _mcnemar(a: BoolArray, b: BoolArray) -> McNemar:
     from scipy import special  # imported here: every process loads this module, and few run a test
 
-    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    first, second = flags(a, "a"), flags(b, "b")
+    check_same_shape(first, second, "a and b")
+    only_a, only_b = int((first & ~second).sum()), int((second & ~first).sum())
     tail = float(special.bdtr(min(only_a, only_b), only_a + only_b, 0.5))
-    return McNemar(int((a & b).sum()), only_a, only_b, int((~a & ~b).sum()), min(1.0, 2.0 * tail))
+    both, neither = int((first & second).sum()), int((~first & ~second).sum())
+    return McNemar(both, only_a, only_b, neither, min(1.0, 2.0 * tail))
 
 
 def holm(p_values: Sequence[float] | FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.suggestions import did_you_mean
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.training.tasks.eureqa import open_eureqa
 from speciate.training.tasks.livecodebench import open_livecodebench
@@ -45,7 +46,9 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
             raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
         return GENERATED[name]
     if name not in DATASETS:
-        raise InvalidInputError(f"no task is called {name!r}.", remedy=f"Tasks: {', '.join((*GENERATED, *DATASETS))}.")
+        known = (*GENERATED, *DATASETS)
+        remedy = did_you_mean(name, known) or f"Tasks: {', '.join(known)}."
+        raise InvalidInputError(f"no task is called {name!r}.", remedy=remedy)
     if data is None:
         raise InvalidInputError(
             f"task {name!r} reads a dataset.", remedy="Pass the folder with its files as --data DIR."

@@ -23,12 +23,13 @@ from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
 from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
 from speciate.storage.revision import NEWEST_REVISION
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from tests.support.runs import ToyEvaluator, toy_problem, toy_spec
 
@@ -91,7 +92,7 @@ def _begin(stores: Stores, evaluations: int, seed: int = 0) -> UUID:
     good = "```python\nx = 1.{number}\ny = 3\n```"
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": good}))
     spec = toy_spec(evaluations, seed=seed, strategy="best_of_n")
-    return start_run(stores.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=spec)[0]
+    return start_run(stores.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=spec)[0]
 
 
 def _record(stores: Stores, run_id: UUID) -> list[str]:

@@ -1,4 +1,4 @@
-"""``speciate cache rebuild`` on real servers."""
+"""``speciate caches rebuild`` on real servers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 
 Rebuild = Callable[[], tuple[int, str, str]]
@@ -33,7 +34,7 @@ def rebuild(settings: Settings, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
 
     def run() -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
-            app(["cache", "rebuild", "--json"], prog_name="speciate")
+            app(["caches", "rebuild", "--json"], prog_name="speciate")
         captured = capfd.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
@@ -44,7 +45,7 @@ def _begin(stores: Stores, signals: LocalQueue) -> UUID:
     problem, _ = stores.catalog.add_problem(load_problem(bundled()["sorting-network-8"]))
     policy, _ = stores.catalog.add_policy(Policy(slug="mutator", kind="program_mutator"))
     spec = RunSpec(budget=Budget(evaluations=200), lanes=1, batch=4, strategy="best_of_n")
-    return start_run(stores.runs, signals, problem=problem, policy=policy, mutator=None, spec=spec)[0]
+    return start_run(stores.runs, signals, problem=problem, policies=RunPolicies(policy), spec=spec)[0]
 
 
 @pytest.mark.servers
@@ -93,6 +94,6 @@ def test_missing_servers_are_reported_with_a_remedy(
 ) -> None:
     monkeypatch.delenv("SPECIATE_DATABASE_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
-        app(["cache", "rebuild"], prog_name="speciate")
+        app(["caches", "rebuild"], prog_name="speciate")
     assert ended.value.code == ExitCode.CONFIGURATION
     assert "SPECIATE_DATABASE_URL" in capfd.readouterr().err

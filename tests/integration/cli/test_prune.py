@@ -12,11 +12,14 @@ from sqlalchemy import insert
 
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
+from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
+from speciate.domain.visibility import VisibilityChange
+from speciate.ports.records.policies import RunPolicies
 from speciate.runs.executor import LocalQueue
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.rows import floor7
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit
 from tests.support.runs import toy_problem, toy_spec
@@ -46,7 +49,7 @@ def _cancelled(stores: Stores) -> UUID:
     problem, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(Policy(slug="numbers", kind="scripted", options={"template": "x = 1"}))
     run_id, _ = start_run(
-        stores.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=toy_spec(strategy="best_of_n")
+        stores.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=toy_spec(strategy="best_of_n")
     )
     stores.signals.committed(stores.runs.cancel(run_id))
     return run_id
@@ -67,7 +70,7 @@ def test_preview_confirmation_and_pruning(stores: Stores, prune: Call, monkeypat
     _old_entry(stores)
 
     code, out, _ = prune("--dry-run", "--json")
-    assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "bytes": 0, "audit": 1, "pruned": False})
+    assert (code, json.loads(out)) == (ExitCode.OK, {"runs": 1, "bytes": 0, "audit": 1, "removed": 0, "pruned": False})
     code, out, err = prune()
     assert code == ExitCode.CONFIGURATION
     assert str(run_id) in out
@@ -87,3 +90,19 @@ def test_preview_confirmation_and_pruning(stores: Stores, prune: Call, monkeypat
     assert json.loads(prune("--yes", "--json", "--audit-older-than", "405")[1])["audit"] == 1
     assert stores.runs.get(run_id).pruned_at is not None
     assert prune("--yes", "--completed", "--json")[0] == ExitCode.OK
+
+
+def test_deleted_objects_are_removed(stores: Stores, prune: Call) -> None:
+    run_id = _cancelled(stores)
+    stores.runs.change_visibility(run_id, VisibilityChange.DELETE)
+    stores.catalog.change_problem("toy", VisibilityChange.DELETE)
+    assert json.loads(prune("--dry-run", "--json")[1])["removed"] == 0
+    at_once = ("--deleted-older-than", "0")
+    code, out, _ = prune("--dry-run", *at_once)
+    assert code == ExitCode.OK
+    assert "to remove for good: 1" in out
+    assert stores.runs.get(run_id).deleted_at is not None
+    _, out, _ = prune("--yes", *at_once)
+    assert "removed 2 deleted objects" in out
+    with pytest.raises(NotFoundError):
+        stores.runs.get(run_id)

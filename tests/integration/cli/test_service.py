@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from speciate.cli.app import app
@@ -60,8 +61,9 @@ Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def cli(url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+def cli(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
     monkeypatch.setenv("SPECIATE_URL", url)
+    monkeypatch.chdir(tmp_path)  # a watch writes the best program there
 
     def run(*args: object) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
@@ -80,14 +82,31 @@ def ready(cli: Cli) -> Cli:
     return cli
 
 
-def test_run_from_start_to_export(ready: Cli, tmp_path: Path) -> None:
+def test_run_from_start_to_export(ready: Cli, url: str, tmp_path: Path) -> None:
     watched = ready("run", "sorting-network-8", "-p", "mutator", "--budget", BUDGET, "--seed", 1, "--watch")
-    assert watched.code == ExitCode.OK, watched.err
-    assert watched.out.splitlines()[-1].startswith("completed")
+    assert "\ncompleted" in watched.out, watched.err
     run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
+
+    # The seed program sorts, so there is a feasible candidate from the first evaluation.
+    directory = Path("best", f"sorting-network-8-{run_id[-8:]}")
+    assert f"written to  {directory}/candidate.py" in watched.out.splitlines(), watched.err
+    facts = json.loads((directory / "best.json").read_text())
+    assert (facts["run"], facts["seed"], facts["rewards"]["unsorted"]) == (run_id, 1, 0.0)
+    assert ready("best", run_id[-8:]).out == (directory / "candidate.py").read_text()
+    front = ready("best", run_id, "--front").out
+    assert front == ready("candidates", "top", run_id).out
+    assert front.splitlines()[1].split()[0] == str(facts["candidate"])
+
+    # Most candidates do not sort; the page, the API and both commands show the same front in the same order.
+    numbers = [json.loads(line)["number"] for line in ready("candidates", "top", run_id, "--json").out.splitlines()]
+    programs = [json.loads(line)["candidate"] for line in ready("best", run_id, "--front", "--json").out.splitlines()]
+    table = httpx.get(f"{url}/runs/{run_id}/figures/population.csv").text.splitlines()
+    assert table[0].startswith("candidate on the front,")
+    assert numbers == programs == [int(line.split(",")[0]) for line in table[1:]]
 
     shown = json.loads(ready("runs", "show", run_id, "--json").out)
     assert (shown["state"], shown["spent"]["evaluations"]) == ("completed", BUDGET)
+    assert watched.code == (ExitCode.OK if shown["unlocked"] else ExitCode.NOT_UNLOCKED)
     assert f"{BUDGET} of {BUDGET}" in ready("runs", "show", run_id).out
 
     events = [json.loads(line) for line in ready("runs", "watch", run_id, "--json").out.splitlines()]
@@ -106,7 +125,7 @@ def test_run_from_start_to_export(ready: Cli, tmp_path: Path) -> None:
     assert json.loads(ready("candidates", "lineage", name, "--json").out.splitlines()[-1])["number"] == 1
     top = ready("candidates", "top", run_id)
     assert top.code == ExitCode.OK, top.err
-    assert {"↑", "↓"} <= set(top.out.splitlines()[0].split())
+    assert top.out.splitlines()[0].split()[:3] == ["number", "comparators", "↓"]
     assert ready("unlocks", "--run", run_id, "--every-target", "--json").code == ExitCode.OK
 
 
@@ -137,6 +156,21 @@ def test_adding_an_unchanged_problem_notes_the_newest_version(cli: Cli, tmp_path
     back = cli("problems", "add", tmp_path / "mine")
     assert back.out.startswith("mine@1  ")
     assert "mine means the newest version, mine@2" in back.err
+
+
+def test_a_problem_whose_seed_program_fails_is_refused_as_check_refuses_it(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "broken")
+    script = tmp_path / "broken" / "evaluate.py"
+    script.write_text(f"import no_such_package\n{script.read_text()}")
+    checked = cli("problems", "check", tmp_path / "broken")
+    added = cli("problems", "add", tmp_path / "broken")
+    assert (checked.code, added.code) == (ExitCode.FAILED, ExitCode.INVALID)
+    reason = checked.out.split("\n", 1)[1]
+    assert "the evaluator fails on the seed program" in reason
+    assert "No module named 'no_such_package'" in reason
+    assert added.err.startswith(f"error: {reason}")
+    assert cli("problems", "show", "broken").code == ExitCode.NOT_FOUND
+    assert cli("problems", "add", tmp_path / "broken", "--no-check").code == ExitCode.OK
 
 
 STAGED = """
@@ -259,7 +293,7 @@ def test_unreachable_policy_pauses_the_run_and_ends_watch(ready: Cli) -> None:
     assert ready("policies", "add", "down", *down, "--unchecked").code == ExitCode.OK
     assert ready("policies", "ping", "down").code == ExitCode.UNREACHABLE
     outcome = ready("run", "sorting-network-8", "-p", "down", "-b", 20, "--watch")
-    assert outcome.code == ExitCode.FAILED
+    assert outcome.code == ExitCode.PAUSED
     assert "paused" in outcome.out
     run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
     assert ready("runs", "cancel", run_id, "--reason", "no policy").out == f"{run_id} is cancelled: no policy\n"
@@ -276,7 +310,7 @@ def test_the_python_client(ready: Cli, url: str) -> None:
         events = list(run.watch())
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert run.wait().state is RunState.COMPLETED
-        assert {elite.candidate_id for elite in run.front()} <= {elite.candidate_id for elite in run.archive()}
+        assert {candidate.id for candidate in run.front()} <= {elite.candidate_id for elite in run.archive()}
         detail = client.rollout(next(run.rollouts()).id)
         assert detail.run_id == run.id
         with pytest.raises(NotFoundError):
@@ -311,14 +345,14 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
         for number in range(3):
             options = ["--strategy", "best_of_n", "--budget", 60, "--lanes", 1]
             watched = cli("run", f"maze-test-{number}", "-p", policy, *options, "--watch")
-            assert watched.out.splitlines()[-1].startswith("completed"), watched.out + watched.err
+            assert "\ncompleted" in watched.out, watched.out + watched.err
         unlocks = cli("unlocks", "--policy", policy, "--every-target", "--json").out.splitlines()
         reached |= {json.loads(line)["target"] for line in unlocks}
     assert reached == {"all_gold", "all_diamonds"}
 
     one_island = ["-o", "islands=1", "--budget", 60, "--batch", 12, "--lanes", 1]
     evolved = cli("run", "maze-test-0", "-p", "maze-vpo", "--mutator", "maze-base", *one_island, "--watch")
-    assert evolved.out.splitlines()[-1].startswith("completed"), evolved.out + evolved.err
+    assert "\ncompleted" in evolved.out, evolved.out + evolved.err
     run_id = json.loads(cli("runs", "list", "--json", "-n", 1).out)["id"]
     roles = {json.loads(line)["role"] for line in cli("runs", "export", run_id).out.splitlines()}
     assert roles == {"propose", "mutate"}

@@ -19,10 +19,11 @@ from speciate.cli.stack import Stack
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.runs import RunRecord
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
 from speciate.storage.database import with_retries
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 
 LEASE_S = 4.0
@@ -44,7 +45,7 @@ class Service:
         stored, _ = self.stores.catalog.add_problem(problem)
         registered, _ = self.stores.catalog.add_policy(policy)
         run_id, _ = start_run(
-            self.stores.runs, self.stores.signals, problem=stored, policy=registered, mutator=None, spec=spec
+            self.stores.runs, self.stores.signals, problem=stored, policies=RunPolicies(registered), spec=spec
         )
         return run_id
 

@@ -17,7 +17,7 @@ from speciate.domain.run import RunSpec
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
 from tests.integration.faults.conftest import LEASE_S, Service
-from tests.support.runs import toy_problem
+from tests.support.runs import scored_toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
@@ -54,7 +54,7 @@ def test_a_full_disk_pauses_the_run(small_disk: Path) -> None:
         service = Service(stack, stores)
         policy = Policy(slug="long", kind="scripted", options={"template": _template()})
         spec = RunSpec.model_validate({"budget": {"evaluations": BUDGET}, "lanes": 2, "strategy": "best_of_n"})
-        run_id = service.begin(toy_problem(), policy, spec)
+        run_id = service.begin(scored_toy_problem(), policy, spec)
         service.wait(run_id, lambda run: run.spent.evaluations > 1)
         filler = small_disk / "filler"
         with filler.open("wb", buffering=0) as file:

@@ -10,7 +10,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from tests.integration.faults.conftest import Service
 from tests.support.openai_endpoint import Reply, serve
-from tests.support.runs import toy_problem
+from tests.support.runs import scored_toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
@@ -39,7 +39,7 @@ def test_an_endpoint_that_cannot_be_used_pauses_the_run(
             options={"max_retries": 1},
         )
         spec = RunSpec.model_validate({"budget": {"evaluations": BUDGET}, "lanes": 2, "batch": 4})
-        run_id = service.begin(toy_problem(), policy, spec)
+        run_id = service.begin(scored_toy_problem(), policy, spec)
         paused = service.wait(run_id, lambda run: run.state.value == "paused")
         assert paused.reason is not None
         assert expected in paused.reason

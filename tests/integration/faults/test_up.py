@@ -17,7 +17,7 @@ import pytest
 from speciate.client import Client, RunHandle
 from speciate.domain.errors import UnavailableError
 from speciate.domain.policy import Policy
-from tests.support.runs import toy_problem
+from tests.support.runs import scored_toy_problem
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
@@ -79,7 +79,7 @@ def test_a_killed_service_is_started_again_at_once_and_its_run_goes_on(
     first = _up(started, open_dir, port)
     with Client(f"http://127.0.0.1:{port}") as client:
         _wait_until_ready(client)
-        problem = client.problems.add(toy_problem())
+        problem = client.problems.add(scored_toy_problem())
         template = "```python\nx = 1.{number}\ny = 3\n```"
         policy = client.policies.add(Policy(slug="numbers", kind="scripted", options={"template": template}))
         run = client.runs.create(problem.id, policy.id, budget=BUDGET, strategy="best_of_n")

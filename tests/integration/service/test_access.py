@@ -94,6 +94,8 @@ def test_bodies_over_the_limit_are_refused(settings: Settings, serve: Callable[.
     refused(api.http.post("/v1/problems", content=chunks(), headers=JSON), 413, "too-large")
     refused(api.http.post("/v1/problems", content=b" " * (1 << 16), headers=JSON), 422, "malformed-json")
     assert api.get("/healthz").status_code == 200
+    schema = api.get("/v1/schemas/problem.json")
+    assert (schema.headers["content-type"], schema.json()["title"]) == ("application/schema+json", "problem.toml")
 
 
 def test_what_is_not_json_is_refused(api: Api) -> None:
@@ -113,7 +115,7 @@ def test_bodies_that_are_not_labelled_as_json_are_refused(api: Api) -> None:
 
 
 def test_unknown_routes_and_methods_look_like_every_refusal(api: Api) -> None:
-    for path in ("/nowhere", "/v1", "/v1/runs/", "/docs", "/v1/<script>"):
+    for path in ("/nowhere", "/v1", "/v1/runs/", "/v1/<script>"):
         answer = api.get(path)
         assert "/v1/openapi.json" in refused(answer, 404, "not-found")["detail"]
     wrong = api.http.delete("/v1/runs")

@@ -275,6 +275,9 @@ def test_idempotency_key(fair: Lab) -> None:
         ({"problems": ["nothing"]}, 404, "not-found", "there is no problem 'nothing'"),
         ({"problems": ["set:nothing"]}, 404, "not-found", "there is no problem set 'nothing'"),
         ({"policy": "unknown"}, 404, "not-found", "there is no policy 'unknown'"),
+        ({"problems": ["eazy"]}, 404, "not-found", "there is no problem 'eazy'. Did you mean 'easy'?"),
+        ({"policy": "gueser@1"}, 404, "not-found", "there is no policy 'gueser@1'. Did you mean 'guesser'?"),
+        ({"strategy": "best_of_m"}, 422, "invalid-input", "Did you mean 'best_of_n'?"),
         ({"evaluations": 0}, 422, "invalid-input", "greater than or equal to 1"),
         ({"evaluations": 14}, 422, "invalid-input", "expected at least 15, a slice of 5 for each of 3 problems"),
         (

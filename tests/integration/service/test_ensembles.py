@@ -17,6 +17,8 @@ pytestmark = pytest.mark.servers
 
 BODY = {"problem": "toy", "budget": {"evaluations": 60}, "lanes": 1, "batch": 4, "samples_per_prompt": 2}
 
+TWO_ENTRANTS = {"seeds": "0", "name0": "a", "policy0": "scripted", "name1": "b", "policy1": "mute"}
+
 
 @pytest.fixture
 def ids(lab: Lab) -> dict[str, str]:
@@ -180,6 +182,24 @@ def test_invalid_form_keeps_its_values(lab: Lab, given: dict[str, str], told: st
     assert answer.status_code == 422
     assert told in answer.text
     assert given.items() <= _Form(answer.text).fields.items()
+
+
+def test_a_form_with_a_budget_beyond_reason_needs_a_tick(lab: Lab, ids: dict[str, str]) -> None:
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    form = {"problem": "toy", "policy": "scripted", "evaluations": "2000000"}
+    assert "confirmed" not in lab.api.get("/runs/new").text
+    refused = lab.api.http.post("/runs", data=form, headers=own)
+    assert refused.status_code == 422
+    assert "A budget of 2,000,000 evaluations is unusually large" in refused.text
+    assert 'name="confirmed"' in refused.text
+    assert lab.api.http.post("/runs", data=form | {"confirmed": "on"}, headers=own).status_code == 303
+    for path, more in (("/campaigns", {"policy": "scripted", "slice": "1000"}), ("/tournaments", TWO_ENTRANTS)):
+        declared = {"slug": "big", "problems": "toy", "evaluations": "2000000", **more}
+        refused = lab.api.http.post(path, data=declared, headers=own)
+        assert (refused.status_code, 'name="confirmed"' in refused.text) == (422, True), refused.text
+        assert lab.api.http.post(path, data=declared | {"confirmed": "on"}, headers=own).status_code == 303
+    # The API is for programs and asks nothing.
+    lab.start(2_000_000)
 
 
 @pytest.mark.parametrize(

@@ -208,13 +208,13 @@ def test_shutdown_ends_streams_without_end_event(talkative: Lab, settings: Setti
 
 def test_client_watches_a_run_to_its_end(lab: Lab) -> None:
     with Client(url=str(lab.api.http.base_url)) as client:
-        run = client.runs.create("toy", "scripted", budget=13, lanes=1, batch=4)
+        run = client.runs.create("toy", "scripted", budget=40, lanes=1, batch=4)
         worker = threading.Thread(target=lab.work)
         worker.start()
         seqs = [event.seq for event in run.watch()]
         worker.join()
         assert seqs == list(range(1, run.refresh().last_event + 1))
-        assert [candidate.number for candidate in run.export()] == list(range(1, 14))
+        assert [candidate.number for candidate in run.export()] == list(range(1, 41))
         assert {unlock.target for unlock in run.unlocks()} == {"half", "both"}
         assert client.workers() == ()
         assert len(tuple(client.strategies())) >= 2

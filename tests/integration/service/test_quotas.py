@@ -8,6 +8,7 @@ import pytest
 
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
+from speciate.ports.records.policies import RunPolicies
 from speciate.runs.lanes import WAITING
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
@@ -99,7 +100,7 @@ def test_concurrent_runs_are_limited_and_started_later(fair: Lab) -> None:
 
 def test_slice_grant_counts_towards_the_quota(lab: Lab) -> None:
     stored, policy = lab.stores.catalog.problem("toy"), lab.stores.catalog.policy("scripted")
-    waiting, _ = lab.stores.runs.create(stored, policy, None, toy_spec(10), granted=2)
+    waiting, _ = lab.stores.runs.create(stored, RunPolicies(policy), toy_spec(10), granted=2)
     lab.stores.signals.committed(lab.stores.runs.start(waiting))
     lab.work()
     assert lab.stores.runs.get(waiting).reason == WAITING

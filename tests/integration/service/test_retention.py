@@ -47,10 +47,10 @@ def _texts(lab: Lab) -> list[Any]:
 def test_pruning_keeps_the_record(fair: Lab) -> None:
     declare(fair)
     play(fair)
-    cancelled = fair.start(200, lanes=2)
-    fair.work(12)
+    cancelled = fair.start(200, lanes=2, seed=1)
+    fair.work(24)
     fair.stores.signals.committed(fair.stores.runs.cancel(cancelled))
-    living = fair.start(200)
+    living = fair.start(200, seed=2)
     fair.work(6)
     ended = [run.id for run in fair.stores.runs.list(limit=500).items if run.state.ended]
     before, texts = _record(fair, ended), _texts(fair)
@@ -105,7 +105,7 @@ def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytes
             connection.execute(insert(audit_table).values(action=f"{days} days ago", **values))
     assert stores.audit.count_old(now - timedelta(days=400)) == 3
     retention_job = RetentionJob()
-    retention_job.run(stores, None, 400.0)
+    retention_job.run(stores, None, 400.0, 0.0)
     assert retention_job._thread is not None
     retention_job._thread.join(30)
     entries = stores.audit.list(project=None).items
@@ -153,9 +153,9 @@ def test_pruning_is_opt_in(lab: Lab) -> None:
     run = lab.start(5)
     lab.work()
     retention_job = RetentionJob()
-    retention_job.run(lab.stores, None, 0.0)
+    retention_job.run(lab.stores, None, 0.0, 0.0)
     assert retention_job._thread is None
-    retention_job.run(lab.stores, 30.0, 0.0)
+    retention_job.run(lab.stores, 30.0, 0.0, 0.0)
     assert retention_job._thread is not None
     retention_job._thread.join(30)
     assert lab.stores.runs.get(run).pruned_at is None

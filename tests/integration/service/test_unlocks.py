@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from evaluators.broker import Broker
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.ranking import Merit
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.policies import build_client
+from speciate.ports.records.runs import RankedCandidate
 from speciate.runs.executor import WorkExecutor
 from speciate.storage.metrics.overview import Overview
 from tests.integration.service.conftest import Lab, refused, scripted
@@ -75,20 +79,30 @@ def test_first_unlock_per_policy_and_strategy(tried: Lab) -> None:
     assert named[0] in first
 
 
-def test_records_improve_and_are_feasible(lab: Lab) -> None:
+def test_no_surface_shows_an_infeasible_record(lab: Lab) -> None:
     problem = toy_problem()
     held = Objective(
         name="y", direction=problem.objectives[1].direction, role=ObjectiveRole.CONSTRAINT, range=(0, 10), limit=4
     )
-    constrained = problem.model_copy(
-        update={"slug": "held", "objectives": (problem.objectives[0], held), "weights": {"x": 1.0}}
-    )
+    # The infeasible candidate satisfies the rule, which does not name the constraint.
+    large = Target(name="large", rule="x >= 5", unlock=True)
+    changes = {"slug": "held", "objectives": (problem.objectives[0], held), "weights": {"x": 1.0}, "targets": (large,)}
+    constrained = problem.model_copy(update=changes)
     lab.stores.catalog.add_problem(constrained)
     lab.stores.catalog.add_policy(
         scripted([f"```python\nx = {x}\ny = {y}\n```" for x, y in ((3, 4), (9, 5), (5, 1))], slug="p")
     )
-    lab.start(20, problem="held", policy="p", strategy="best_of_n")
+    run_id = lab.start(20, problem="held", policy="p", strategy="best_of_n")
     lab.work()
+    run = lab.api.get(f"/v1/runs/{run_id}").json()
+    assert run["best"]["rewards"] == {"x": 5.0, "y": 1.0}
+    (unlock,) = lab.api.get("/v1/unlocks", params={"problem": "held"}).json()["items"]
+    exported = lab.api.get(f"/v1/runs/{run_id}/export").text.splitlines()
+    candidates = {each["number"]: each for each in map(json.loads, exported)}
+    assert candidates[unlock["number"]]["rewards"] == {"x": 5.0, "y": 1.0}
+    assert {tuple(each["targets"]) for each in candidates.values() if each["rewards"]["y"] > 4} == {()}
+    history = lab.api.get("/problems/held/records.csv").text
+    assert str(unlock["evaluations"]) in history
     answer = lab.api.get("/v1/problems/held/records")
     assert answer.status_code == 200, answer.text
     records = answer.json()["items"]
@@ -99,6 +113,31 @@ def test_records_improve_and_are_feasible(lab: Lab) -> None:
     assert (records[0]["policy"], records[0]["forgeable"]) == ("p@1", False)
     minimised = [r for r in lab.api.get("/v1/problems/toy/records").json()["items"] if r["objective"] == "y"]
     assert minimised == []
+
+
+def test_best_of_each_policy_over_all_its_runs(tried: Lab) -> None:
+    ensemble = tried.start(20, policy={"scripted": 1, "bad": 1})
+    tried.work()
+    version = tried.stores.catalog.problem("toy")
+    ranking = version.definition.ranking
+
+    def merit(best: RankedCandidate) -> Merit:
+        met = sum(1 << i for i, target in enumerate(ranking.targets) if target.name in best.targets)
+        return ranking.merit(tuple(best.rewards.values()), met)
+
+    expected: dict[str, list[RankedCandidate]] = {"scripted@1": [], "bad@1": [], "bad@1 + scripted@1": []}
+    for run in tried.stores.runs.list(problem_id=version.id).items:
+        assert run.best is not None
+        expected["bad@1 + scripted@1" if run.id == ensemble else f"{run.policy}@1"].append(run.best)
+    bests = Overview(tried.stores.engine).bests(version)
+    assert {each.policy_label: each.runs for each in bests} == {name: len(runs) for name, runs in expected.items()}
+    assert all(merit(each.best) == max(map(merit, expected[each.policy_label])) for each in bests)
+    assert [merit(each.best) for each in bests] == sorted((merit(each.best) for each in bests), reverse=True)
+    assert bests[-1].policy_label == "bad@1"
+    page = tried.api.get("/problems/toy", headers={"Accept": "text/html"}).text
+    assert "Best ever, by policy" in page
+    assert f'href="/runs/{bests[0].run_id}/candidates/{bests[0].best.number}"' in page
+    assert Overview(tried.stores.engine, project=uuid4()).bests(version) == ()
 
 
 STAGED = """

@@ -73,7 +73,7 @@ def test_run_event_is_delivered_once_and_signed(
     with stores.engine.connect() as connection:
         assert hook["secret"] not in repr(connection.execute(sa.text("SELECT * FROM webhooks")).all())
 
-    run_id = lab.start(13)
+    run_id = lab.start(40)
     lab.work()
     cancelled = lab.start(13)
     lab.api.post(f"/v1/runs/{cancelled}:cancel")
@@ -213,7 +213,7 @@ def test_dead_receiver_delays_neither_runs_nor_others(
         lab.api.post(f"/v1/webhooks/{dead['id']}:test")
     dispatchers()
     begun = time.monotonic()
-    run_id = lab.start(13)
+    run_id = lab.start(40)
     lab.work()
     assert lab.api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"
     wait_for(lambda: len(_deliveries(lab.api, alive, state="delivered")) == 2)
@@ -226,7 +226,7 @@ def test_alarm_is_delivered_once_while_it_lasts(lab: Lab, stores: Stores) -> Non
     assert stores.webhooks.alarm("queue.stuck", "Nothing is evaluated.", {"since_s": 60}) == 1
     (told,) = _deliveries(lab.api, hook)
     assert told["event"] == "alarm"
-    failing = ["no program at all"]
+    failing = ["no program at all"] * 9 + ["```python\nx = 1\ny = 1\n```"]
     definition = lab.api.get("/v1/policies/scripted").json()["definition"] | {"slug": "failing"}
     lab.api.post("/v1/policies", {"definition": definition | {"options": {"completions": failing}}})
     run_id = lab.start(200, policy="failing", batch=20)
@@ -280,6 +280,23 @@ def test_automatic_pause_is_an_alarm(lab: Lab, stores: Stores, tmp_path: Path) -
     events = lab.api.get(f"/v1/runs/{run_id}/events").json()["items"]
     faults = [event["data"].get("fault") for event in events if event["kind"] == "run.paused"]
     assert faults == [None, True, True, True]
+
+
+def test_a_diagnosed_pause_is_an_alarm_with_the_diagnosis(lab: Lab, stores: Stores) -> None:
+    hook = _add(lab.api, "https://8.8.8.8/", events=["alarm"])
+    definition = lab.api.get("/v1/policies/scripted").json()["definition"]
+    prose = definition | {"slug": "prose", "options": {"completions": ["I would rather not."]}}
+    lab.api.post("/v1/policies", {"definition": prose})
+    run_id = lab.start(200, policy="prose", batch=48)
+    lab.work(3)
+    run = lab.api.get(f"/v1/runs/{run_id}").json()
+    assert (run["state"], run["diagnosis"]["reason"]) == ("paused", "no_code_block")
+    assert run["reason"].startswith("no answer of the policy could be read (48 in a row): no_code_block")
+    (alarm,) = _deliveries(lab.api, hook)
+    with stores.engine.connect() as connection:
+        data = connection.execute(sa.select(webhook_deliveries.c.data)).scalar_one()
+    assert (alarm["event"], data["name"], data["diagnosis"]) == ("alarm", "run.paused", run["diagnosis"])
+    assert lab.api.post(f"/v1/runs/{run_id}:resume").json()["diagnosis"] is None
 
 
 def test_webhooks_belong_to_a_project(api: Api, stores: Stores) -> None:

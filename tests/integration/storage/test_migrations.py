@@ -14,6 +14,7 @@ from speciate.cli.stack import Stack
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.embedded import EmbeddedServers
+from speciate.ports.records.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
@@ -124,7 +125,9 @@ def test_runs_inserted_without_labels_have_empty_ones(engine: sa.Engine) -> None
     catalog, runs = Catalog(engine), PostgresRunStore(engine)
     problem, _ = catalog.add_problem(toy_problem())
     policy, _ = catalog.add_policy(toy_policy())
-    labelled, _ = runs.create(problem, policy, None, toy_spec(), labels=Labels(name="kept", tags=("a",), note="too"))
+    labelled, _ = runs.create(
+        problem, RunPolicies(policy), toy_spec(), labels=Labels(name="kept", tags=("a",), note="too")
+    )
     with engine.begin() as connection:
         connection.execute(
             sa.text(

@@ -20,9 +20,10 @@ from pydantic import SecretStr
 from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
+from speciate.ports.records.policies import RunPolicies
 from speciate.runs.executor import LocalQueue, WorkExecutor
-from speciate.runs.steer import start_run
 from speciate.settings import Settings
+from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from workers.reconciler import reconcile_forever
@@ -86,7 +87,7 @@ def test_workers_share_three_sessions_and_the_leader_has_its_own(pooled: Stores)
     leader = threading.Thread(target=reconcile_forever, args=(pooled,), kwargs={"stop": stop})
     leader.start()
     spec = toy_spec(BUDGET, lanes=6, strategy="best_of_n")
-    run_id, _ = start_run(pooled.runs, LocalQueue(), problem=problem, policy=policy, mutator=None, spec=spec)
+    run_id, _ = start_run(pooled.runs, LocalQueue(), problem=problem, policies=RunPolicies(policy), spec=spec)
 
     def work(_: int) -> None:
         executor = WorkExecutor(pooled.work, LocalQueue(), ToyEvaluator(), build_client)

@@ -11,6 +11,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import (
     CandidateOutcome,
     Commit,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.servers
 def _begin(stores: Stores, spec: RunSpec | None = None, problem: Problem | None = None) -> Commit:
     stored, _ = stores.catalog.add_problem(problem or toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, policy, None, spec or toy_spec())
+    run_id, _ = stores.runs.create(stored, RunPolicies(policy), spec or toy_spec())
     return stores.runs.start(run_id)
 
 
@@ -121,7 +122,10 @@ def test_an_evaluation_that_loses_its_worker_three_times_fails_its_candidates(st
         _lose(stores, commit.dispatch[0].id)
     run = stores.runs.get(commit.run_id)
     assert (run.failures, run.reasons, run.spent.evaluations) == ({"crashed": 1}, {"worker_lost": 1}, 1)
-    assert run.state.value == "running"
+    assert run.state.value == "paused"
+    assert run.diagnosis is not None
+    assert (run.diagnosis.fault, run.diagnosis.reason) == ("evaluator", "worker_lost")
+    assert "kernel log" in run.diagnosis.remedy
 
 
 def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(stores: Stores) -> None:
@@ -187,7 +191,7 @@ def test_messages_of_a_paused_run_are_not_resent(stores: Stores) -> None:
 def test_a_created_run_is_started(stores: Stores) -> None:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
-    run_id, _ = stores.runs.create(stored, policy, None, toy_spec())
+    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
     assert stores.work.reconcile().commits == ()
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE runs SET created_at = now() - interval '10 seconds'"))

@@ -3,11 +3,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from speciate.cli.app import app
 from tests.unit.client.fake_service import FakeService, run_fake_service
+
+# A shell starts background jobs with SIGINT ignored, and a child inherits that.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from speciate.cli import main; main()"
 
 
 @dataclass
@@ -22,6 +26,12 @@ class CommandResult:
 
 
 Cli = Callable[..., CommandResult]
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A watch writes the answer of its run into the working directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -15,19 +15,19 @@ import pytest
 import typer
 
 from speciate import __version__
+from speciate.cli.app import COMMANDS as LAZY
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode, exit_code
 from speciate.domain import errors
-from tests.unit.cli.conftest import Cli
+from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import RUN, FakeService, event, page, problem, run_json, say, stream
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("alembic", "celery", "fastapi", "httpx", "numpy", "psycopg", "pydantic", "redis", "sqlalchemy")
-_SHOW_HEAVY = f"import sys; from speciate.cli.app import app; print(*(m for m in {HEAVY!r} if m in sys.modules))"
 
 
 def _commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    for name, command in getattr(group, "commands", {}).items():
+    for name, found in getattr(group, "commands", {}).items():
+        command = getattr(found, "command", found)  # a LazyCommand
         if hasattr(command, "commands"):
             yield from _commands(command, (*path, name))
         else:
@@ -39,7 +39,8 @@ def _parameters(command: object) -> set[str]:
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-SILENT = {("runs", "export"), ("tournament", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
+SILENT = {("runs", "export"), ("tournaments", "export"), ("up",), ("demo",), ("migrate",), ("serve",)}
+SILENT |= {("problems", "schema")}
 """Commands without --json: they write JSON Lines or a file, or run a service."""
 
 
@@ -67,9 +68,40 @@ def test_every_list_notes_omitted_items(path: tuple[str, ...]) -> None:
     assert "limit]" not in code
 
 
-def test_start_imports_no_slow_module() -> None:
-    command = [sys.executable, "-c", _SHOW_HEAVY]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split() == []
+NOUNS = sorted({path[0] for path in COMMANDS if len(path) > 1})
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if len(path) == 1], ids=" ".join)
+def test_the_summary_of_a_command_begins_its_help(path: tuple[str, ...]) -> None:
+    _, summary = LAZY[path[0]]
+    assert inspect.cleandoc(COMMANDS[path].help).split("\n\n")[0].replace("\n", " ") == summary  # type: ignore[attr-defined]
+
+
+def test_nouns_are_plural() -> None:
+    assert "tournaments" in NOUNS
+    assert [noun for noun in NOUNS if not noun.endswith("s")] == []
+
+
+@pytest.mark.parametrize("noun", [noun for noun in NOUNS if noun != "runs"])
+def test_the_singular_of_a_noun_is_an_alias(noun: str, cli: Cli) -> None:
+    singular = noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")
+    assert cli(singular, "--help").out == cli(noun, "--help").out
+
+
+def test_run_without_a_policy_is_an_alias_of_runs(cli: Cli, service: FakeService) -> None:
+    service.on("GET", "/v1/runs", page(run_json()))
+    assert cli("run", "list", "--json").out == cli("runs", "list", "--json").out != ""
+    assert "no budget" in cli("run", "list", "-p", "m").err  # a problem may have any name
+
+
+@pytest.mark.parametrize(
+    ("args", "suggested"),
+    [(["tournment", "list"], "tournaments"), (["runs", "lst"], "list"), (["runs", "list", "--stat", "x"], "--state")],
+)
+def test_a_mistyped_command_or_option_is_answered_with_the_nearest(cli: Cli, args: list[str], suggested: str) -> None:
+    outcome = cli(*args)
+    assert outcome.code == ExitCode.USAGE
+    assert suggested in outcome.err
 
 
 def test_version(cli: Cli) -> None:
@@ -154,7 +186,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path, service: FakeService) -> None:
         over.wait(30)
 
     service.on("GET", "/v1/runs", hang)
-    command = [sys.executable, "-c", "from speciate.cli import main; main()", "runs", "list"]
+    command = [sys.executable, "-c", MAIN, "runs", "list"]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True) as process:
         assert waiting.wait(30)

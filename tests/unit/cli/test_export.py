@@ -41,7 +41,7 @@ def runs(service: FakeService) -> list[TournamentRun]:
 
 def test_tournament_runs_as_parquet(cli: Cli, runs: list[TournamentRun], tmp_path: Path) -> None:
     out = tmp_path / "runs.parquet"
-    assert cli("tournament", "export", "mazes", "--out", out).code == ExitCode.OK
+    assert cli("tournaments", "export", "mazes", "--out", out).code == ExitCode.OK
     table = parquet.read_table(out)
     assert table.column_names == list(TournamentRun.model_fields)
     types = {name: str(table.schema.field(name).type) for name in ("seed", "reached", "score", "run_id", "evaluations")}
@@ -56,7 +56,7 @@ def test_tournament_runs_as_json_lines(
     cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli("tournament", "export", "mazes", "--format", "jsonl").lines == ["mazes.jsonl"]
+    assert cli("tournaments", "export", "mazes", "--format", "jsonl").lines == ["mazes.jsonl"]
     lines = Path("mazes.jsonl").read_text().splitlines()
     assert [TournamentRun.model_validate_json(line) for line in lines] == runs
 
@@ -65,7 +65,7 @@ def test_missing_pyarrow_is_reported_with_the_extra(
     cli: Cli, runs: list[TournamentRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    outcome = cli("tournament", "export", "mazes", "--out", tmp_path / "r.parquet")
+    outcome = cli("tournaments", "export", "mazes", "--out", tmp_path / "r.parquet")
     assert outcome.code == ExitCode.CONFIGURATION
     assert "pip install 'speciate[parquet]'" in outcome.err
     assert list(tmp_path.iterdir()) == []

@@ -34,6 +34,11 @@ def test_check_shows_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
     assert "no   tight   smallest_distance >= 0.4 and outside <= 0" in outcome.lines
 
 
+def test_schema_prints_the_schema_that_init_writes(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    assert cli("problems", "schema").out == (tmp_path / "p" / "problem.schema.json").read_text()
+
+
 def test_init_does_not_overwrite_files(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "seed.py").write_text("dear")
     assert cli("problems", "init", tmp_path).code == ExitCode.CONFLICT
@@ -84,7 +89,9 @@ def test_bundled_problems_are_added_by_name_or_all(cli: Cli, service: FakeServic
     definition = load_problem(bundled()["circle-packing-26"]).definition()
     service.on("POST", "/v1/problems", say({**VERSION, "definition": definition}, 201))
     assert cli("problems", "add", "circle-packing-26").lines == ["circle-packing-26@2  26 circles in the unit square"]
-    assert service.requests[0].body == {"definition": definition}
+    assert service.requests[0].body == {"definition": definition, "check": True}
+    cli("problems", "add", "circle-packing-26", "--no-check")
+    assert service.requests.pop().body == {"definition": definition}
     assert cli("problems", "add", "--bundled", "--json").code == ExitCode.OK
     assert len(service.requests) == 1 + len(bundled())
 
@@ -123,6 +130,19 @@ def test_unknown_bundled_problem_suggests_adding_it(cli: Cli, service: FakeServi
     missing = problem(404, "not-found", "there is no problem 'circle-packing-26@1'.")
     service.on("GET", "/v1/problems/circle-packing-26@1", missing)
     assert "`speciate problems add circle-packing-26`" in cli("problems", "show", "circle-packing-26@1").err
+
+
+def test_a_mistyped_bundled_problem_is_suggested(cli: Cli, service: FakeService) -> None:
+    service.on(
+        "GET",
+        "/v1/problems/circle-pcking-26",
+        problem(404, "not-found", "there is no problem 'circle-pcking-26'."),
+        problem(404, "not-found", "there is no problem 'circle-pcking-26'. Did you mean 'circle-packing-9'?"),
+    )
+    suggested = [cli("problems", "show", "circle-pcking-26").err for _ in range(2)]
+    assert "Did you mean 'circle-packing-26'? Add bundled problems with" in suggested[0]
+    assert suggested[1].endswith("Did you mean 'circle-packing-9'? See `speciate problems list`.\n")
+    assert "Did you mean 'circle-packing-26'?" in cli("problems", "add", "circle-pcking-26").err
 
 
 def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.unit.client.fake_service import (
     AT,
     RUN,
     FakeService,
+    best,
     candidate_json,
     page,
     problem,
@@ -129,6 +130,28 @@ def test_candidate_is_found_by_id_and_by_number(cli: Cli, service: FakeService) 
     assert json.loads(cli("candidates", "show", f"{RUN}/17", "--json").out)["number"] == 17
 
 
+def test_rollout_of_a_candidate(cli: Cli, service: FakeService) -> None:
+    asked = UUID(int=7)
+    why = {"failure": "rejected", "failure_reason": "no_code_block", "failure_detail": "expected a fenced block"}
+    made = candidate_json(17, status="failed", rewards=None, rollout_id=str(asked), **why)
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/17", say(made))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    texts = {"system": "You are a programmer.", "user": "Improve it.", "completion": "No,\x1b[2J sorry."}
+    record = {
+        "id": str(asked), "run_id": str(RUN), "policy_id": str(asked), "batch": 1, "role": "mutate", "seed": 1,
+        "prompt_digest": "0" * 64, "prompt_tokens": 10, "completion_tokens": 3, "latency_s": 0.1, "answers": 0,
+        "finish_reason": "stop", "mean_logprob": None, "reason": "no_code_block", "advice": None,
+        "created_at": made["created_at"],
+    }  # fmt: skip
+    service.on("GET", f"/v1/rollouts/{asked}", say(record | texts))
+    lines = cli("candidates", "rollout", f"{RUN}/17").lines
+    assert lines[lines.index("--- prompt") :][:2] == ["--- prompt", "Improve it."]
+    assert lines[lines.index("--- completion") :][:2] == ["--- completion", "No,\ufffd[2J sorry."]
+    assert lines[-1] == "no_code_block: expected a fenced block"
+    assert cli("candidates", "rollout", f"{RUN}/1").code == ExitCode.NOT_FOUND
+
+
 @pytest.mark.parametrize("name", [f"{RUN}/0", f"{RUN}/x", f"{RUN}/", f"{RUN}/1e3"])
 def test_invalid_candidate_number(cli: Cli, service: FakeService, name: str) -> None:
     assert cli("candidates", "show", name).code == ExitCode.INVALID
@@ -137,17 +160,9 @@ def test_invalid_candidate_number(cli: Cli, service: FakeService, name: str) -> 
 
 def test_candidates_list(cli: Cli, service: FakeService) -> None:
     failed = candidate_json(2, status="failed", rewards=None, failure="crashed", failure_reason="exited", parents=[1])
-    elite = {
-        "island": 0,
-        "cell": "c",
-        "number": 3,
-        "candidate_id": str(UUID(int=3)),
-        "fitness": 1.0,
-        "rewards": {"radius": 2.5},
-    }
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/candidates", page(failed, candidate_json(1)))
-    service.on("GET", f"/v1/runs/{RUN}/front", page(elite))
+    service.on("GET", f"/v1/runs/{RUN}/front", page(best("first", radius=2.5).model_dump(mode="json")))
     outcome = cli("candidates", "list", RUN, "--status", "failed", "--island", 0)
     assert "crashed (exited)" in outcome.lines[1]
     assert service.requests[-1].query["status"] == ["failed"]
@@ -158,8 +173,8 @@ def test_candidates_list(cli: Cli, service: FakeService) -> None:
     assert query == {"limit": "100", "elite": "true", **given}
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
     assert [line.split() for line in cli("candidates", "top", RUN).lines] == [
-        ["number", "island", "radius", "↑"],
-        ["3", "0", "2.5"],
+        ["number", "radius", "↑", "meets"],
+        ["9", "2.5", "first"],
     ]
 
 

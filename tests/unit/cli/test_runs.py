@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -15,13 +16,15 @@ import typer
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
+from speciate.cli.runs.watch import PlainRunView
 from speciate.domain.run import RunCounters, RunSpec
-from tests.unit.cli.conftest import Cli
+from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
     END,
     RUN,
     FakeService,
     Handler,
+    best,
     candidate_json,
     event,
     page,
@@ -29,11 +32,13 @@ from tests.unit.client.fake_service import (
     problem_json,
     run_json,
     say,
+    serve_best,
     stream,
 )
 
 ROOT = Path(__file__).parents[3]
-DONE = {"state": "completed", "reached": ["first"], "unlocked": True, "best": {"radius": 2.5}}
+BEST = best("first", radius=2.5).model_dump(mode="json")
+DONE = {"state": "completed", "reached": ["first"], "unlocked": True, "best": BEST}
 
 
 def _watched(service: FakeService, last: dict[str, object], *events: bytes) -> None:
@@ -46,6 +51,33 @@ def _watched(service: FakeService, last: dict[str, object], *events: bytes) -> N
 
 CONFIRMED = event(2, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
 CONFIRMED_LATER = event(3, "target.confirmed", target="first", candidate=9, evaluations=40, unlock=True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (["--budget", 2_000_000], "2,000,000 evaluations"),
+        (["--tokens", 2 * 10**9], "2,000,000,000 tokens"),
+        (["--budget", 5, "--seconds", 3e6], "3,000,000.0 seconds"),
+    ],
+)
+def test_a_budget_beyond_reason_needs_a_confirmation(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, limit: list[object], text: str
+) -> None:
+    command = ["run", "packing", "-p", "m", *limit]
+    refused = cli(*command)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert f"A budget of {text} is unusually large" in refused.err
+    assert "--yes" in refused.err
+    questions = []
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(typer, "confirm", lambda question, **_: questions.append(question))
+    assert cli(*command).code == ExitCode.FAILED
+    assert (len(questions), service.requests) == (1, [])
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    assert cli(*command, "--yes").code == ExitCode.OK
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: True)
+    assert cli(*command).code == ExitCode.OK
 
 
 def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
@@ -121,7 +153,7 @@ def test_invalid_policies_are_rejected(cli: Cli, service: FakeService, named: li
 
 
 def test_help_shows_the_defaults_of_run_spec() -> None:
-    shown = {p.name: p.show_default for p in typer.main.get_command(app).commands["run"].params}  # type: ignore[attr-defined]
+    shown = {p.name: p.show_default for p in typer.main.get_command(app).commands["run"].command.params}  # type: ignore[attr-defined]
     for name in ("strategy", "seed", "lanes", "batch", "samples_per_prompt"):
         assert shown[name] == str(RunSpec.model_fields[name].default)
 
@@ -197,30 +229,39 @@ def test_guidance_of_a_run_without_advice(cli: Cli, service: FakeService) -> Non
     assert "has no advice" in cli("runs", "guidance", RUN).err
 
 
-def test_watch_prints_plain_lines(cli: Cli, service: FakeService) -> None:
-    _watched(service, DONE, event(1), CONFIRMED, END)
-    outcome = cli("run", "packing", "-p", "m", "--budget", 100, "--watch")
-    assert outcome.code == ExitCode.OK
-    assert "\x1b" not in outcome.out + outcome.err
-    assert "running: 40 of 100 evaluations  1.5 s  about 0:00:02 left  4 failed, 2 duplicates" in outcome.lines
-    assert "  best radius ↑  1.5          +0.5 since the seed" in outcome.lines
-    assert "unlocked first with candidate 9 after 40 evaluations" in outcome.lines
-    assert outcome.lines[-1] == "completed: reached first"
-    assert outcome.err == f"List its best candidates: speciate candidates top {RUN}\n"
-
-
-@pytest.mark.parametrize("best", [{}, {"radius": 2.5}])
-def test_watch_ends_with_a_hint_to_the_best_candidates(cli: Cli, service: FakeService, best: dict[str, float]) -> None:
-    _watched(service, {"state": "failed", "best": best}, event(1), END)
+def test_piped_watch_prints_the_address_once_and_then_changes(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlainRunView, "refresh_s", 0)
+    better = say(run_json(best=best(radius=1.75).model_dump(mode="json")))
+    service.on("GET", f"/v1/runs/{RUN}", *[say(run_json())] * 3, better, better, better, say(run_json(**DONE)))
+    serve_best(service)
+    service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), CONFIRMED, *map(event, range(3, 6)), END))
     outcome = cli("runs", "watch", RUN)
-    assert outcome.code == ExitCode.FAILED
-    assert (f"speciate candidates top {RUN}\n" in outcome.err) == bool(best)
-    assert "candidates top" not in outcome.out
+    assert outcome.code == ExitCode.OK
+    assert outcome.lines == [
+        f"{RUN}  {service.url}/runs/{RUN}",
+        "running: 40 of 100 evaluations  1.5 s  about 0:00:02 left  4 failed, 2 duplicates",
+        "best radius ↑  1.5          +0.5 since the seed  after 40 evaluations",
+        "unlocked first with candidate 9 after 40 evaluations",
+        "best radius ↑  1.75         +0.75 since the seed  after 40 evaluations",
+        "completed: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
+        "best radius ↑  2.5          +1.5 since the seed  after 40 evaluations",
+        "completed: reached first",
+        "best        candidate 9",
+        "rewards     radius=2.5",
+        "meets       first",
+        "written to  best/packing-00000007/candidate.py",
+        f"page        {service.url}/runs/{RUN}",
+    ]
+    assert outcome.err == f"Print it with: speciate best {RUN}\n"
 
 
 def test_suggested_commands_are_not_wrapped(service: FakeService) -> None:
     _watched(service, DONE, event(1), END)
-    assert f"speciate candidates top {RUN}\r\n" in _on_terminal(service, "runs", "watch", str(RUN), columns=60)
+    serve_best(service)
+    assert f"speciate best {RUN}\r\n" in _on_terminal(service, "runs", "watch", str(RUN), columns=60)
 
 
 def test_pluralize(cli: Cli, service: FakeService) -> None:
@@ -238,21 +279,49 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "text"),
+    ("last", "text", "code"),
     [
-        ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume"),
-        ({"state": "failed", "reason": "broken"}, "failed (broken)"),
-        ({"state": "cancelled"}, "cancelled"),
+        (DONE, "completed: reached first", ExitCode.OK),
+        ({"state": "completed", "reached": ["other"]}, "completed: reached other", ExitCode.NOT_UNLOCKED),
+        ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume", ExitCode.PAUSED),
+        ({"state": "failed", "reason": "broken"}, "failed (broken)", ExitCode.FAILED),
+        ({"state": "cancelled"}, "cancelled", ExitCode.FAILED),
     ],
 )
-def test_watch_exits_with_1_if_the_run_does_not_complete(
-    cli: Cli, service: FakeService, last: dict[str, object], text: str
+def test_exit_code_of_watch_tells_the_outcome(
+    cli: Cli, service: FakeService, last: dict[str, object], text: str, code: ExitCode
 ) -> None:
     first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
     _watched(service, last, first, END)
     outcome = cli("runs", "watch", RUN)
-    assert outcome.code == ExitCode.FAILED
+    assert outcome.code == code
     assert text in outcome.out
+
+
+DIAGNOSIS = {
+    "fault": "evaluator",
+    "reason": "evaluator_raised",
+    "detail": "Traceback\n\x1b[2JModuleNotFoundError: No module named 'shapely'",
+    "candidate": 1,
+    "failures": 1,
+    "remedy": "Install it and resume the run.",
+}
+
+
+def test_a_diagnosis_is_shown_by_every_command(cli: Cli, service: FakeService) -> None:
+    paused = {"state": "paused", "reason": "the seed program could not be scored " + "x" * 200, "diagnosis": DIAGNOSIS}
+    _watched(service, paused, event(1, "run.paused", reason="x"), END)
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    service.on("GET", "/v1/runs", page(run_json(**paused), run_json(reason="completed early", state="completed")))
+    for command in ("watch", "show"):
+        outcome = cli("runs", command, RUN)
+        assert "\ufffd[2JModuleNotFoundError: No module named 'shapely'" in outcome.lines
+        assert "Install it and resume the run." in outcome.lines
+        assert f"Show it with: speciate candidates show {RUN}/1" in outcome.lines
+    listed = cli("runs", "list").lines
+    assert listed[0].endswith("reason")
+    assert listed[1].endswith("the seed program could not be scored …")
+    assert "completed early" not in listed[2]
 
 
 def test_alarms_and_hostile_reasons_are_printed_on_one_line(cli: Cli, service: FakeService) -> None:
@@ -274,7 +343,7 @@ def test_watch_as_json_prints_events(cli: Cli, service: FakeService) -> None:
 
 
 def _piped(service: FakeService, *args: str, **variables: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from speciate.cli import main; main()", *args]
+    command = [sys.executable, "-c", MAIN, *args]
     environment = {"SPECIATE_URL": service.url, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -297,6 +366,31 @@ def test_events_are_flushed_to_a_pipe_at_once(service: FakeService) -> None:
     assert (in_time, process.returncode) == ([True], ExitCode.OK)
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_ctrl_c_says_that_the_run_goes_on(service: FakeService, options: list[str]) -> None:
+    watched, over = threading.Event(), threading.Event()
+
+    def hold(handler: Handler) -> None:
+        stream(event(1), broken=True)(handler)
+        watched.set()
+        over.wait(30)
+
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(evaluated=0)))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
+    service.on("GET", f"/v1/runs/{RUN}/events", hold)
+    with _piped(service, "runs", "watch", str(RUN), *options) as process:
+        assert watched.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        over.set()
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert err.decode().splitlines() == [
+        "The run goes on in the service.",
+        f"Watch it again with: speciate runs watch {RUN}",
+        f"Stop it with: speciate runs cancel {RUN}",
+    ]
+
+
 def test_characters_missing_in_the_locale_are_replaced(service: FakeService) -> None:
     made = candidate_json(17, program="print('\u4e2d')")
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
@@ -316,7 +410,7 @@ def test_watch_of_a_paused_run_as_json_includes_results_after_the_pause(cli: Cli
     service.on("GET", f"/v1/runs/{RUN}/events", stream(*events, event(5), END))
     outcome = cli("runs", "watch", RUN, "--json")
     assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4]
-    assert outcome.code == ExitCode.FAILED
+    assert outcome.code == ExitCode.PAUSED
 
 
 def test_watch_as_json_continues_after_a_past_pause(cli: Cli, service: FakeService) -> None:
@@ -385,12 +479,21 @@ def test_pause_resume_cancel(cli: Cli, service: FakeService, verb: str) -> None:
     assert cli("runs", verb, RUN).code == ExitCode.CONFLICT
 
 
+def test_list_sends_its_order(cli: Cli, service: FakeService) -> None:
+    service.on("GET", "/v1/runs", page(run_json()))
+    cli("runs", "list", "--sort", "tokens", "--reverse")
+    cli("runs", "list")
+    assert [service.requests[i].query.get("sort") for i in (0, 1)] == [["tokens"], ["started"]]
+    assert [service.requests[i].query.get("reverse") for i in (0, 1)] == [["true"], None]
+
+
 def test_list_notes_omitted_items(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/runs", page(run_json(), run_json(**DONE), run_json(), cursor="more"))
     outcome = cli("runs", "list", "-n", 2, "--state", "running")
-    assert outcome.lines[0].split() == ["run", "state", "problem", "policy", "strategy", "spent", "reached"]
+    heads = "run state problem policy strategy spent tokens seconds reached"
+    assert outcome.lines[0].split() == heads.split()
     assert outcome.lines[1].split()[:3] == [str(RUN), "running", "packing@1"]
-    assert outcome.lines[2].endswith("40 of 100  unlocked")
+    assert outcome.lines[2].split()[-6:] == ["40", "of", "100", "0", "2", "unlocked"]
     assert len(service.requests) == 1
     assert outcome.err == "… and more: --limit 20\n"
     assert [json.loads(line)["state"] for line in cli("runs", "list", "-n", 2, "--json").lines] == [
@@ -430,6 +533,16 @@ def test_run_is_found_by_prefix_or_suffix_of_its_id(cli: Cli, service: FakeServi
             ExitCode.NOT_FOUND,
             f"error: there is no run {name!r}. See `speciate runs list`.\n",
         )
+
+
+def test_an_unknown_run_suggests_the_nearest_id_or_name(cli: Cli, service: FakeService) -> None:
+    service.on("GET", "/v1/runs", page(run_json(name="Four islands")))
+    mistyped = f"{str(RUN)[:-1]}8"
+    for name in ("four ilands", mistyped, mistyped[:-4] + "ffff"):
+        service.on("GET", f"/v1/runs/{name}", problem(404, "not-found", f"there is no run {name!r}."))
+        outcome = cli("runs", "show", name)
+        assert outcome.code == ExitCode.NOT_FOUND
+        assert outcome.err == f"error: there is no run {name!r}. Did you mean {RUN} (Four islands)?\n"
 
 
 def test_narrow_terminal_does_not_wrap_ids(service: FakeService) -> None:

@@ -80,15 +80,32 @@ def test_stack_connects_to_itself_not_to_the_public_url(host: str, url: str) -> 
     assert made.settings.base_url == "https://lab.example"
 
 
-def test_demo_uses_its_own_service(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "variables", "directory"),
+    [
+        ([], {}, ".local/share/speciate-demo"),
+        ([], {"SPECIATE_DATA_DIR": "~/data"}, "data-demo"),
+        (["--data-dir", "given"], {"SPECIATE_DATA_DIR": "~/data"}, "given"),
+    ],
+)
+def test_demo_uses_its_own_service_and_directory(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    variables: dict[str, str],
+    directory: str,
+) -> None:
     class Seen(Stack):
         def start(self) -> Iterator[StartStep]:
-            assert self.settings.url is None
-            raise UnavailableError("seen.")
+            raise UnavailableError(f"url {self.settings.url}, port {self.settings.port}, {self.settings.data_dir}.")
 
     monkeypatch.setattr(stack, "Stack", Seen)
-    monkeypatch.setenv("SPECIATE_URL", "https://lab.example")
-    assert cli("demo", "--data-dir", tmp_path).err.splitlines()[-1] == "error: seen."
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    for name, value in {"HOME": str(tmp_path), "SPECIATE_URL": "https://lab.example", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert cli("demo", *options).err.splitlines()[-1] == f"error: url None, port 0, {tmp_path / directory}."
 
 
 def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(

@@ -16,12 +16,14 @@ from uuid import UUID
 
 from speciate.domain.budget import Budget
 from speciate.domain.objective import Objective
+from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.target import Target
 from speciate.ports.records.candidates import CandidateDetail
+from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import EventRecord, RunRecord, SpentRecord
+from speciate.ports.records.runs import EventRecord, RankedCandidate, RunRecord, SpentRecord
 
 RUN = UUID(int=7)
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -68,6 +70,9 @@ class Handler(BaseHTTPRequestHandler):
         self._serve()
 
     def do_POST(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
         self._serve()
 
     def do_PATCH(self) -> None:
@@ -155,6 +160,10 @@ def event(seq: int, kind: str = "batch.evaluated", **data: Any) -> bytes:
 END = b"event: end\ndata: {}\n\n"
 
 
+def best(*targets: str, **rewards: float) -> RankedCandidate:
+    return RankedCandidate(id=UUID(int=109), number=9, rewards=rewards, targets=targets)
+
+
 def run_json(**values: Any) -> dict[str, Any]:
     record = RunRecord(
         id=RUN,
@@ -178,8 +187,7 @@ def run_json(**values: Any) -> dict[str, Any]:
         rollouts=10,
         failures={"crashed": 4},
         reasons={"exited": 4},
-        best={"radius": 1.5},
-        best_scalar=None,
+        best=best(radius=1.5),
         reached=(),
         unlocked=False,
         alarm=None,
@@ -189,8 +197,8 @@ def run_json(**values: Any) -> dict[str, Any]:
     return record.model_dump(mode="json") | values
 
 
-def problem_json() -> dict[str, Any]:
-    """The problem version of ``run_json``."""
+def problem_json(**values: Any) -> dict[str, Any]:
+    """The problem version of ``run_json``, with other values in its definition."""
     definition = Problem(
         slug="packing",
         title="Packing",
@@ -199,7 +207,7 @@ def problem_json() -> dict[str, Any]:
         targets=(Target(name="first", rule="radius >= 2", unlock=True),),
         seed_program="x = 1\n",
         evaluator="def evaluate(candidate, context):\n    raise SystemExit\n",
-    )
+    ).model_copy(update=values)
     record = ProblemVersion(
         id=UUID(int=1), version=1, digest="d", evaluator_digest="e", created_at=AT, definition=definition
     )
@@ -236,6 +244,21 @@ def candidate_json(number: int = 1, **values: Any) -> dict[str, Any]:
         artifacts={},
     )
     return record.model_dump(mode="json") | values
+
+
+def serve_best(service: FakeService, number: int = 9, definition: dict[str, Any] | None = None, **values: Any) -> None:
+    """Answer what a client reads to show a candidate of ``run_json`` as the best one, except the run."""
+    policy = PolicyVersion(
+        id=UUID(int=2),
+        version=3,
+        digest="policy-digest",
+        created_at=AT,
+        definition=Policy(slug="mutator", kind="program_mutator", training_method="none"),
+    )
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(**definition or {})))
+    service.on("GET", f"/v1/policies/{UUID(int=2)}", say(policy.model_dump(mode="json")))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/{number}", say(candidate_json(number, **values)))
+    service.on("GET", f"/v1/candidates/{UUID(int=100 + number)}/lineage", page(candidate_json(1)))
 
 
 def page(*items: Any, cursor: str | None = None) -> Answer:

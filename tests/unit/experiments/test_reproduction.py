@@ -15,7 +15,7 @@ from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.policies.bundled import checkpoints
 from speciate.policies.manifest import read_manifest, weights_digest
 from speciate.tournaments.statistics.estimators import best_at_k
-from speciate.tournaments.statistics.significance import sign_flip
+from speciate.tournaments.statistics.significance import sign_flips
 
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
@@ -222,7 +222,7 @@ def test_the_sign_flip_test_has_one_difference_for_each_problem(tmp_path):
     write_report(evidence, tmp_path / "report.md", [plan], seeds)
     lines = (tmp_path / "report.md").read_text().splitlines()
     line = next(line for line in lines if line.startswith("| VPO unlocks mazes that GRPO does not"))
-    p = sign_flip(rates["vpo"] - rates["grpo"], np.random.default_rng(0)).p_value
+    p = sign_flips([rates["vpo"] - rates["grpo"]], np.random.default_rng(0))[0].p_value
     assert 0.01 < p < 1
     assert line.split(" | ")[6] == p_text(p)
 

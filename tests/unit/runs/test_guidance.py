@@ -21,16 +21,16 @@ from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies import can_advise
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records.policies import PolicyVersion, WeightedPolicyVersion
+from speciate.ports.records.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import RunContext, WeightedPolicy
+from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.guidance import adopt, count_gain, read_gains
 from speciate.runs.progress import Effects, RunProgress
-from speciate.runs.replay import RecordedCompletion, replay
-from speciate.runs.steer import check_run
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
+from speciate.storage.work.replay import RecordedCompletion, replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_executor import session
 
@@ -309,7 +309,8 @@ def _refusal(
     several = [WeightedPolicyVersion(version=_version(one)) for one in (policy, *more)]
     ensembles = {PolicyRole.PROPOSE: several} if more else {}
     try:
-        check_run(problem, several[0].version, mutator and _version(mutator), guided(), ensembles, can_advise)
+        policies = RunPolicies(several[0].version, mutator and _version(mutator), ensembles)
+        check_run(problem, policies, guided(), can_advise)
     except InvalidInputError as error:
         return str(error)
     return None

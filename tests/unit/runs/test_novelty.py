@@ -103,7 +103,7 @@ def test_other_than_single_python_programs_are_always_compared_by_text(changes: 
 
 
 def test_an_equivalent_program_gets_the_rewards_of_its_duplicate() -> None:
-    s = session(toy_spec(13, seed=2), completions=_answers("x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"))
+    s = session(toy_spec(13, seed=5), completions=_answers("x = 3\ny = 3", "x = (3)  # three\ny = 3", "x = 4\ny = 3"))
     s.go()
     run = s.store.runs[s.context.run_id]
     assert sorted(p.strip() for p in s.evaluator.evaluated) == ["x = 1\ny = 9", "x = 3\ny = 3", "x = 4\ny = 3"]

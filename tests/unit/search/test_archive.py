@@ -10,7 +10,7 @@ from speciate.search.archive import ParentPool, draw_diverse, improvements, pool
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
 from speciate.search.strategy import EliteTable, Evaluated
-from speciate.testing.population import vector_problem
+from tests.support.population import vector_problem
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6, 7, 22, 23, 24, 300, 512])

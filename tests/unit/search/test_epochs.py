@@ -8,7 +8,7 @@ import pytest
 from speciate.search.epochs import Resets, diverse_elites, epoch_of, ranked, strength
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Strategy
-from speciate.testing.population import ListView, vector_problem
+from tests.support.population import ListView, vector_problem
 
 PROBLEM = vector_problem(2)
 

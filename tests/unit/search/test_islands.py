@@ -13,7 +13,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.islands import island_of, island_weights, next_island, sends_migrants
 from speciate.search.strategies import STRATEGIES, build_strategy
 from speciate.search.strategy import Evaluated
-from speciate.testing.population import ListView, raw_rewards, synthetic_batch, vector_problem
+from tests.support.population import ListView, raw_rewards, synthetic_batch, vector_problem
 
 
 def test_batches_take_islands_in_turn_and_the_ring_closes() -> None:

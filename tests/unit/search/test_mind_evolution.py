@@ -11,7 +11,7 @@ from speciate.search.epochs import epoch_of
 from speciate.search.islands import island_weights
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Strategy
-from speciate.testing.population import ListView, synthetic_batch, vector_problem
+from tests.support.population import ListView, synthetic_batch, vector_problem
 
 PROBLEM = vector_problem(3)
 

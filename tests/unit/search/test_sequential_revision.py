@@ -9,7 +9,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Selection, Strategy
-from speciate.testing.population import ListView, vector_problem
+from tests.support.population import ListView, vector_problem
 
 PROBLEM = vector_problem(1)
 

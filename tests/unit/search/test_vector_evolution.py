@@ -8,7 +8,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.strategies import build_strategy
 from speciate.search.strategies.vector_evolution import complement, survivors
 from speciate.search.strategy import Evaluated, Strategy
-from speciate.testing.population import ListView, vector_problem
+from tests.support.population import ListView, vector_problem
 
 
 def lone(**options: object) -> Strategy:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,12 +20,19 @@ from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
 from service.dashboard.context import ColumnCache
 from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
-from service.dashboard.figures.comparison import compare_groups_chart, compare_runs_chart
+from service.dashboard.figures.comparison import (
+    HYPERVOLUME,
+    best_of,
+    compare_fronts_chart,
+    compare_groups_chart,
+    compare_runs_chart,
+)
 from service.dashboard.figures.lineage import MAX_NODES, ancestry, generations, lineage_chart
 from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
 from service.dashboard.figures.population import MAX_POINTS, Population, axes, best_matrix, population_chart
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
 from service.dashboard.figures.solved import solved_objectives_chart
+from service.dashboard.figures.targets import targets_chart
 from service.dashboard.figures.tournament import differences_chart, reach_chart, standings_chart
 from service.dashboard.formatting import duration, number
 from service.dashboard.forms import form_errors, read_form
@@ -35,20 +42,23 @@ from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.events import describe_event
 from service.dashboard.routes.new_policy import policy_form_errors, read_submission
 from service.dashboard.routes.tournaments import pair_rows, parse_seeds
+from service.dashboard.scales import bulk
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.policy import Policy, Sampling
-from speciate.domain.target import Target
+from speciate.domain.target import ClaimState, Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
 from speciate.ports.records.candidates import EliteRecord
-from speciate.ports.records.runs import EventRecord
+from speciate.ports.records.runs import EventRecord, RankedCandidate
+from speciate.ports.records.unlocks import UnlockRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
 from tests.dashboard.samples import antenna, cases, single
 
+_REFUTED = "met, refuted by a second evaluation"
 _RNG = np.random.default_rng(7)
 
 
@@ -111,19 +121,26 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
             parallel_chart(population),
             solved_objectives_chart(population),
             best_so_far_chart(population),
+            targets_chart(population, [_claim(problem.targets[0].name, 1, state) for state in ClaimState]),
             throughput_chart(population),
             failures_chart(population),
             tokens_chart(population),
             lineage_chart(population),
             lineage_chart(population, "generation", 5),
-            compare_runs_chart([("<b>one</b>", population), ("two", population)], objective),
-            compare_groups_chart([("<b>one</b>", [population, population]), ("two", [population])], objective),
+            compare_runs_chart([("<b>one</b>", population), ("two", population)], best_of(objective)),
+            compare_runs_chart([("<b>one</b>", population), ("two", population)], HYPERVOLUME),
+            compare_fronts_chart([("<b>one</b>", [population, population])], objective, problem.objectives[-1]),
+            compare_groups_chart([("<b>one</b>", [population, population]), ("two", [population])], best_of(objective)),
             feature_map_chart(_elites(problem), objective, "/runs/x", across=2),
             tradeoff_map_chart(_elites(problem), objective, "/runs/x"),
             feature_map_chart([], objective, "/runs/x"),
         ):
             _accepted(chart)
-        assert len(best_matrix(population).rows) in {0, min(12, len(problem.objectives))}
+        assert len(best_matrix(population, _best(), []).rows) in {0, min(12, len(problem.objectives))}
+
+
+def _best(*targets: str) -> RankedCandidate:
+    return RankedCandidate(id=UUID(int=1), number=1, rewards={}, targets=targets)
 
 
 def test_an_infeasible_candidate_is_never_the_best() -> None:
@@ -134,11 +151,25 @@ def test_an_infeasible_candidate_is_never_the_best() -> None:
         ("gain", 1, 3.0),
         ("gain", 3, 4.0),
     ]
-    assert compare_runs_chart([("one", population)], population.problem.objectives[0]).table.rows[:2] == [
+    assert compare_runs_chart([("one", population)], best_of(population.problem.objectives[0])).table.rows[:2] == [
         ("one", 1, 3.0),
         ("one", 3, 4.0),
     ]
-    assert best_matrix(population).rows[0][:3] == ["gain", 3, 4.0]
+    assert best_matrix(population, _best(), []).rows[0][:3] == ["gain", 3, 4.0]
+
+
+def test_the_best_by_objective_meets_the_targets_of_the_best_candidate() -> None:
+    columns = _columns(4, 5, failing=0.0)
+    columns.rewards[:, 0], columns.rewards[:, 4] = (9.0, 5.0, 6.0, 7.0), 0.0
+    columns.targets[:] = (0b00, 0b01, 0b11, 0b01)
+    population = Population(antenna(), columns, "/runs/x")
+
+    def best_in_gain(*targets: str, refuted: Sequence[int] = ()) -> int:
+        return int(best_matrix(population, _best(*targets), refuted).rows[0][1] or 0)
+
+    assert [best_in_gain(), best_in_gain("usable"), best_in_gain("usable", "record")] == [1, 4, 3]
+    assert best_in_gain("usable", refuted=[4]) == 3
+    assert best_matrix(population, _best("record"), [3]).rows == []
 
 
 def test_an_infeasible_candidate_solves_no_case() -> None:
@@ -168,7 +199,7 @@ def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value()
     late.columns.rewards[0, 4] = 0.5  # infeasible: the run has a value from its second candidate on
     objective = antenna().objectives[0]
     chart = compare_groups_chart(
-        [("both", [population(1.0, 3.0, 4.0, 8.0), late]), ("alone", [population(2.0)])], objective
+        [("both", [population(1.0, 3.0, 4.0, 8.0), late]), ("alone", [population(2.0)])], best_of(objective)
     )
     assert chart.table.rows == [
         ("both", 2, 2, 2.0, 1.0, 3.0),
@@ -179,9 +210,49 @@ def test_a_group_mean_spans_the_evaluations_at_which_all_its_runs_have_a_value()
     assert "Left out" not in chart.note
     never = population(5.0)
     never.columns.rewards[0, 4] = 0.5
-    chart = compare_groups_chart([("two", [population(2.0), never])], objective)
+    chart = compare_groups_chart([("two", [population(2.0), never])], best_of(objective))
     assert chart.table.rows == [("two", 1, 1, 2.0, 2.0, 2.0)]
     assert " Left out: 1 run without a feasible candidate." in chart.note
+
+
+def test_fronts_of_runs_are_joined_where_they_are_best_in_both_objectives() -> None:
+    columns = _columns(5, 5, failing=0.0)
+    columns.rewards[:] = (5.0, 5.0, 0.5, 3.0, 0.0)
+    columns.rewards[:, 0] = (4.0, 6.0, 5.0, 3.0, 9.0)
+    columns.rewards[:, 3] = (1.0, 8.0, 9.0, 0.5, 0.1)
+    columns.rewards[2, 2] = 0.9  # on the front for its bandwidth
+    columns.rewards[4, 4] = 0.5  # infeasible
+    population = Population(antenna(), columns, "/runs/x")
+    named = {o.name: o for o in antenna().objectives}
+    chart = compare_fronts_chart(
+        [("%{x}", [population]), ("none", [Population(antenna(), _columns(0, 5), "/")])], named["gain"], named["cost"]
+    )
+    _accepted(chart)
+    small, line = chart.data
+    assert (line["customdata"], line["text"], line["line"]["shape"]) == (
+        ["/runs/x/candidates/4", "/runs/x/candidates/1", "/runs/x/candidates/2"],
+        ["4", "1", "2"],
+        "vh",
+    )
+    assert (small["text"], small["showlegend"]) == (["3"], False)
+    assert line["hovertemplate"].startswith("% {x}<br>")
+    assert sorted(row[1] for row in chart.table.rows) == [1, 2, 3, 4]
+    assert compare_fronts_chart(
+        [("x", [Population(antenna(), _columns(2, 5, failing=1.0), "/")])], *list(named.values())[:2]
+    ).empty
+
+
+def test_hypervolumes_of_runs_are_compared() -> None:
+    columns = _columns(400, 5, failing=0.2)
+    columns.rewards[columns.scored, 4] = 0.0
+    population = Population(antenna(), columns, "/runs/x")
+    chart = compare_runs_chart([("one", population)], HYPERVOLUME)
+    assert chart.name == "hypervolume"
+    values = [row[2] for row in chart.table.rows]
+    assert values == sorted(values)
+    assert 0 < values[-1] < 1
+    assert chart.table.rows[-1][1] == 400
+    assert compare_runs_chart([("one", Population(antenna(), _columns(0, 5), "/"))], HYPERVOLUME).empty
 
 
 def test_tournament_curves_extend_to_the_last_evaluation() -> None:
@@ -204,12 +275,19 @@ def test_tournament_curves_extend_to_the_last_evaluation() -> None:
 def test_axes_and_tables_mark_the_better_end_of_an_objective() -> None:
     problem = antenna()
     population = Population(problem, _columns(20, 5), "/runs/x")
-    assert best_matrix(population).columns[2:] == ("gain ↑", "sidelobe ↓", "bandwidth ↑", "cost ↓", "overlap ↓")
+    table = best_matrix(population, _best(), [])
+    assert table.columns[2:] == (
+        "gain ↑",
+        "sidelobe ↓",
+        "bandwidth ↑",
+        "cost ↓",
+        "overlap ↓",
+    )
     cost = problem.objectives[3]
     for chart in (
         population_chart(population, "gain", "cost"),
         lineage_chart(population, "cost"),
-        compare_runs_chart([("one", population)], cost),
+        compare_runs_chart([("one", population)], best_of(cost)),
     ):
         assert chart.layout["yaxis"]["title"]["text"] == "cost ↓"
     assert lineage_chart(population, "generation").layout["yaxis"]["title"]["text"] == "generation"
@@ -221,16 +299,134 @@ def test_a_constant_objective_is_an_axis_only_on_request() -> None:
     population = Population(antenna(), columns, "/runs/x")
 
     def names(x: str, y: str, population: Population = population) -> list[str | None]:
-        return [objective and objective.name for objective in axes(population, x, y)]
+        return [objective and objective.name for objective in axes([population], x, y)]
 
-    assert names("", "") == ["gain", "bandwidth"]
+    assert names("", "") == ["gain", "overlap"]
     assert names("sidelobe", "") == ["sidelobe", "gain"]
     assert names("", "sidelobe") == ["gain", "sidelobe"]
+    assert names("", "gain") == ["overlap", "gain"]
     # A varying constraint is preferred to a constant objective; without any variation, the declared order holds.
     columns.rewards[columns.scored, 1:4] = 3.0
     assert names("", "", Population(antenna(), columns, "/runs/x")) == ["gain", "overlap"]
     for few in (_columns(0, 5), _columns(1, 5, failing=0.0), _columns(4, 5, failing=1.0)):
         assert names("", "", Population(antenna(), few, "/runs/x")) == ["gain", "sidelobe"]
+
+
+def test_the_axes_are_the_objectives_of_the_targets() -> None:
+    problem = antenna()
+    some = Target(name="some", rule="overlap <= 0 and sidelobe <= 4")
+    unlock = Target(name="cheap", rule="cost <= 5 and overlap <= 0", unlock=True)
+    problem = problem.model_copy(update={"targets": (some, unlock)})
+    columns = _columns(30, 5)
+    assert [o and o.name for o in axes([Population(problem, columns, "/runs/x")], "", "")] == ["cost", "overlap"]
+    # Feasible candidates have the same overlap, which makes it no axis.
+    columns.rewards[columns.scored, 4] = np.where(np.arange(30) % 2, 0.0, 0.5)[columns.scored]
+    assert [o and o.name for o in axes([Population(problem, columns, "/runs/x")], "", "")] == ["cost", "sidelobe"]
+    alone = Population(single(), _columns(3, 1), "/runs/x")
+    assert axes([alone], "", "score") == (single().objectives[0], single().objectives[0])
+
+
+def test_outliers_and_infeasible_candidates_do_not_set_the_range() -> None:
+    columns = _columns(200, 5, failing=0.0)
+    columns.rewards[:, 4] = 0.0
+    columns.rewards[:, 0] = np.linspace(0.0, 14.0, 200)
+    columns.rewards[7, 0], columns.rewards[8, 1] = 1e9, -1e9
+    columns.rewards[9] = (-5e3, 2.0, 0.5, 3.0, 0.7)  # infeasible
+    population = Population(antenna(), columns, "/runs/x")
+    chart = population_chart(population, "gain", "sidelobe")
+    spec = chart.spec()
+    low, high = spec["layout"]["xaxis"]["range"]
+    assert (low < 0.0, 14.0 < high < 15.0, spec["layout"]["yaxis"]["range"][0] > -20.0) == (True, True, True)
+    assert spec["note"] == chart.note + " 3 beyond the axes are drawn at the edge."
+    marks = sorted(mark["text"] for mark in spec["layout"]["annotations"])
+    assert marks == sorted(["1 beyond →", "↓ 1 beyond", "← 1 beyond"])
+    apart = next(trace for trace in spec["data"] if trace["name"] == "infeasible")
+    assert (apart["customdata"], apart["x"]) == ([10], [0.0])
+    assert apart["text"] == ["<br>beyond the axis: gain -5000"]
+    front = next(trace for trace in spec["data"] if trace["name"].startswith("front"))
+    assert 8 in front["customdata"]
+    assert max(front["x"]) == 14.0
+    _accepted(chart)
+    assert "annotations" not in population_chart(Population(antenna(), _columns(2, 5), "/runs/x")).layout
+
+
+def test_positive_data_over_two_decades_has_a_logarithmic_axis() -> None:
+    columns = _columns(200, 5, failing=0.0)
+    columns.rewards[:, 3], columns.rewards[:, 4] = np.logspace(-1, 5, 200), 0.0
+    population = Population(antenna(), columns, "/runs/x")
+    chart = population_chart(population, "gain", "cost")
+    spec = chart.spec()
+    assert (spec["log"]["y"], spec["layout"]["yaxis"]["type"]) == (True, "log")
+    assert spec["layout"]["yaxis"]["range"] == pytest.approx([-1.18, 5.18])
+    assert spec["note"] == chart.note
+    linear = chart.spec("")
+    assert linear["log"]["y"] is False
+    assert "type" not in linear["layout"]["yaxis"]
+    assert linear["note"].endswith(" beyond the axes are drawn at the edge.")
+    columns.rewards[:, 3] -= 1.0
+    assert "y" not in population_chart(Population(antenna(), columns, "/runs/x"), "gain", "cost").spec("y")["log"]
+    spent = tokens_chart(Population(antenna(), _columns(200, 5), "/runs/x"))
+    assert spent.spec()["log"] == {"x": False, "y": False}
+    assert spent.spec("y")["layout"]["yaxis"]["type"] == "log"
+    assert throughput_chart(population).spec()["log"] == {}
+
+
+def test_a_plateau_makes_no_outlier_of_the_rest() -> None:
+    assert bulk(np.array([5.0] * 1000 + list(range(20)))) == (0.0, 19.0)
+    assert bulk(np.array([np.nan, np.inf])) is None
+    assert bulk(np.array([1.0, 2.0, 1e9])) == (1.0, 1e9)
+
+
+def _claim(target: str, number: int, state: str) -> UnlockRecord:
+    return UnlockRecord.model_construct(
+        target=target, number=number, evaluations=number + 1, state=ClaimState(state), unlock=False
+    )
+
+
+def test_progress_is_the_distance_of_the_nearest_candidate_so_far() -> None:
+    columns = _columns(6, 5, failing=0.0)
+    columns.rewards[:] = (0.0, 5.0, 0.5, 3.0, 0.0)
+    columns.rewards[:, 0] = (2.0, 6.0, 1.0, 6.0, 8.0, 7.0)
+    columns.rewards[3] = (6.5, 5.0, 0.5, 3.0, 0.7)  # infeasible
+    columns.targets[[1, 4, 5]] = 1
+    population = Population(antenna(), columns, "/runs/x")
+    chart = targets_chart(population, [_claim("usable", 2, "refuted"), _claim("usable", 5, "confirmed")])
+    _accepted(chart)
+    record, usable, confirmed, refuted = chart.data
+    assert (record["name"], usable["name"]) == ("record (unlocks)", "usable")
+    # Candidate 2 was refuted, so the next to meet the target is candidate 5.
+    assert usable["customdata"].tolist() == [1, 5, 5]
+    assert usable["x"].tolist() == [1, 5, 6]
+    assert usable["y"].tolist() == pytest.approx([1 - 3 / 12 / 2, 1.0, 1.0])
+    assert record["y"].tolist() == pytest.approx([1 - (g / 12 + 0.25) / 3 for g in (7, 3, 1, 1)])
+    assert (confirmed["x"], confirmed["marker"]["symbol"], refuted["customdata"]) == ([6], "star", [2])
+    rows = [row for row in chart.table.rows if row[0] == "usable"]
+    assert [(row[1], row[4]) for row in rows] == [(5, "confirmed"), (2, _REFUTED), (1, "")]
+    assert chart.table.links[0] == f"/runs/x/candidates/{chart.table.rows[0][1]}"
+    assert targets_chart(Population(antenna(), _columns(3, 5, failing=1.0), "/runs/x"), []).empty
+
+
+def test_a_violated_constraint_keeps_a_candidate_from_a_target_that_does_not_name_it() -> None:
+    problem = antenna().model_copy(update={"targets": (Target(name="high", rule="gain >= 9", unlock=True),)})
+    columns = _columns(3, 5, failing=0.0)
+    columns.rewards[:, 0], columns.rewards[:, 4] = 10.0, (0.5, 0.25, 0.0)
+    columns.targets[2] = 1
+    (line,) = targets_chart(Population(problem, columns, "/runs/x"), []).data
+    assert line["y"].tolist() == pytest.approx([0.5, 0.75, 1.0, 1.0])
+    assert line["text"][-1] == "met"
+    # A candidate that its stage kept from a target satisfies the rule without meeting it.
+    columns.targets[2] = 0
+    (line,) = targets_chart(Population(problem, columns, "/runs/x"), []).data
+    assert line["text"][-1] == "distance 1e-09"
+
+
+def test_many_targets_are_in_the_table_but_not_all_drawn() -> None:
+    targets = (*(Target(name=f"t{i}", rule=f"gain >= {i + 20}") for i in range(9)), *antenna().targets)
+    problem = antenna().model_copy(update={"targets": targets})
+    chart = targets_chart(Population(problem, _columns(20, 5), "/runs/x"), [])
+    assert [trace["name"] for trace in chart.data] == ["record (unlocks)", "t0", "t1", "t2", "t3", "t4"]
+    assert "5 targets are not drawn" in chart.note
+    assert {row[0] for row in chart.table.rows} == {target.name for target in targets}
 
 
 def test_tournament_names_are_wrapped_on_a_narrow_screen() -> None:
@@ -270,17 +466,19 @@ def test_objectives_of_the_unlock_rule_come_first() -> None:
     def names(*chosen: str, sort: str = "") -> list[str]:
         return [objective.name for objective in shown_objectives(problem, chosen, sort)]
 
-    assert names() == ["case_9", "case_20", "case_7", "case_0", "case_1", "case_2"]
-    assert names(sort="case_11") == ["case_11", "case_9", "case_20", "case_7", "case_0", "case_1"]
+    assert names() == ["case_20", "case_9", "case_7", "case_0", "case_1", "case_2"]
+    assert names(sort="case_11") == ["case_11", "case_20", "case_9", "case_7", "case_0", "case_1"]
     assert names("case_4", "case_3") == ["case_3", "case_4"]
     assert names("case_4", sort="case_5") == ["case_4", "case_5"]
 
 
 def test_large_populations_are_thinned_and_their_front_is_not() -> None:
-    population = Population(antenna(), _columns(20_000, 5), "/runs/x")
+    columns = _columns(20_000, 5)
+    columns.rewards[::2, 4] = 0.0
+    population = Population(antenna(), columns, "/runs/x")
     chart = population_chart(population)
     shown = {trace["name"].partition(" ")[0]: len(trace["x"]) for trace in chart.data}
-    assert shown["dominated"] == MAX_POINTS
+    assert shown["dominated"] == shown["infeasible"] == MAX_POINTS
     assert shown["front"] == len(population.front) == len(chart.table.rows)
     tree = lineage_chart(population)
     assert len(tree.data[1]["x"]) <= MAX_NODES

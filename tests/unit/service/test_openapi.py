@@ -39,6 +39,37 @@ def test_errors_are_problem_details_and_references_resolve(document: dict[str, A
         assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
 
+def test_every_operation_has_a_sentence_as_summary(document: dict[str, Any]) -> None:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            words = operation["summary"].split()
+            assert words[0] in {
+                "Add",
+                "Archive",
+                "Cancel",
+                "Change",
+                "Check",
+                "Create",
+                "Declare",
+                "Delete",
+                "Freeze",
+                "List",
+                "Pause",
+                "Queue",
+                "Register",
+                "Restore",
+                "Resume",
+                "Return",
+                "Revoke",
+                "Set",
+                "Start",
+                "Stream",
+                "Submit",
+            }
+            assert len(words) >= 3, operation["summary"]
+            assert len(operation["summary"]) <= 120
+
+
 def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(names) == len(set(names))

@@ -6,15 +6,18 @@ import pytest
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.objective import Direction, Objective
+from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
+from speciate.domain.target import Target
 from speciate.storage import cursors
 from speciate.storage.candidates.listing import CandidateFilter, listing
 from speciate.storage.runs.context import ScoringSchema
 
 # Names that equal special filter values, or that SQL and Python parse as numbers.
 OBJECTIVES = (Objective(name="x"), Objective(name="nan", direction=Direction.MINIMIZE), Objective(name="scalar"))
-MEASURES = ScoringSchema(RewardSpace(OBJECTIVES), ("any", "both"), weighted=True)
-PLAIN = ScoringSchema(RewardSpace(OBJECTIVES[:1]), ("both",), weighted=False)
+ANY, BOTH = Target(name="any", rule="x > 0"), Target(name="both", rule="x > 1")
+MEASURES = ScoringSchema(Ranking(RewardSpace(OBJECTIVES), (ANY, BOTH), (1.0, 0.0, 0.0)))
+PLAIN = ScoringSchema(Ranking(RewardSpace(OBJECTIVES[:1]), (BOTH,), None))
 
 
 def test_only_known_words_of_a_rule_enter_the_statement() -> None:

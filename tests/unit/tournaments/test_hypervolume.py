@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speciate.domain.errors import InvalidInputError
-from speciate.tournaments.statistics.hypervolume import Hypervolume, hypervolume
+from speciate.tournaments.statistics.hypervolume import Hypervolume, hypervolume, hypervolume_curve
 
 
 def brute(points: np.ndarray) -> float:
@@ -62,3 +62,22 @@ def test_points_that_do_not_exceed_the_reference_add_nothing() -> None:
 def test_another_point_never_reduces_the_volume(points: list[tuple[int, ...]], more: tuple[int, ...]) -> None:
     before, after = hypervolume(points, [0, 0, 0]).value, hypervolume([*points, more], [0, 0, 0]).value
     assert before <= after <= before + np.prod(more)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_a_curve_has_the_hypervolume_of_every_beginning(d: int) -> None:
+    rng = np.random.default_rng(d)
+    points = rng.normal(0.4, 0.3, (300, d))
+    ends = [1, 2, 50, 51, 300]
+    curve = hypervolume_curve(points, ends)
+    exact = [hypervolume(np.minimum(points[:end], 1.0), np.zeros(d)).value for end in ends]
+    assert curve.tolist() == pytest.approx(exact, abs=1e-12 if d <= 2 else 3e-3)
+    assert (np.diff(curve) >= 0).all()
+
+
+def test_a_curve_of_nothing_and_of_points_outside() -> None:
+    with pytest.raises(InvalidInputError, match="empty"):
+        hypervolume_curve(np.zeros((0, 3)), [])
+    assert hypervolume_curve([[-1.0, 2.0, 2.0], [0.0, 1.0, 1.0], [1e308, np.inf, 9.0]], [1, 2, 3]).tolist() == [0, 0, 1]
+    with pytest.raises(InvalidInputError):
+        hypervolume_curve([[0.5, np.nan]], [1])

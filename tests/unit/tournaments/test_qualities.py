@@ -18,7 +18,7 @@ from speciate.tournaments.report.run_summary import POLICY_NUMBERS
 from speciate.tournaments.statistics.entropy_law import fit_entropy_law
 from speciate.tournaments.statistics.estimators import best_at_k, pass_at_k
 from speciate.tournaments.statistics.running_time import performance_profile
-from speciate.tournaments.statistics.significance import sign_flip, sign_flips
+from speciate.tournaments.statistics.significance import sign_flips
 from tests.unit.tournaments.oracles import clustered_interval
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
 
@@ -141,7 +141,7 @@ def test_shared_sign_patterns_give_the_p_values_of_separate_tests() -> None:
     several[1][3] = 0.0
     together = sign_flips(several, np.random.default_rng(0), 50_000)
     for values, found in zip(several, together, strict=True):
-        alone = sign_flip(values, np.random.default_rng(1), 50_000)
+        (alone,) = sign_flips([values], np.random.default_rng(1), 50_000)
         assert found.p_value == pytest.approx(alone.p_value, abs=0.01)
         assert (found.difference, found.problems, found.exact) == (alone.difference, alone.problems, alone.exact)
     assert together[2].exact

@@ -26,20 +26,20 @@ def evaluate(candidate, context):
         rewards[f"digits_{name}"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)
         if reply.failure:
             context.note(name, f"failed: {reply.failure.reason}")
-    inputs, truth = points_elsewhere(candidate.source, context.files["generate.py"])
+    inputs, truth = points_elsewhere(candidate.source, context.files["law.py"])
     reply = candidate.call("predict", inputs)
     rewards["digits_elsewhere"] = FAR_OFF_DIGITS if reply.failure else right_digits(reply.value, truth, context)
     return {**rewards, "size": float(size_of(candidate.source))}
 
 
-def points_elsewhere(source, generate):
+def points_elsewhere(source, law):
     """Return points between and beyond the regions, and their true values; they differ for every program.
 
     A table of the regions' values fits into a short program. Points that depend on the program's text make such a
     table useless.
     """
-    made = {"__name__": "generate"}
-    exec(generate, made)  # noqa: S102  # a file of the problem
+    made = {"__name__": "law"}
+    exec(law, made)  # noqa: S102  # a file of the problem
     digest = hashlib.sha256(source.encode(errors="surrogatepass")).digest()
     rng = random.Random(digest)  # noqa: S311  # points are to be the same whenever the program is scored
     inputs = made["sample"](rng, *made["EVERYWHERE"])

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-from uuid import UUID
 
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
@@ -17,8 +15,9 @@ from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import Commit, RunContext, WorkStore
+from speciate.ports.work import Commit, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.storage.work.memory import MemoryWorkStore
 
 # Pauses and lost workers belong to the history of a run and do not affect its results.
 _IGNORED = frozenset(
@@ -31,30 +30,6 @@ _IGNORED = frozenset(
         EventKind.WORK_POISONED,
     }
 )
-
-
-class ReplayStore(WorkStore, Protocol):
-    """A work store that accepts a prepared run and returns its events."""
-
-    def add(self, context: RunContext, granted: int | None = None) -> None:
-        """Store a created run, with the first grant of its campaign."""
-        ...
-
-    def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Raise the limit of a campaign's run to ``granted`` evaluations."""
-        ...
-
-    def close(self, run_id: UUID, reason: str) -> Commit:
-        """Complete the run while it waits for a grant."""
-        ...
-
-    def start(self, run_id: UUID) -> Commit:
-        """Start the run."""
-        ...
-
-    def events(self, run_id: UUID) -> Sequence[Event]:
-        """Return the events so far."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +129,7 @@ def replay(
     recorded: Sequence[RecordedCompletion],
     events: Sequence[Event],
     *,
-    store: ReplayStore,
+    store: MemoryWorkStore,
     evaluator: EvaluatorClient,
     client_for: Callable[[Policy], PolicyClient],
 ) -> ReplayReport:
@@ -164,7 +139,7 @@ def replay(
         context: The run.
         recorded: Its completions in order.
         events: Its events in order.
-        store: An empty in-memory store.
+        store: An empty store.
         evaluator: Evaluates every candidate again.
         client_for: Returns the real client of a policy. It receives no requests.
 
@@ -183,11 +158,16 @@ def replay(
     executor = WorkExecutor(store, signals, evaluator, recorded_for)
     grants = [int(str(event.data["evaluations"])) for event in events if event.kind is EventKind.RUN_GRANTED]
     store.add(context, grants[0] if grants else None)
-    signals.committed(store.start(context.run_id))
-    drain(executor, signals)
+
+    def settle(commit: Commit | None) -> None:
+        while commit is not None:
+            signals.committed(commit)
+            drain(executor, signals)
+            commit = store.resume_diagnosed(context.run_id)
+
+    settle(store.start(context.run_id))
     for granted in grants[1:]:
-        signals.committed(store.grant(context.run_id, granted))
-        drain(executor, signals)
+        settle(store.grant(context.run_id, granted))
     if grants and events[-1].kind is EventKind.RUN_COMPLETED:
         store.close(context.run_id, str(events[-1].data["reason"]))
     return compare(events, store.events(context.run_id))

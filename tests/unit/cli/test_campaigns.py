@@ -1,4 +1,4 @@
-"""Tests of ``speciate campaign``."""
+"""Tests of ``speciate campaigns``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from speciate.cli import campaign as commands
+from speciate.cli import campaigns as commands
 from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.cli.runs import start
@@ -38,7 +38,7 @@ def test_options_form_a_declaration(cli: Cli, service: FakeService) -> None:
         4,
     ]
     more = ["--mode", "fixed", "--slice", 8, "--parallel", 2, "-s", "best_of_n", "-o", "a=1", "--batch", 4]
-    outcome = cli("campaign", "create", "sweep", *args, *more, "--mutator", "m", "--idempotency-key", "k")
+    outcome = cli("campaigns", "create", "sweep", *args, *more, "--mutator", "m", "--idempotency-key", "k")
     assert (outcome.code, outcome.lines) == (ExitCode.OK, ["sweep: 200 evaluations for 3 problems"])
     (request,) = service.requests
     assert request.headers["Idempotency-Key"] == "k"
@@ -61,8 +61,16 @@ def test_options_form_a_declaration(cli: Cli, service: FakeService) -> None:
 
 def test_omitted_options_are_left_to_the_service(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
-    assert cli("campaign", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == ExitCode.OK
+    assert cli("campaigns", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json").code == ExitCode.OK
     assert service.requests[0].body == {"slug": "sweep", "problems": ["a"], "policy": "p", "evaluations": 200}
+
+
+def test_a_budget_beyond_reason_needs_a_confirmation(cli: Cli, service: FakeService) -> None:
+    command = ["campaigns", "create", "sweep", "--problem", "a", "-p", "p", "-b", 1_000_001]
+    assert "1,000,001 evaluations" in cli(*command).err
+    assert service.requests == []
+    service.on("POST", "/v1/campaigns", say(campaign(), 202))
+    assert cli(*command, "--yes", "--json").code == ExitCode.OK
 
 
 def test_defaults_in_the_help_match_the_model() -> None:
@@ -82,7 +90,7 @@ def test_defaults_in_the_help_match_the_model() -> None:
 
 
 def test_missing_problems_are_rejected_before_a_request(cli: Cli, service: FakeService) -> None:
-    outcome = cli("campaign", "create", "sweep", "-p", "p", "-b", 200)
+    outcome = cli("campaigns", "create", "sweep", "-p", "p", "-b", 200)
     assert outcome.code == ExitCode.INVALID
     assert "--problem NAME or --set NAME" in outcome.err
     assert service.requests == []
@@ -94,9 +102,9 @@ def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     service.on("GET", f"{PATH}/slices", page(slice_record(ord=2, spent=None, reached=[]), slice_record()))
     for action in ("pause", "resume", "cancel"):
         service.on("POST", f"{PATH}:{action}", say(campaign()))
-    listed = cli("campaign", "list").lines[1].split()
+    listed = cli("campaigns", "list").lines[1].split()
     assert listed == ["sweep", "running", "adaptive", "1", "of", "3", "64", "of", "200"]
-    shown = cli("campaign", "show", "sweep")
+    shown = cli("campaigns", "show", "sweep")
     assert "paused: \ufffd[2Jlunch" in shown.out
     assert "p@1=1, q@2=3" in shown.out
     rows = [line.split() for line in shown.lines]
@@ -104,44 +112,46 @@ def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     assert ["c@1", "not", "started", "0", "1", "0", "10", "%"] in rows
     assert ["1", "a@1", "32", "0", "50", "%", "32", "half"] in rows
     assert any(row[:2] == ["b@1", "unlocked"] for row in rows)
-    assert "… and 2 more: --rows 3" in cli("campaign", "show", "sweep", "--rows", 1).lines
-    assert "… and 1 more: --rows 2" in cli("campaign", "show", "sweep", "--rows", 1).lines
+    assert "… and 2 more: --rows 3" in cli("campaigns", "show", "sweep", "--rows", 1).lines
+    assert "… and 1 more: --rows 2" in cli("campaigns", "show", "sweep", "--rows", 1).lines
     assert not any("more:" in line for line in shown.lines)
     for action in ("pause", "resume", "cancel"):
-        lines = cli("campaign", action, "sweep").lines
+        lines = cli("campaigns", action, "sweep").lines
         assert lines == ["sweep is running (64 of 200 evaluations, 1 of 3 problems unlocked)"]
 
 
 def test_unknown_campaign(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/campaigns/none", problem(404, "not-found", "there is no campaign 'none'."))
-    outcome = cli("campaign", "show", "none")
+    outcome = cli("campaigns", "show", "none")
     assert (outcome.code, outcome.err) == (
         ExitCode.NOT_FOUND,
-        "error: there is no campaign 'none'. See `speciate campaign list`.\n",
+        "error: there is no campaign 'none'. See `speciate campaigns list`.\n",
     )
 
 
-@pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
+@pytest.mark.parametrize(
+    ("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.PAUSED), ("cancelled", ExitCode.FAILED)]
+)
 def test_watch_ends_with_the_campaign(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     answers = (say(campaign()), say(campaign()), say(campaign(state=state, spent=200, reason="so")))
     service.on("GET", PATH, *answers)
-    outcome = cli("campaign", "watch", "sweep")
+    outcome = cli("campaigns", "watch", "sweep")
     assert outcome.code == code
     assert outcome.lines == [
+        f"{campaign()['id']}  {service.url}/campaigns/sweep",
         "sweep: 64 of 200 evaluations, 1 of 3 problems unlocked",
-        "sweep: 200 of 200 evaluations, 1 of 3 problems unlocked",
         f"sweep is {state}: so (200 of 200 evaluations, 1 of 3 problems unlocked)",
-        "Results: speciate campaign show sweep",
+        "Results: speciate campaigns show sweep",
     ]
 
 
 def test_watch_as_json_prints_every_change(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(campaign()), say(campaign()), say(campaign(state="completed")))
-    lines = [json.loads(line) for line in cli("campaign", "watch", "sweep", "--json").lines]
+    lines = [json.loads(line) for line in cli("campaigns", "watch", "sweep", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
@@ -152,4 +162,4 @@ def test_watch_survives_a_restart_of_the_service(
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(campaign()), away, away, say(campaign(state="completed")))
-    assert cli("campaign", "watch", "sweep").code == ExitCode.OK
+    assert cli("campaigns", "watch", "sweep").code == ExitCode.OK

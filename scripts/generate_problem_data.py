@@ -1,4 +1,7 @@
-"""Write ``instances.json``: seeded instances drawn as those of the OR-Library and of FunSearch's Weibull set.
+"""Write the data files of the bundled problems: ``points.json`` and ``instances.json``.
+
+``points.json`` holds a law of physics, sampled in three regions of its inputs. ``instances.json`` holds seeded
+instances drawn as those of the OR-Library and of FunSearch's Weibull set:
 
 - ``or1`` is drawn as the OR-Library's u120 class (Falkenauer 1996): whole numbers from 20 to 100, bins of 150.
 - ``triplet`` is drawn as its t120 class: bins of 1000, each filled exactly by three items, one of 380 to 490 and two
@@ -8,12 +11,21 @@
 
 The instances are new draws, not the published files, so published scores are comparable in level but not exactly.
 
-Usage, in this directory: ``python generate.py > instances.json``
+Usage: ``python scripts/generate_problem_data.py``
 """
 
 import json
 import random
-import sys
+import runpy
+from pathlib import Path
+
+BUNDLED = Path(__file__).resolve().parents[1] / "speciate" / "problems" / "bundled"
+
+REGIONS = {
+    "planck-radiation": (41_16, {"low": (0.02, 0.2), "middle": (0.5, 3.0), "high": (4.0, 12.0)}),
+    "relativistic-energy": (48_02, {"slow": (0.05, 0.3), "fast": (0.4, 0.8), "extreme": (0.9, 0.999)}),
+}
+"""Seed, and bounds of the regions in the units of the problem's ``law.py``."""
 
 SEED = 20_24
 ITEMS = 120
@@ -74,5 +86,24 @@ def instances():
     return families
 
 
+def regions(slug):
+    """Return the inputs, shape (20, n_inputs), and outputs, shape (20,), of each region of a problem with a law."""
+    made = runpy.run_path(str(BUNDLED / slug / "law.py"))
+    seed, bounds = REGIONS[slug]
+    rng = random.Random(seed)  # noqa: S311  # points are to be the same everywhere, not secret
+    sampled = {}
+    for name, (low, high) in bounds.items():
+        inputs = made["sample"](rng, low, high)
+        sampled[name] = {"inputs": inputs, "outputs": [made["law"](*point) for point in inputs]}
+    return sampled
+
+
+def data_files():
+    """Return the content of every data file, by path."""
+    files = {BUNDLED / slug / "points.json": regions(slug) for slug in REGIONS}
+    return files | {BUNDLED / "online-bin-packing" / "instances.json": instances()}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(instances()) + "\n")
+    for path, content in data_files().items():
+        path.write_text(json.dumps(content) + "\n")

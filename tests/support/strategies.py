@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
+from speciate.search.cells import TARGET
 from speciate.search.strategy import Evaluated, Placement, Selection, Strategy
-from speciate.testing.population import ListView, SharedTables, raw_rewards, synthetic_batch, vector_problem
+from speciate.search.targets import MAX_TARGET_CELLS, place_candidates, select_parents
+from tests.support.population import (
+    ListView,
+    SharedTables,
+    ladder_problem,
+    raw_rewards,
+    synthetic_batch,
+    vector_problem,
+)
 
 _BATCH: Final = 16
 
@@ -28,7 +38,7 @@ class StrategyConformance(ABC):
     """The test suite.
 
     Attributes:
-        most_elites: Upper bound on the occupied cells of all islands together.
+        most_elites: Upper bound on the occupied cells of all islands together, without target cells.
     """
 
     most_elites: ClassVar[int] = 1024
@@ -43,9 +53,10 @@ class StrategyConformance(ABC):
         rng = np.random.default_rng(view.seed)
         for _ in range(batches):
             view.grant(strategy.maintain(view, rng))
-            island = strategy.select(view, rng).island
+            island = select_parents(strategy, view, rng).island
             first = 2 + view.batch * _BATCH
-            view.grant(strategy.place(view, synthetic_batch(view.problem, first, _BATCH, island, rng, violate=violate)))
+            batch = synthetic_batch(view.problem, first, _BATCH, island, rng, violate=violate)
+            view.grant(place_candidates(strategy, view, batch))
             view.batch += 1
 
     def test_it_has_a_name_and_a_documented_config(self) -> None:
@@ -154,6 +165,34 @@ class StrategyConformance(ABC):
                 view.grant(strategy.place(view, [specialist]))
         assert view.numbers() >= {70_000 + i for i in range(8 * strategy.islands)}
 
+    def test_candidates_that_meet_a_target_stay(self) -> None:
+        """On every island the best candidates that meet a target hold its cells, after migrations and resets."""
+        strategy = self.make_strategy()
+        problem = ladder_problem()
+        view, rng, winners = ListView(problem), np.random.default_rng(7), dict[tuple[int, str], float]()
+        for _ in range(40 * strategy.islands):
+            view.grant(strategy.maintain(view, rng))
+            island = select_parents(strategy, view, rng).island
+            batch = synthetic_batch(problem, 2 + view.batch * _BATCH, _BATCH, island, rng)
+            batch = [replace(candidate, targets=problem.targets_met(candidate.rewards)) for candidate in batch]
+            for candidate in batch:
+                mean = float(problem.space.normalise([candidate.rewards]).mean())
+                for i, target in enumerate(problem.targets):
+                    if candidate.targets >> i & 1:
+                        at = (island, f"{TARGET}{target.name}/even")
+                        winners[at] = max(mean, winners.get(at, mean))
+            view.grant(place_candidates(strategy, view, batch))
+            view.batch += 1
+        held = view.snapshot()
+        assert {cell for _, cell in winners} >= {f"{TARGET}easy/even", f"{TARGET}hard/even"}
+        for at, mean in winners.items():
+            assert held[at].fitness >= mean - 1e-12
+        bits = {target.name: 1 << i for i, target in enumerate(problem.targets)}
+        for (_, cell), placement in held.items():
+            name, _, slot = cell.removeprefix(TARGET).partition("/")
+            if cell.startswith(TARGET) and not slot.startswith(("near", "but")):
+                assert problem.targets_met(placement.rewards) & bits[name]
+
     def test_a_dominating_candidate_stays_among_300_objectives(self) -> None:
         """A bounded archive cannot hold 300 specialists, but it keeps a candidate that dominates all others."""
         strategy = self.make_strategy()
@@ -193,7 +232,8 @@ class StrategyConformance(ABC):
         for problem in (vector_problem(1), vector_problem(4), vector_problem(32)):
             view = ListView(problem)
             self.fill(view, 125)
-            assert 0 < view.size() <= self.most_elites
+            targets = len(problem.targets) * MAX_TARGET_CELLS * self.make_strategy().islands
+            assert 0 < view.size() <= self.most_elites + targets
 
     def _answers(self, view: ListView) -> tuple[list[Selection], list[Placement], list[Placement]]:
         strategy = self.make_strategy()

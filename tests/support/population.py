@@ -45,6 +45,13 @@ def vector_problem(
     )
 
 
+def ladder_problem() -> Problem:
+    """Return a ``vector_problem(3)`` with targets that random candidates meet: often, rarely and never."""
+    rules = {"easy": "r0 >= 0.5", "hard": "r0 >= 0.7 and r1 >= 0.7 and r2 >= 0.7", "never": "r0 >= 9"}
+    targets = tuple(Target(name=name, rule=rule, unlock=name == "hard") for name, rule in rules.items())
+    return vector_problem(3).model_copy(update={"targets": targets})
+
+
 def raw_rewards(problem: Problem, point: Sequence[float], excess: float = 0.0) -> tuple[float, ...]:
     """Return the raw rewards of a normalised point, shape (k,), in a ``vector_problem``."""
     space = problem.space

@@ -1,4 +1,4 @@
-"""``speciate campaign``: search many problems with one budget, and show how it was spent."""
+"""``speciate campaigns``: search many problems with one budget, and show how it was spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command_group, drop_none, examples, parse_key_values
+from speciate.cli.common import (
+    AsJson,
+    Yes,
+    client,
+    command_group,
+    confirm_budget,
+    drop_none,
+    examples,
+    parse_key_values,
+)
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.cli.runs.start import (
     Batch,
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from speciate.domain.campaign import Campaign
     from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
 
-app = command_group("Campaigns: many problems, one budget, spent where a new target is likeliest.")
+app = command_group()
 
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
@@ -44,9 +53,9 @@ _MAX_WATCHED: Final = 12
 @app.command(
     "create",
     epilog=examples(
-        "speciate campaign create sweep --set maze-test --policy maze-vpo --budget 5000",
-        "speciate campaign create two --problem a --problem b -p big=1 -p small=3 --choice ucb -b 2000 --slice 64 -w",
-        "speciate campaign create fair --set maze-test -p maze-vpo -b 5000 --mode fixed --json",
+        "speciate campaigns create sweep --set maze-test --policy maze-vpo --budget 5000",
+        "speciate campaigns create two --problem a --problem b -p big=1 -p small=3 --choice ucb -b 2000 --slice 64 -w",
+        "speciate campaigns create fair --set maze-test -p maze-vpo -b 5000 --mode fixed --json",
     ),
 )
 def create(
@@ -78,6 +87,7 @@ def create(
     samples_per_prompt: SamplesPerPrompt = None,
     title: Annotated[str | None, typer.Option(help="One-line description.")] = None,
     idempotency_key: IdempotencyKey = None,
+    yes: Yes = False,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -109,6 +119,7 @@ def create(
         "evaluations": budget,
         **given,
     }
+    confirm_budget(declaration, yes=yes, as_json=as_json)
     with client(ctx) as service:
         created = service.campaigns.create(declaration, idempotency_key=idempotency_key)
         if as_json:
@@ -117,12 +128,12 @@ def create(
             output.print_line(
                 f"{created.slug}: {created.declaration.evaluations:,} evaluations for {_problems(created)}"
             )
-            output.print_note(f"Watch it with: speciate campaign watch {created.slug}")
+            output.print_note(f"Watch it with: speciate campaigns watch {created.slug}")
         if watch:
             raise typer.Exit(_LIFECYCLE.follow(service, created.slug, as_json=as_json))
 
 
-@app.command("show", epilog=examples("speciate campaign show sweep", "speciate campaign show sweep --json"))
+@app.command("show", epilog=examples("speciate campaigns show sweep", "speciate campaigns show sweep --json"))
 def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = False) -> None:
     """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
     with client(ctx) as service:
@@ -236,7 +247,7 @@ def _watched_problems(record: CampaignRecord) -> RenderableType:
                  ", ".join(each.reached))  # fmt: skip
         table.add_row(*(Text(output.sanitize(cell)) for cell in cells), style="green" if each.unlocked else "")
     left = len(record.problems) - _MAX_WATCHED
-    more = [Text(f"… and {left:,} more: speciate campaign show {record.slug}", style="dim")] if left > 0 else []
+    more = [Text(f"… and {left:,} more: speciate campaigns show {record.slug}", style="dim")] if left > 0 else []
     return Group(table, *more)
 
 
@@ -247,8 +258,9 @@ _LIFECYCLE: Final = LifecycleCommands["CampaignRecord"](
     columns=("campaign", "state", "mode", ">unlocked", ">evaluations", "title"),
     row=_row,
     progress=_progress,
+    milestone=lambda record: sum(len(problem.reached) for problem in record.problems),
     share=lambda record: (record.spent, record.declaration.evaluations),
-    results="campaign show",
+    results="campaigns show",
     details=_watched_problems,
 )
 _LIFECYCLE.add_to(app)

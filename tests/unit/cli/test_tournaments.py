@@ -1,4 +1,4 @@
-"""Tests of ``speciate tournament``."""
+"""Tests of ``speciate tournaments``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 from speciate.ports.records.declarations import TournamentRecord
+from speciate.tournaments.rendering.conclusion import conclusion
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, page, problem, say
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
@@ -42,7 +43,7 @@ def _record(**values: Any) -> dict[str, Any]:
 def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
-    outcome = cli("tournament", "create", "mine", *args)
+    outcome = cli("tournaments", "create", "mine", *args)
     assert (outcome.code, outcome.lines) == (ExitCode.OK, ["synthetic: 12 runs"])
     assert "warning: 3 problems cannot decide any comparison: expected at least 6." in outcome.err
     (request,) = service.requests
@@ -58,10 +59,13 @@ def test_declaration_from_a_file(cli: Cli, service: FakeService, tmp_path: Path)
     service.on("POST", "/v1/tournaments", say(_record(), 202))
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\nseeds = [1]\n')
-    assert cli("tournament", "create", "--file", declared).code == ExitCode.OK
+    assert cli("tournaments", "create", "--file", declared).code == ExitCode.OK
     assert service.requests[0].body == {"slug": "x", "seeds": [1]}
+    declared.write_text('slug = "x"\n[budget]\nevaluations = 1000001\n')
+    assert "1,000,001 evaluations" in cli("tournaments", "create", "--file", declared).err
+    assert cli("tournaments", "create", "--file", declared, "--yes").code == ExitCode.OK
     declared.write_text("slug = ")
-    outcome = cli("tournament", "create", "--file", declared)
+    outcome = cli("tournaments", "create", "--file", declared)
     assert outcome.code == ExitCode.INVALID
     assert "t.toml" in outcome.err
 
@@ -72,14 +76,14 @@ def test_options_beside_a_file_are_rejected(
 ) -> None:
     declared = tmp_path / "t.toml"
     declared.write_text('slug = "x"\n')
-    outcome = cli("tournament", "create", *extra, "--file", declared)
+    outcome = cli("tournaments", "create", *extra, "--file", declared)
     assert outcome.code == ExitCode.INVALID
     assert f"--file and {option} exclude each other" in outcome.err
     assert service.requests == []
 
 
 def test_fewer_than_two_policies_are_rejected(cli: Cli, service: FakeService) -> None:
-    outcome = cli("tournament", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
+    outcome = cli("tournaments", "create", "mine", "--set", "s", "-p", "base", "-b", 5)
     assert outcome.code == ExitCode.INVALID
     assert "at least two --policy" in outcome.err
     assert service.requests == []
@@ -90,45 +94,66 @@ def test_list_show_and_verbs(cli: Cli, service: FakeService) -> None:
     service.on("GET", PATH, say(_record(state="paused", reason="\x1b[2Jlunch")))
     for action in ("pause", "resume", "cancel", "extend"):
         service.on("POST", f"{PATH}:{action}", say(_record()))
-    assert cli("tournament", "list").lines[1].split() == ["synthetic", "running", "2", "3", "3", "of", "12"]
-    shown = cli("tournament", "show", "synthetic").out
+    assert cli("tournaments", "list").lines[1].split() == ["synthetic", "running", "2", "3", "3", "of", "12"]
+    shown = cli("tournaments", "show", "synthetic").out
     assert "paused: \ufffd[2Jlunch" in shown
     assert "e1 with e0" in shown
     for action in ("pause", "resume", "cancel"):
-        lines = cli("tournament", action, "synthetic").lines
+        lines = cli("tournaments", action, "synthetic").lines
         assert lines == ["synthetic is running (3 of 12 runs ended)"]
-    cli("tournament", "extend", "synthetic", "--reason", "power", "--set", "s", "--seed", 9)
+    cli("tournaments", "extend", "synthetic", "--reason", "power", "--set", "s", "--seed", 9)
     assert service.requests[-1].body == {"reason": "power", "problems": ["set:s"], "seeds": [9]}
 
 
 def test_unknown_tournament(cli: Cli, service: FakeService) -> None:
     service.on("GET", "/v1/tournaments/none", problem(404, "not-found", "there is no tournament 'none'."))
-    outcome = cli("tournament", "show", "none")
+    outcome = cli("tournaments", "show", "none")
     assert (outcome.code, outcome.err) == (
         ExitCode.NOT_FOUND,
-        "error: there is no tournament 'none'. See `speciate tournament list`.\n",
+        "error: there is no tournament 'none'. See `speciate tournaments list`.\n",
     )
 
 
-@pytest.mark.parametrize(("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.FAILED)])
+@pytest.mark.parametrize(
+    ("state", "code"), [("completed", ExitCode.OK), ("paused", ExitCode.PAUSED), ("cancelled", ExitCode.FAILED)]
+)
 def test_watch_ends_with_the_tournament(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode
 ) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record()), say(_record()), say(_record(state=state, ended=12, reason="so")))
-    outcome = cli("tournament", "watch", "synthetic")
+    outcome = cli("tournaments", "watch", "synthetic")
     assert outcome.code == code
-    assert outcome.lines[:3] == [
+    assert outcome.lines[:4] == [
+        f"{_record()['id']}  {service.url}/tournaments/synthetic",
         "synthetic: 3 of 12 runs ended",
         "synthetic: 12 of 12 runs ended",
         f"synthetic is {state}: so (12 of 12 runs ended)",
     ]
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_ctrl_c_says_that_the_tournament_goes_on(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lifecycle.time, "sleep", interrupt)
+    service.on("GET", PATH, say(_record()))
+    outcome = cli("tournament", "watch", "synthetic", *options)
+    assert outcome.code == ExitCode.INTERRUPTED
+    assert outcome.err.splitlines() == [
+        "The tournament goes on in the service.",
+        "Watch it again with: speciate tournaments watch synthetic",
+        "Stop it with: speciate tournaments cancel synthetic",
+    ]
+
+
 def test_watch_as_json_prints_the_final_state(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     service.on("GET", PATH, say(_record(ended=12)), say(_record(ended=12)), say(_record(state="completed", ended=12)))
-    lines = [json.loads(line) for line in cli("tournament", "watch", "synthetic", "--json").lines]
+    lines = [json.loads(line) for line in cli("tournaments", "watch", "synthetic", "--json").lines]
     assert [line["state"] for line in lines] == ["running", "completed"]
 
 
@@ -139,14 +164,14 @@ def test_watch_survives_a_restart_of_the_service(
     monkeypatch.setattr(common, "_FIRST_DELAY_S", 0.001)
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(_record()), away, away, say(_record(state="completed", ended=12)))
-    assert cli("tournament", "watch", "synthetic").code == ExitCode.OK
+    assert cli("tournaments", "watch", "synthetic").code == ExitCode.OK
 
 
 def test_watch_ends_if_the_service_stays_away(cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "POLL_S", 0.0)
     monkeypatch.setattr(common, "RETRY_LIMIT_S", 0.0)
     service.on("GET", PATH, say(_record()), problem(503, "unavailable", "PostgreSQL is away."))
-    outcome = cli("tournament", "watch", "synthetic")
+    outcome = cli("tournaments", "watch", "synthetic")
     assert (outcome.code, outcome.err) == (ExitCode.UNREACHABLE, "error: PostgreSQL is away.\n")
 
 
@@ -154,19 +179,20 @@ def test_report_is_printed_and_exported(cli: Cli, service: FakeService, tmp_path
     schedule = schedule_of(32, 2, 2)
     report = report_of(schedule, results_of(schedule, shift=8.0))
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
-    shown = cli("tournament", "report", "synthetic", "--rows", 3)
-    assert shown.lines[0].startswith("e1 is better than e0 (sign-flip test")
-    assert "… and 29 more: speciate tournament export synthetic --out report.html" in shown.lines
-    assert json.loads(cli("tournament", "report", "synthetic", "--json").out) == report.model_dump(mode="json")
+    shown = cli("tournaments", "report", "synthetic", "--rows", 3)
+    assert shown.lines[0] == conclusion(report)
+    assert shown.lines[1].startswith("e1 is better than e0 (sign-flip test")
+    assert "… and 29 more: speciate tournaments export synthetic --out report.html" in shown.lines
+    assert json.loads(cli("tournaments", "report", "synthetic", "--json").out) == report.model_dump(mode="json")
     for suffix, beginning in (("html", "<!doctype html>"), ("json", "{"), ("csv", "tournament,problem,entrant")):
         out = tmp_path / f"r.{suffix}"
-        assert cli("tournament", "export", "synthetic", "--out", out).code == ExitCode.OK
+        assert cli("tournaments", "export", "synthetic", "--out", out).code == ExitCode.OK
         assert out.read_text().startswith(beginning)
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 1 + 32 * 2
-    refused = cli("tournament", "export", "synthetic", "--out", tmp_path / "r.xlsx")
+    refused = cli("tournaments", "export", "synthetic", "--out", tmp_path / "r.xlsx")
     assert refused.code == ExitCode.INVALID
     assert "ends in .html, .json, .csv, .jsonl, .parquet" in refused.err
-    assert cli("tournament", "export", "synthetic").code == ExitCode.INVALID
-    assert "expected html" in cli("tournament", "export", "synthetic", "--format", "xlsx").err
-    unwritable = cli("tournament", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
+    assert cli("tournaments", "export", "synthetic").code == ExitCode.INVALID
+    assert "expected html" in cli("tournaments", "export", "synthetic", "--format", "xlsx").err
+    unwritable = cli("tournaments", "export", "synthetic", "--out", tmp_path / "no" / "r.csv")
     assert unwritable.code == ExitCode.CONFLICT

@@ -1,4 +1,4 @@
-"""``speciate tournament``: declare head-to-head comparisons, and read and export their reports."""
+"""``speciate tournaments``: declare head-to-head comparisons, and read and export their reports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, client, command_group, examples, invalid_argument
+from speciate.cli.common import AsJson, Yes, client, command_group, confirm_budget, examples, invalid_argument
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
     from speciate.ports.records.declarations import TournamentRecord
 
-app = command_group("Tournaments: which policy is better, and whether the difference could be chance.")
+app = command_group()
 
 _METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "vector_evolution"
 
@@ -33,8 +33,9 @@ _LIFECYCLE: Final = LifecycleCommands["TournamentRecord"](
     columns=("tournament", "state", ">entrants", ">problems", ">runs ended", "title"),
     row=_row,
     progress=lambda record: f"{record.ended:,} of {record.planned:,} runs ended",
+    milestone=lambda record: 100 * record.ended // max(record.planned, 1),
     share=lambda record: (record.ended, record.planned),
-    results="tournament report",
+    results="tournaments report",
 )
 _LIFECYCLE.add_to(app)
 
@@ -42,9 +43,9 @@ _LIFECYCLE.add_to(app)
 @app.command(
     "create",
     epilog=examples(
-        "speciate tournament create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
-        "speciate tournament create two --problem a --problem b -p base -p new --mutator program-mutator -b 500",
-        "speciate tournament create --file tournament.toml",
+        "speciate tournaments create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
+        "speciate tournaments create two --problem a --problem b -p base -p new --mutator program-mutator -b 500",
+        "speciate tournaments create --file tournament.toml",
     ),
 )
 def create(
@@ -69,6 +70,7 @@ def create(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Complete declaration as TOML or JSON, instead of the options.")
     ] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Declare a tournament. It starts at once and is immutable.
@@ -95,6 +97,8 @@ def create(
             "stopping": stopping,
             "target": target,
         }
+    limits = declaration.get("budget")
+    confirm_budget(limits if isinstance(limits, dict) else {}, yes=yes, as_json=as_json)
     with client(ctx) as service:
         created = service.tournaments.create(declaration)
     if as_json:
@@ -103,10 +107,10 @@ def create(
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
     if why := created.declaration.too_few(len(created.declaration.problems)):
         output.print_note(f"warning: {why}.")
-    output.print_note(f"Watch it with: speciate tournament watch {created.slug}")
+    output.print_note(f"Watch it with: speciate tournaments watch {created.slug}")
 
 
-@app.command("show", epilog=examples("speciate tournament show mazes", "speciate tournament show mazes --json"))
+@app.command("show", epilog=examples("speciate tournaments show mazes", "speciate tournaments show mazes --json"))
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show the declaration and the progress."""
     with client(ctx) as service:
@@ -134,7 +138,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     )
 
 
-@app.command("report", epilog=examples("speciate tournament report mazes", "speciate tournament report mazes --json"))
+@app.command("report", epilog=examples("speciate tournaments report mazes", "speciate tournaments report mazes --json"))
 def report(
     ctx: typer.Context,
     name: Name,
@@ -155,7 +159,7 @@ def report(
 @app.command(
     "export",
     epilog=examples(
-        "speciate tournament export mazes --out mazes.html", "speciate tournament export mazes --format parquet"
+        "speciate tournaments export mazes --out mazes.html", "speciate tournaments export mazes --format parquet"
     ),
 )
 def export(
@@ -191,7 +195,7 @@ def export(
     output.print_line(f"{path}")
 
 
-@app.command("extend", epilog=examples("speciate tournament extend mazes --reason 'more power' --problem maze-207"))
+@app.command("extend", epilog=examples("speciate tournaments extend mazes --reason 'more power' --problem maze-207"))
 def extend(
     ctx: typer.Context,
     name: Name,
@@ -220,7 +224,7 @@ def _refuse_other_options(ctx: typer.Context) -> None:
     for parameter in ctx.command.params:
         name = str(parameter.name)
         source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and name not in {"file", "as_json"}:
+        if source is not None and source.name == "COMMANDLINE" and name not in {"file", "yes", "as_json"}:
             given = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
             raise InvalidInputError(
                 f"--file and {given} exclude each other: the file declares everything.",

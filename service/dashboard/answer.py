@@ -1,0 +1,149 @@
+"""The answer of a run, at the top of its page: the best candidate, its rewards against the targets, its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from markupsafe import Markup
+
+from service.dashboard.highlighting import highlight_diff
+from service.dashboard.objectives import by_importance
+from service.diffs import Diff, unified_diff
+from speciate.domain.objective import Objective
+from speciate.domain.problem import Problem
+from speciate.domain.rule import Shortfall
+from speciate.domain.target import ClaimState, Target
+from speciate.ports.records.candidates import CandidateDetail, EliteRecord
+from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.unlocks import UnlockRecord
+
+MAX_REWARDS: Final = 12
+"""Objectives shown, the most important first."""
+
+MAX_CHARACTERS: Final = 20_000
+"""Characters of a program and of its diff shown; the download has all."""
+
+_STATES: Final = (ClaimState.REFUTED, ClaimState.PENDING, ClaimState.CONFIRMED)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A target as the answer and its run meet it.
+
+    Attributes:
+        target: The target.
+        met: True if the answer meets it.
+        missing: What the answer lacks.
+        claim: The candidate of the run that met it; a confirmed one before a pending or a refuted one.
+    """
+
+    target: Target
+    met: bool
+    missing: tuple[Shortfall, ...]
+    claim: UnlockRecord | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best candidate of a run; without a feasible one the candidate nearest to the unlock target.
+
+    Attributes:
+        problem: The problem.
+        number: Number of the candidate; None before the first rewards.
+        rewards: Its rewards by objective.
+        met: Names of the targets that it meets.
+        feasible: True if it satisfies all constraints, and so is the best.
+        claims: Candidates of the run that met a target.
+    """
+
+    problem: Problem
+    number: int | None
+    rewards: dict[str, float]
+    met: tuple[str, ...]
+    feasible: bool
+    claims: Sequence[UnlockRecord]
+
+    @cached_property
+    def violations(self) -> tuple[Shortfall, ...]:
+        """The constraints that it violates."""
+        return self.problem.ranking.violations(self._vector)
+
+    @cached_property
+    def values(self) -> list[tuple[Objective, float]]:
+        """The most important rewards."""
+        shown = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
+        return [(each, self.rewards[each.name]) for each in shown]
+
+    @cached_property
+    def targets(self) -> list[TargetState]:
+        """All targets, in declared order: from easy to hard."""
+        found = []
+        for i, target in enumerate(self.problem.targets):
+            met = target.name in self.met
+            claims = [claim for claim in self.claims if claim.target == target.name]
+            claim = max(claims, key=lambda each: (_STATES.index(each.state), each.number), default=None)
+            missing = () if met or not self.rewards else self.problem.ranking.missing(i, self._vector)
+            found.append(TargetState(target, met, missing, claim))
+        return found
+
+    @property
+    def _vector(self) -> tuple[float, ...]:
+        return tuple(self.rewards[name] for name in self.problem.space.names)
+
+
+def find_answer(
+    run: RunRecord, problem: Problem, archive: Callable[[], Sequence[EliteRecord]], claims: Sequence[UnlockRecord]
+) -> Answer:
+    """Return the answer of a run.
+
+    Args:
+        run: The run.
+        problem: Its problem.
+        archive: Reads its archive; called only without a feasible candidate.
+        claims: Its claims.
+    """
+    if run.best is not None:
+        return Answer(problem, run.best.number, run.best.rewards, run.best.targets, True, claims)
+    elites = archive()
+    if not elites:
+        return Answer(problem, None, {}, (), False, claims)
+    vectors = [tuple(elite.rewards[name] for name in problem.space.names) for elite in elites]
+    near = elites[problem.ranking.nearest(vectors)]
+    return Answer(problem, near.number, near.rewards, near.targets, False, claims)
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """A program with its changes to the problem's seed program.
+
+    Attributes:
+        problem: The problem.
+        candidate: The candidate.
+    """
+
+    problem: Problem
+    candidate: CandidateDetail
+    most = MAX_CHARACTERS
+
+    @property
+    def href(self) -> str:
+        """Path of the download."""
+        return f"/runs/{self.candidate.run_id}/candidates/{self.candidate.number}/program.txt"
+
+    @cached_property
+    def diff(self) -> Diff | None:
+        """The changes to the seed program; None without one."""
+        seed, number = self.problem.seed_program, self.candidate.number
+        if not seed:
+            return None
+        return unified_diff(seed, self.candidate.program, before="seed program", after=f"candidate {number}")
+
+    @property
+    def diff_lines(self) -> list[tuple[str, Markup]]:
+        """Class and HTML of each line of the diff."""
+        if self.diff is None or not self.diff.text:
+            return []
+        return highlight_diff(self.diff, self.problem.seed_program, self.candidate.program, self.problem, self.most)

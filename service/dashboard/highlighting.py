@@ -1,0 +1,125 @@
+"""Highlight programs as HTML: spans with classes and no style, in bounded time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Comment, Keyword, Name, Number, String
+from pygments.util import ClassNotFound
+
+from service.diffs import Diff
+from speciate.domain.files import heading_in
+from speciate.domain.problem import Problem, ProblemKind
+
+MAX_CHARACTERS: Final = 40_000
+"""Length of a text above which it has no colours."""
+
+_MAX_SECONDS: Final = 0.3
+_HEADERS: Final = 2
+_HUNK: Final = re.compile(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
+_CLASSES: Final = (
+    (Comment, "c"),
+    (Keyword, "k"),
+    (String, "s"),
+    (Number, "n"),
+    (Name.Function, "f"),
+    (Name.Class, "f"),
+    (Name.Decorator, "f"),
+    (Name.Builtin, "b"),
+)
+
+
+def highlight(text: str, problem: Problem) -> Markup:
+    """Return a program as HTML; a text that is long, slow or in an unknown language has no colours."""
+    return Markup("\n").join(_lines(text, problem))
+
+
+def highlight_diff(diff: Diff, before: str, after: str, problem: Problem, limit: int) -> list[tuple[str, Markup]]:
+    """Return a class (``at``, ``add``, ``cut`` or empty) and the HTML of each line of a diff.
+
+    Args:
+        diff: The diff of the two programs.
+        before: The program before.
+        after: The program after.
+        problem: Gives the language.
+        limit: Characters of the diff to return.
+    """
+    text = diff.text if len(diff.text) <= limit else diff.text[:limit].rpartition("\n")[0]
+    sides = [_lines(program, problem) for program in (before, after)]
+    old: Iterator[Markup] = iter(())
+    new = old
+    found: list[tuple[str, Markup]] = []
+    for line in text.split("\n"):
+        hunk = _HUNK.fullmatch(line)
+        if hunk:
+            old, new = (iter(side[int(at) - 1 :]) for side, at in zip(sides, hunk.groups(), strict=True))
+        if hunk or len(found) < _HEADERS:
+            found.append(("at" if hunk else "", escape(line)))
+        elif line.startswith("-"):
+            found.append(("cut", "-" + next(old)))
+        elif line.startswith("+"):
+            found.append(("add", "+" + next(new)))
+        else:
+            next(old)
+            found.append(("", " " + next(new)))
+    return found
+
+
+def _lines(text: str, problem: Problem) -> list[Markup]:
+    """Return the HTML of each line, that of a program of several files by their names."""
+    if len(text) > MAX_CHARACTERS:
+        return [escape(line) for line in text.split("\n")]
+    deadline = time.monotonic() + _MAX_SECONDS
+    found: list[Markup] = []
+    for file, section in _files(text, problem):
+        found += _coloured("\n".join(section), _lexer(file), deadline)
+    return found
+
+
+def _files(text: str, problem: Problem) -> list[tuple[str, list[str]]]:
+    """Return file names and lines; a heading is a line of the file after it."""
+    name = problem.main_file
+    if problem.kind is ProblemKind.DATA:
+        name = "data.json" if text.lstrip()[:1] in {"{", "["} else "data.txt"
+    found: list[tuple[str, list[str]]] = [(name, [])]
+    for line in text.split("\n"):
+        if problem.many_files and (heading := heading_in(line)):
+            found.append((heading, []))
+        found[-1][1].append(line)
+    return [(name, lines) for name, lines in found if lines]
+
+
+@lru_cache(maxsize=64)
+def _lexer(file: str) -> Lexer | None:
+    try:
+        return get_lexer_for_filename(file)
+    except ClassNotFound:
+        return None
+
+
+def _coloured(text: str, lexer: Lexer | None, deadline: float) -> list[Markup]:
+    if lexer is None:
+        return [escape(line) for line in text.split("\n")]
+    pieces: list[str] = []
+    # Unlike ``get_tokens``, this keeps every character, so that lines stay what they are in a diff. Some rules need the
+    # line break of a last line.
+    for _, kind, value in lexer.get_tokens_unprocessed(f"{text}\n"):
+        if time.monotonic() > deadline:
+            return _coloured(text, None, deadline)
+        name, escaped = _class(kind), str(escape(value))
+        if name:
+            escaped = "\n".join(line and f'<span class="{name}">{line}</span>' for line in escaped.split("\n"))
+        pieces.append(escaped)
+    return [Markup(line) for line in "".join(pieces).split("\n")[:-1]]  # noqa: S704  every piece is escaped
+
+
+@lru_cache(maxsize=256)
+def _class(kind: Any) -> str:
+    return next((name for parent, name in _CLASSES if kind in parent), "")

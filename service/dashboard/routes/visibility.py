@@ -1,0 +1,58 @@
+"""Archive, delete and restore runs, problems and policies from their pages and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from service.api.schemas import NameInPath
+from service.dashboard.context import DashboardDep
+from service.dashboard.forms import Form, FormDep, local_path
+from service.dashboard.pages import address
+from service.dashboard.run_page import RunDep
+from speciate.domain.visibility import Visibility, VisibilityChange
+
+router = APIRouter(include_in_schema=False)
+
+
+def visibility_from(text: str) -> Visibility:
+    """Return the list filter of a query parameter; unknown values are the default."""
+    return Visibility(text) if text in set(Visibility) else Visibility.VISIBLE
+
+
+def _change_run(change: VisibilityChange) -> Callable[..., Response]:
+    def endpoint(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+        stores = dashboard.stores
+        stores.signals.committed(stores.runs.change_visibility(run_id, change))
+        return _back(form, f"/runs/{run_id}")
+
+    return endpoint
+
+
+def _change_problem(change: VisibilityChange) -> Callable[..., Response]:
+    def endpoint(name: NameInPath, form: FormDep, dashboard: DashboardDep) -> Response:
+        dashboard.stores.catalog.change_problem(name, change)
+        return _back(form, address(f"/problems/{name}"))
+
+    return endpoint
+
+
+def _change_policy(change: VisibilityChange) -> Callable[..., Response]:
+    def endpoint(name: NameInPath, form: FormDep, dashboard: DashboardDep) -> Response:
+        dashboard.stores.catalog.change_policy(name, change)
+        return _back(form, address(f"/policies/{name}"))
+
+    return endpoint
+
+
+def _back(form: Form, item: str) -> Response:
+    """Redirect to the list that sent the form, or else to the page of the object."""
+    return RedirectResponse(local_path(form.text("next") or item), 303)
+
+
+for _change in VisibilityChange:
+    router.post(f"/runs/{{run_id}}/{_change.value}")(_change_run(_change))
+    router.post(f"/problems/{{name}}/{_change.value}")(_change_problem(_change))
+    router.post(f"/policies/{{name}}/{_change.value}")(_change_policy(_change))

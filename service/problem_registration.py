@@ -1,0 +1,23 @@
+"""Register problems: check that a worker can score the seed program, then store the problem."""
+
+from __future__ import annotations
+
+from service.dependencies import AppState
+from speciate.domain.problem import Problem
+from speciate.ports.records.problems import ProblemVersion
+from speciate.storage.stores import Stores
+
+
+def register(problem: Problem, app_state: AppState, stores: Stores, *, check: bool) -> tuple[ProblemVersion, bool]:
+    """Store a problem, after a check unless this version exists already. Blocks.
+
+    Returns:
+        The version, and True if it is new.
+
+    Raises:
+        SeedFailsError: The seed program or the evaluator fails.
+        UnavailableError: No worker has scored the seed program in time.
+    """
+    if check and not stores.catalog.has_problem(problem):
+        app_state.seed_checks.require(problem)
+    return stores.catalog.add_problem(problem)

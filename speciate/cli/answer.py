@@ -1,0 +1,193 @@
+"""The answer of a run: its best program, with the facts that explain it, printed or written to a directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from speciate.cli.export import replaced_file
+from speciate.cli.output import format_number, format_rewards, print_fields, sanitize
+from speciate.domain.errors import ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from speciate.client import Client, RunHandle
+    from speciate.ports.records.candidates import CandidateDetail
+    from speciate.ports.records.problems import ProblemVersion
+    from speciate.ports.records.runs import RankedCandidate
+
+FACTS: Final = "best.json"
+"""File of an answer with its facts; its field ``run`` tells answers of different runs apart."""
+
+_FOLDER: Final = "program"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A candidate of a run and what is needed to explain it.
+
+    Attributes:
+        service: The client.
+        run: The run.
+        problem: Its problem version.
+        ranked: The candidate with the targets that it meets.
+        candidate: The same candidate with its program.
+    """
+
+    service: Client
+    run: RunHandle
+    problem: ProblemVersion
+    ranked: RankedCandidate
+    candidate: CandidateDetail
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The files of the program, by path in the directory of the answer."""
+        found = self.problem.definition.files_in(self.candidate.program)
+        own = len(found) > 1 or self.problem.definition.many_files or FACTS in found
+        return {f"{_FOLDER}/{name}" if own else name: text for name, text in found.items()}
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The content of ``best.json``; ``docs/reference/cli.md`` lists its fields."""
+        from speciate import __version__
+
+        record, candidate, version = self.run.record, self.candidate, self.problem
+        return {
+            "run": str(record.id),
+            "page": self.run.url,
+            "problem": {
+                "name": f"{record.problem}@{record.problem_version}",
+                "digest": version.digest,
+                "evaluator_digest": version.evaluator_digest,
+            },
+            "policies": list(self._policies()),
+            "strategy": record.spec.strategy,
+            "strategy_options": record.spec.strategy_options,
+            "seed": record.spec.seed,
+            "candidate": candidate.number,
+            "id": str(candidate.id),
+            "parents": candidate.parents,
+            "rewards": candidate.rewards,
+            "scalar": candidate.scalar,
+            "targets": list(self.ranked.targets),
+            "confirmed": list(record.reached),
+            "lineage": [
+                {"number": each.number, "role": each.role.value, "parents": each.parents, "rewards": each.rewards}
+                for each in self.service.candidates.lineage(candidate.id)
+            ],
+            "tier": candidate.tier,
+            "program_hash": candidate.program_hash,
+            "files": list(self.files),
+            "speciate": __version__,
+        }
+
+    def _policies(self) -> Iterator[dict[str, str]]:
+        record = self.run.record
+        used = [(each.role.value, each.policy_id) for each in record.ensembles] or [("propose", record.policy_id)]
+        if record.mutator_id is not None and not record.ensembles:
+            used.append(("mutate", record.mutator_id))
+        for role, policy_id in used:
+            version = self.service.policies.get(policy_id)
+            yield {"role": role, "name": version.name, "digest": version.digest}
+
+    @property
+    def default_directory(self) -> Path:
+        """The directory for this run's answer: ``best/PROBLEM-RUN``, with the last characters of the run's id."""
+        return Path("best", f"{self.run.record.problem}-{str(self.run.id)[-8:]}")
+
+    def write(self, directory: Path) -> Path:
+        """Write program and facts, and return the path of the program: a file, or a folder if it has several.
+
+        Raises:
+            ConflictError: The directory holds something other than an answer of this run, or cannot be written.
+        """
+        require_free(directory, self.run.id)
+        facts = json.dumps(self.facts, indent=2, allow_nan=False) + "\n"
+        shutil.rmtree(directory / _FOLDER, ignore_errors=True)
+        try:
+            for name, text in (*self.files.items(), (FACTS, facts)):
+                path = directory / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replaced_file(path) as part:
+                    part.write_bytes(text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise ConflictError(f"{directory} cannot be written: {error.strerror}.") from None
+        return directory / (next(iter(self.files)) if len(self.files) == 1 else _FOLDER)
+
+    def print_program(self) -> None:
+        """Print the program: unchanged into a file or pipe, without control characters on a terminal."""
+        text = self.candidate.program
+        if sys.stdout.isatty():
+            text = sanitize(text)
+        sys.stdout.flush()
+        sys.stdout.buffer.write((text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
+
+    def print_facts(self, written: Path | None, *, stderr: bool = False) -> None:
+        """Print number, rewards, targets, the page's address and where the program was written."""
+        found = self.ranked
+        print_fields(
+            (
+                ("best", f"candidate {found.number:,}"),
+                ("rewards", format_rewards(found.rewards)),
+                ("weighted sum", format_number(found.scalar)),
+                ("meets", ", ".join(found.targets) or "no target"),
+                ("written to", written),
+                ("page", self.run.url),
+            ),
+            stderr=stderr,
+        )
+
+
+def find_answer(service: Client, run: RunHandle) -> Answer:
+    """Return the best candidate of a run as last read.
+
+    Raises:
+        NotFoundError: The run has no feasible candidate; the message names the nearest one and what it lacks.
+    """
+    best = run.record.best
+    if best is None:
+        raise NotFoundError(_without_answer(run), remedy=f"See `speciate candidates list {run.id}`.")
+    return Answer(service, run, run.problem(), best, run.candidate(best.number))
+
+
+def require_free(directory: Path, run_id: UUID | None) -> None:
+    """Check that writing an answer to a directory overwrites nothing but an answer of the same run.
+
+    Args:
+        directory: The directory; it need not exist.
+        run_id: The run; None for a run that does not exist yet.
+
+    Raises:
+        ConflictError: The directory holds anything else, or cannot be read.
+    """
+    try:
+        if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+            return
+        held = json.loads((directory / FACTS).read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, LookupError, TypeError):
+        held = None
+    if held is None or held != str(run_id):
+        what = f"the answer of run {held}" if held else "other files"
+        raise ConflictError(f"{directory} holds {what}.", remedy="Choose another directory with --out DIR.")
+
+
+def _without_answer(run: RunHandle) -> str:
+    """Return a sentence about the nearest candidate of a run without a feasible one."""
+    elites = run.archive()
+    none = f"run {run.id} has no feasible candidate"
+    if not elites:
+        return f"{none}: none of its {run.record.candidates:,} candidates has rewards."
+    ranking = run.problem().definition.ranking
+    vectors = [tuple(elite.rewards.values()) for elite in elites]
+    at = ranking.nearest(vectors)
+    missing = "; ".join(map(str, ranking.violations(vectors[at])))
+    return f"{none}. The nearest is candidate {elites[at].number:,}: {missing}."

@@ -1,0 +1,33 @@
+"""``speciate audit``: the log of requests that changed something."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+
+app = command_group()
+
+
+@app.command("audit", epilog=examples("speciate audit", "speciate audit --everything --json | jq .principal"))
+def audit_command(
+    ctx: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Include all projects and rejected requests.")
+    ] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List requests that changed something in the project, newest first."""
+    with client(ctx) as service:
+        found = first_records(ctx, service.audit(everything=everything), limit)
+    output.print_records(
+        found,
+        ("time (UTC)", "principal", "project", "action", "object", ">status", "from"),
+        lambda a: (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address),
+        empty="No changes were requested yet.",
+        as_json=as_json,
+    )

@@ -1,0 +1,66 @@
+"""``speciate best``: print or write the best program of a run, or all programs of its Pareto front."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.answer import Answer, find_answer
+from speciate.cli.candidates import top
+from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, resolve_run
+
+app = command_group()
+
+
+@app.command(
+    "best",
+    epilog=examples(
+        "speciate best RUN > best.py",
+        "speciate best RUN --out answer",
+        "speciate best RUN --front",
+        "speciate best RUN --front --out front",
+    ),
+)
+def best_command(
+    ctx: typer.Context,
+    run_id: RunId,
+    front: Annotated[bool, typer.Option("--front", help="All candidates of the Pareto front, best first.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory for program and best.json; with --front one per number."),
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Print or write the best program of a run, or its Pareto front.
+
+    Standard output has only the program, standard error its rewards. --front lists the Pareto front, and with --out
+    writes each program. With --json, prints the content of best.json and the program.
+    """
+    if front and out is None and not as_json:
+        top(ctx, run_id, limit)
+        return
+    with client(ctx) as service:
+        run = resolve_run(service, run_id)
+        best = find_answer(service, run)
+        answers = [best]
+        if front:
+            ranked = first_records(ctx, run.front(), limit)
+            answers = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
+        for answer in answers:
+            _deliver(answer, out / str(answer.ranked.number) if out and front else out, as_json=as_json)
+
+
+def _deliver(answer: Answer, directory: Path | None, *, as_json: bool) -> None:
+    written = None if directory is None else answer.write(directory)
+    if as_json:
+        output.print_json(answer.facts | {"program": answer.candidate.program})
+    elif written is not None:
+        output.print_line(written)
+    else:
+        answer.print_program()
+        answer.print_facts(None, stderr=True)

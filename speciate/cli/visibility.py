@@ -1,0 +1,84 @@
+"""Commands that runs, problems and policies share: archive, delete and restore; and the filter of their lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, Yes, client, confirm, examples
+from speciate.domain.visibility import Hideable, Visibility, VisibilityChange, visibility_of
+
+if TYPE_CHECKING:
+    from speciate.client import Client
+    from speciate.ports.records.base import HideableRecord
+
+Listed = Annotated[Visibility, typer.Option("--visibility", help="List visible, archived or deleted ones, or all.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Ids, or names as `show` accepts them.")]
+Change = Callable[["Client", str, VisibilityChange], Iterable[tuple[object, Any]]]
+"""Changes the visibility of objects by name; returns their names and records."""
+
+_HELP: Final = {
+    VisibilityChange.ARCHIVE: "Archive {}. Lists hide them and new work cannot use them; records still count them.",
+    VisibilityChange.DELETE: "Delete {}. They count nowhere, and can be restored until they are purged.",
+    VisibilityChange.RESTORE: "Restore {}: undo the deletion, else the archiving.",
+}
+
+
+def filter_value(visibility: Visibility) -> str | None:
+    """Return the value of the filter for messages; None for the default."""
+    return None if visibility is Visibility.VISIBLE else visibility.value
+
+
+def marked(text: str, item: Hideable) -> str:
+    """Return a text with a mark if the object is archived or deleted."""
+    state = visibility_of(item)
+    return text if state is Visibility.VISIBLE else f"{text} ({state.value})"
+
+
+def hidden_fields(record: HideableRecord) -> tuple[tuple[str, str], ...]:
+    """Return the times of archiving and deletion for ``show``; empty texts if there are none."""
+    return (
+        ("archived", output.format_time(record.archived_at)),
+        ("deleted", output.format_time(record.deleted_at)),
+    )
+
+
+def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, change: Change) -> None:
+    """Add ``archive``, ``delete`` and ``restore`` to the app of a noun.
+
+    Args:
+        app: The app.
+        noun: The noun.
+        objects: What the commands change, for their help.
+        example: A name for the examples.
+        change: Changes one object, or all versions of one name.
+    """
+
+    def perform(ctx: typer.Context, names: Iterable[str], verb: VisibilityChange, *, as_json: bool) -> None:
+        with client(ctx) as service:
+            for given in names:
+                for name, record in change(service, given, verb):
+                    output.print_result(record, f"{name} is {visibility_of(record).value}.", as_json=as_json)
+
+    def archive(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:
+        perform(ctx, names, VisibilityChange.ARCHIVE, as_json=as_json)
+
+    def delete(
+        ctx: typer.Context,
+        names: Names,
+        yes: Yes = False,
+        as_json: AsJson = False,
+    ) -> None:
+        confirm(f"Delete {' '.join(names)}?", yes=yes, as_json=as_json)
+        perform(ctx, names, VisibilityChange.DELETE, as_json=as_json)
+
+    def restore(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:
+        perform(ctx, names, VisibilityChange.RESTORE, as_json=as_json)
+
+    commands: tuple[Callable[..., None], ...] = (archive, delete, restore)
+    for verb, command in zip(VisibilityChange, commands, strict=True):
+        usage = examples(f"speciate {noun} {verb.value} {example}")
+        app.command(verb.value, help=_HELP[verb].format(objects), epilog=usage)(command)

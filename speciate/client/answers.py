@@ -1,0 +1,85 @@
+"""The best candidate and the front of a run as notebooks show them. Text from models and users is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final, Self
+
+from pydantic import PrivateAttr
+
+from speciate.domain.objective import ObjectiveRole
+from speciate.domain.problem import Problem
+from speciate.ports.records.candidates import CandidateDetail
+from speciate.ports.records.runs import RankedCandidate
+
+_MAX_COLOURED: Final = 40_000
+_MAX_ROWS: Final = 100
+
+
+class BestCandidate(CandidateDetail):
+    """The best candidate of a run; a notebook shows its program, and its rewards against the targets."""
+
+    _problem: Problem = PrivateAttr()
+
+    @classmethod
+    def of(cls, candidate: CandidateDetail, ranked: RankedCandidate, problem: Problem) -> Self:
+        """Return a candidate with the targets that it meets, without refuted ones."""
+        found = cls.model_validate(candidate.model_dump() | {"targets": ranked.targets})
+        found._problem = problem
+        return found
+
+    def _repr_html_(self) -> str:
+        problem, rewards = self._problem, self.rewards or {}
+        vector = tuple(rewards[name] for name in problem.space.names)
+        values = [
+            (o.directed, f"{rewards[o.name]:.6g}", "" if o.role is ObjectiveRole.OBJECTIVE else o.role.value)
+            for o in problem.objectives
+        ]
+        targets = []
+        for i, target in enumerate(problem.targets):
+            missing = "; ".join(map(str, problem.ranking.missing(i, vector)))
+            state = "met" if target.name in self.targets else missing or "not met"
+            targets.append((f"{target.name}{' (unlocks)' if target.unlock else ''}", target.rule, state))
+        programs = "".join(
+            f"<details open><summary>{escape(name)}</summary>{_highlighted(name, text)}</details>"
+            for name, text in problem.files_in(self.program).items()
+        )
+        head = f"<p><b>Candidate {self.number:,}</b> of run {escape(str(self.run_id))}</p>"
+        tables = _table(("reward", "value", "role"), values) + _table(("target", "rule", "state"), targets)
+        return head + tables + programs
+
+
+class Front(tuple[RankedCandidate, ...]):
+    """The Pareto front, best candidate first; a notebook shows it as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        names = list(self[0].rewards) if self else []
+        rows = [
+            (str(each.number), *(f"{value:.6g}" for value in each.rewards.values()), ", ".join(each.targets))
+            for each in self[:_MAX_ROWS]
+        ]
+        more = f"<p>The first {_MAX_ROWS} of {len(self):,}.</p>" if len(self) > _MAX_ROWS else ""
+        return _table(("candidate", *names, "meets"), rows) + more
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _highlighted(name: str, text: str) -> str:
+    """Return a program as HTML; a long text, or one in an unknown language, has no colours."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import TextLexer, get_lexer_for_filename
+    from pygments.util import ClassNotFound
+
+    try:
+        lexer = get_lexer_for_filename(name) if len(text) <= _MAX_COLOURED else TextLexer()
+    except ClassNotFound:
+        lexer = TextLexer()
+    return str(highlight(text, lexer, HtmlFormatter(noclasses=True, nobackground=True)))

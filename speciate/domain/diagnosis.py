@@ -1,0 +1,82 @@
+"""Why a run cannot make progress: its evaluator is broken, or its policy's answers cannot be read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from speciate.domain.candidate import Failure
+from speciate.domain.values import Value, storable
+
+MAX_DETAIL: Final = 4000
+"""Characters of a failure's detail that a diagnosis keeps."""
+
+
+class Fault(StrEnum):
+    """Part that failed."""
+
+    EVALUATOR = "evaluator"
+    POLICY = "policy"
+
+
+_REMEDIES: Final[dict[str, str]] = {
+    "worker_lost": (
+        "See the logs of the evaluate workers and the kernel log: the workers are killed, most likely for memory."
+        " Give them more memory or fewer slots, then resume the run."
+    ),
+    Fault.EVALUATOR: (
+        "If a package or file is missing on the workers, install it and resume the run. Otherwise fix the evaluator,"
+        " test it with `speciate problems check DIR`, add it with `speciate problems add DIR`, and start a new run."
+    ),
+    Fault.POLICY: (
+        "Compare the prompt, the completion and the reason. Then correct the policy (model, chat template, max_tokens,"
+        " prompt format) or the problem's prompt templates, and resume the run or start a new one."
+    ),
+}
+
+_SEED: Final = "the seed program could not be scored"
+
+
+class Diagnosis(Value):
+    """Why the service paused a run.
+
+    Attributes:
+        fault: Part that failed.
+        reason: Reason of the latest failure, such as ``evaluator_raised`` or ``no_code_block``. Untrusted text.
+        detail: Its detail, such as a traceback. Untrusted text.
+        candidate: Number of the candidate with that failure.
+        failures: Failures in a row.
+        remedy: What to do.
+    """
+
+    fault: Fault
+    reason: str
+    detail: str = ""
+    candidate: int = Field(ge=1)
+    failures: int = Field(ge=1)
+    remedy: str
+
+    @classmethod
+    def of(cls, fault: Fault, failure: Failure, candidate: int, failures: int) -> Diagnosis:
+        """Return the diagnosis for the latest failure."""
+        return cls(
+            fault=fault,
+            reason=storable(failure.reason),
+            detail=storable(failure.detail)[-MAX_DETAIL:],
+            candidate=candidate,
+            failures=failures,
+            remedy=_REMEDIES.get(failure.reason, _REMEDIES[fault]),
+        )
+
+    @property
+    def summary(self) -> str:
+        """One line: what failed, how often, and the last line of the detail."""
+        lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
+        cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
+        if self.fault is Fault.POLICY:
+            return f"no answer of the policy could be read ({self.failures} in a row): {cause}"
+        # Only the seed program's failure is conclusive by itself.
+        what = f"no program could be scored ({self.failures} in a row)" if self.failures > 1 else _SEED
+        return f"{what}: {cause}"

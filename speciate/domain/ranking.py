@@ -1,0 +1,162 @@
+"""Rank candidates of a problem: the one definition of "best".
+
+Feasible candidates rank above infeasible ones, and those by their violation. Among feasible candidates the number of
+targets met decides, then the hardest target (targets are declared from easy to hard), then the objectives: the declared
+weights, the only objective, or else nearness to the next unmet target, and then to the best ends of all ranges. Of
+equals the earlier one is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from speciate.domain.lazy import LazyModule
+from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.domain.rule import Rule, Shortfall, parse_rule
+from speciate.domain.target import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
+
+_LEAN: Final = 1e-3
+"""Weight of the sum beside a maximum, so that a dominated vector never equals the one that dominates it."""
+
+
+class Merit(NamedTuple):
+    """Rank of a candidate among those of its problem; a larger tuple is better.
+
+    Attributes:
+        feasibility: 0 if all constraints hold, else minus the violation in ranges.
+        targets: Number of targets met.
+        hardest: Their bit mask; a later target is harder.
+        value: The declared weighted sum, the only objective (normalised), or minus the distance to the next unmet
+            target in ranges.
+        balance: Minus the largest distance of an objective from the best end of its range, in ranges.
+    """
+
+    feasibility: float
+    targets: int
+    hardest: int
+    value: float
+    balance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate to rank.
+
+    Attributes:
+        number: Number in its run.
+        rewards: Raw rewards, shape (d,).
+        targets: Bit mask of the targets that it meets.
+    """
+
+    number: int
+    rewards: Sequence[float]
+    targets: int
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The part of a problem that ranks its candidates.
+
+    Attributes:
+        space: The objectives as a vector space.
+        targets: The targets, from easy to hard.
+        weights: Declared weights over the k selected objectives, summing to 1, or None.
+    """
+
+    space: RewardSpace
+    targets: tuple[Target, ...]
+    weights: tuple[float, ...] | None
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the targets, in the order of ``targets``."""
+        return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
+
+    def missing(self, target: int, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
+        """Return what a raw reward vector of shape (d,) lacks for a target; empty if its rule holds."""
+        return self.rules[target].shortfalls(rewards, self.space.widths)
+
+    def shortfalls(self, target: int, rewards: Sequence[float]) -> tuple[float, ...]:
+        """Return how far a raw reward vector of shape (d,) is from a target, in range widths; empty if it is met."""
+        return tuple(each.size for each in self.missing(target, rewards))
+
+    def violations(self, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
+        """Return the constraints that a raw reward vector of shape (d,) violates; empty for a feasible candidate."""
+        found = []
+        for objective, value, width in zip(self.space.objectives, rewards, self.space.widths, strict=True):
+            sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
+            excess = sign * (value - objective.limit)
+            if objective.role is ObjectiveRole.CONSTRAINT and excess > 0:
+                comparison = "<=" if sign > 0 else ">="
+                found.append(Shortfall(objective.name, value, comparison, objective.limit, excess / width))
+        return tuple(found)
+
+    def nearest(self, vectors: Sequence[Sequence[float]]) -> int:
+        """Return the index of the raw reward vector nearest to the unlock target and the constraints; not empty."""
+        unlock = next(i for i, target in enumerate(self.targets) if target.unlock)
+        missing = [(*self.missing(unlock, rewards), *self.violations(rewards)) for rewards in vectors]
+        return min(range(len(vectors)), key=lambda i: sum(each.size for each in missing[i]))
+
+    def best_so_far(self, rewards: FloatArray, met: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of the best candidate up to each row by the order of ``merit``; -1 before a feasible one.
+
+        Args:
+            rewards: Raw rewards of the n candidates in order, shape (n, d).
+            met: Bit masks of the targets that they meet, shape (n,).
+        """
+        feasible = np.flatnonzero(self.space.violation(rewards) <= 0)
+        points, masks = self.space.normalise(rewards[feasible]), met[feasible]
+        gaps = 1.0 - points
+        if self.weights is not None:
+            value = points @ np.array(self.weights)
+        elif points.shape[1] == 1:
+            value = points[:, 0]
+        else:
+            value = np.zeros(len(feasible))
+            for mask in np.unique(masks):
+                if (target := self._next_target(int(mask))) is not None:
+                    rows = masks == mask
+                    value[rows] = -self.rules[target].distances(rewards[feasible][rows], self.space.widths)
+        counts = np.array([int(mask).bit_count() for mask in masks])
+        balance = -gaps.max(axis=1, initial=-np.inf) - _LEAN * gaps.sum(axis=1)
+        # The last key is the first to count; of equals the earlier row ranks higher.
+        order = np.lexsort((-np.arange(len(feasible)), balance, value, masks, counts))
+        ranks = np.full(len(rewards), -1)
+        ranks[feasible[order]] = np.arange(len(feasible))
+        best = np.maximum.accumulate(ranks)
+        return np.where(best < 0, -1, feasible[order][best] if len(feasible) else -1)
+
+    def merit(self, rewards: Sequence[float], met: int) -> Merit:
+        """Return the rank of a candidate.
+
+        Args:
+            rewards: Raw rewards, shape (d,).
+            met: Bit mask of the targets that it meets.
+        """
+        (point,) = self.space.normalise([tuple(rewards)]).tolist()
+        violation = float(self.space.violation([tuple(rewards)])[0])
+        gaps = [1.0 - value for value in point]
+        balance = -max(gaps) - _LEAN * sum(gaps)
+        if self.weights is not None:
+            value = sum(weight * value for weight, value in zip(self.weights, point, strict=True))
+        elif len(point) == 1:
+            value = point[0]
+        else:
+            target = self._next_target(met)
+            value = 0.0 if target is None else -sum(self.shortfalls(target, rewards))
+        return Merit(-violation if violation > 0 else 0.0, met.bit_count(), met, value, balance)
+
+    def _next_target(self, met: int) -> int | None:
+        """Return the unlock target, or once it is met the first unmet target; None if all are met."""
+        unmet = [i for i in range(len(self.targets)) if not met >> i & 1]
+        return next((i for i in unmet if self.targets[i].unlock), unmet[0]) if unmet else None

@@ -1,0 +1,67 @@
+"""Archive, delete and restore runs, problems and policies: the verbs, the list filter and the refusals."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from speciate.domain.errors import ConflictError
+
+
+class Visibility(StrEnum):
+    """List filter. ``all`` includes archived and deleted objects."""
+
+    VISIBLE = "visible"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+    ALL = "all"
+
+
+class VisibilityChange(StrEnum):
+    """A change of visibility. ``restore`` undoes the last of the other two."""
+
+    ARCHIVE = "archive"
+    DELETE = "delete"
+    RESTORE = "restore"
+
+    @property
+    def past(self) -> str:
+        """Past participle, for messages."""
+        return f"{self.value.removesuffix('e')}ed"
+
+
+class Hideable(Protocol):
+    """An object that can be archived and deleted."""
+
+    @property
+    def archived_at(self) -> object | None:
+        """Time of archiving, or None."""
+        ...
+
+    @property
+    def deleted_at(self) -> object | None:
+        """Time of deletion, or None."""
+        ...
+
+
+def visibility_of(item: Hideable) -> Visibility:
+    """Return the state of an object: visible, archived or deleted."""
+    if item.deleted_at is not None:
+        return Visibility.DELETED
+    return Visibility.VISIBLE if item.archived_at is None else Visibility.ARCHIVED
+
+
+def require_visible(what: str, item: Hideable, *, archived: bool = False) -> None:
+    """Check that new work may use an object.
+
+    Args:
+        what: Kind and name of the object, for the error.
+        item: The object.
+        archived: Accept an archived object.
+
+    Raises:
+        ConflictError: It is archived or deleted.
+    """
+    state = visibility_of(item)
+    if state is Visibility.DELETED or (state is Visibility.ARCHIVED and not archived):
+        raise ConflictError(f"{what} is {state.value}.", remedy="Restore it first, or choose another.")

@@ -1,0 +1,132 @@
+"""Score seed programs on an evaluate worker while a request waits.
+
+Redis carries the definition to the worker and the result back; both expire with the request.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import redis
+from celery import Celery
+from kombu.exceptions import OperationalError as BrokerError
+
+from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
+from speciate.domain.problem import Problem
+from speciate.messaging.presence import present_workers
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.work import Queue
+from speciate.runs.evaluate import describe_seed_failure
+
+TASK: Final = "speciate.check_seed"
+LIMIT_S: Final = 120.0
+"""Longest wait for a result, in seconds."""
+_POLL_S: Final = 2
+"""Seconds of one blocking read; less than the timeout of the socket."""
+_MARGIN_S: Final = 2.0
+"""Seconds that a worker keeps for its own overhead."""
+_MAX_TEXT: Final = 20_000
+_MAX_CHECKS: Final = 3
+"""Checks of one process at the same time. Each holds a thread and, in Redis, a definition."""
+_SKIP: Final = "skip the check (--no-check)"
+
+
+class SeedFailsError(InvalidInputError):
+    """The seed program of a problem cannot be scored; the message quotes untrusted text."""
+
+    slug = "seed-fails"
+    title = "The seed program cannot be scored"
+
+
+@dataclass(frozen=True)
+class SeedChecks:
+    """Requests that seed programs be scored, and scores them on a worker.
+
+    Attributes:
+        limit_s: Longest wait for a result, in seconds.
+    """
+
+    _redis: redis.Redis
+    _celery: Celery
+    limit_s: float = LIMIT_S
+    _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MAX_CHECKS))
+
+    def require(self, problem: Problem) -> None:
+        """Wait until a worker has scored the seed program of a problem; a problem without one passes. Blocks.
+
+        Raises:
+            SeedFailsError: The seed program or the evaluator fails.
+            UnavailableError: No worker evaluates candidates, none has a result in time, or Redis does not respond.
+        """
+        if not problem.seed_program:
+            return
+        if not self._slots.acquire(blocking=False):
+            raise UnavailableError(
+                f"this process already waits for {_MAX_CHECKS} seed programs.", remedy=f"Try again soon, or {_SKIP}."
+            )
+        try:
+            self._require_worker()
+            result = self._result_of(problem)
+        except (redis.RedisError, BrokerError, OSError) as error:
+            raise UnavailableError(f"the seed program was not scored: {error}.", remedy="Try again soon.") from error
+        finally:
+            self._slots.release()
+        if (reason := result.get("unavailable")) is not None:
+            raise UnavailableError(str(reason), remedy=f"Start another evaluate worker, or {_SKIP}.")
+        if (failure := result.get("failure")) is not None:
+            raise SeedFailsError(f"{failure}\nCorrect the problem and add it again, or {_SKIP}.")
+
+    def perform(self, key: str, evaluator: EvaluatorClient) -> None:
+        """Score the seed program of a request on this worker, unless the request has ended."""
+        left_s = float(self._redis.pttl(key)) / 1000 - _MARGIN_S
+        definition: Any = self._redis.getdel(key)
+        if definition is None or left_s <= 0:
+            return
+        problem = Problem.model_validate_json(definition)
+        result: dict[str, str | None]
+        try:
+            (found,) = evaluator.evaluate(problem, [problem.seed_program], seeds=[0], timeout_s=left_s)
+        except EvaluatorUnavailableError as error:
+            result = {"unavailable": str(error)}
+        else:
+            late = found.failure is not None and found.failure.reason == "batch_deadline"
+            text = describe_seed_failure(found)
+            result = {"unavailable": self._late} if late else {"failure": text and text[:_MAX_TEXT]}
+        self._redis.rpush(_result_key(key), json.dumps(result))
+        self._redis.expire(_result_key(key), round(self.limit_s))
+
+    def _require_worker(self) -> None:
+        if not any(Queue.EVALUATE.value in worker.queues for worker in present_workers(self._redis)):
+            raise UnavailableError(
+                "no worker evaluates candidates, so the seed program cannot be scored.",
+                remedy=f"Start an evaluate worker, or {_SKIP}.",
+            )
+
+    def _result_of(self, problem: Problem) -> dict[str, Any]:
+        key, deadline = f"speciate:seed-check:{uuid4()}", time.monotonic() + self.limit_s
+        self._redis.set(key, json.dumps(problem.definition()), px=round(self.limit_s * 1000))
+        try:
+            self._celery.send_task(
+                TASK, args=[key], queue=Queue.EVALUATE.value, expires=self.limit_s, ignore_result=True
+            )
+            while time.monotonic() < deadline:
+                found: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
+                if found is not None:
+                    return dict(json.loads(found[1]))
+                self._require_worker()
+        finally:
+            self._redis.delete(key)
+        return {"unavailable": self._late}
+
+    @property
+    def _late(self) -> str:
+        return f"no worker scored the seed program within {self.limit_s:.0f} s: all are busy, or scoring takes longer."
+
+
+def _result_key(key: str) -> str:
+    return f"{key}:result"

@@ -1,0 +1,82 @@
+"""Reject runs that cannot work, before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from speciate.domain.ensemble import PolicyChoice
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import TemplateName
+from speciate.domain.run import RunSpec
+from speciate.ports.records.policies import Ensembles, PolicyVersion, RunPolicies, WeightedPolicyVersion
+from speciate.ports.records.problems import ProblemVersion
+from speciate.prompts.codecs import codec_of
+from speciate.prompts.template import uses
+from speciate.search.strategies import build_strategy
+
+CanAdvise = Callable[[Policy], bool]
+"""Return True if a policy can write advice; kinds of policies differ."""
+
+
+def writes_text(policy: Policy) -> bool:
+    """Return True if a policy answers in free text, whatever its kind."""
+    return policy.writes_text
+
+
+def check_run(
+    problem: ProblemVersion, policies: RunPolicies, spec: RunSpec, can_advise: CanAdvise = writes_text
+) -> None:
+    """Reject a run that cannot work.
+
+    Raises:
+        InvalidInputError: The strategy or an option is invalid, a codec cannot encode the problem, an ensemble names a
+            policy twice or has weights that its choice ignores, or guidance cannot work.
+    """
+    build_strategy(spec.strategy, spec.strategy_options)
+    _check_ensembles(policies.ensembles, spec)
+    if spec.guidance is not None:
+        _check_guidance(problem.definition, _mutating(policies), can_advise)
+    members = (member.version for of_role in policies.ensembles.values() for member in of_role)
+    for version in (policies.policy, policies.mutator, *members):
+        if version is not None and version.definition.codec is not None:
+            codec_of(version.definition.codec).prompt(problem.definition, answers=1)
+
+
+def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
+    learns = spec.policy_choice is PolicyChoice.UCB
+    if spec.policy_discount != 1.0 and not learns:
+        raise InvalidInputError("policy_discount other than 1 requires policy_choice 'ucb'.")
+    if learns and not ensembles:
+        raise InvalidInputError("policy_choice 'ucb' requires at least two policies for a role.")
+    for role, members in ensembles.items():
+        _check_members("mutator" if role is PolicyRole.MUTATE else "policy", members, learns=learns)
+
+
+def _check_members(where: str, members: Sequence[WeightedPolicyVersion], *, learns: bool) -> None:
+    seen: set[UUID] = set()
+    for version in (member.version for member in members):
+        if version.id in seen:
+            raise InvalidInputError(f"{where} names {version.name} twice: expected each policy once.")
+        seen.add(version.id)
+    if learns and len({member.weight for member in members}) > 1:
+        raise InvalidInputError(f"policy_choice 'ucb' learns the weights of each {where}: expected equal weights.")
+
+
+def _mutating(policies: RunPolicies) -> list[PolicyVersion]:
+    role = PolicyRole.PROPOSE if policies.mutator is None else PolicyRole.MUTATE
+    return [member.version for member in policies.ensembles.get(role, ())] or [policies.mutator or policies.policy]
+
+
+def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_advise: CanAdvise) -> None:
+    for version in mutating:
+        if not can_advise(version.definition):
+            raise InvalidInputError(
+                f"guidance: policy {version.name} cannot write advice: expected a mutating policy without a codec,"
+                " with prompt format 'chat'."
+            )
+    own = problem.prompts.get(TemplateName.CHANGE)
+    if own is not None and not uses(own, "advice"):
+        raise InvalidInputError(f"guidance: the template change.txt of problem {problem.slug} does not show $advice.")

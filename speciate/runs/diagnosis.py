@@ -1,0 +1,72 @@
+"""Decide when a run cannot make progress and must pause: its evaluator is broken, or its policy writes no programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from speciate.domain.diagnosis import Diagnosis, Fault
+from speciate.domain.policy import PolicyRole
+from speciate.ports.work import CandidateOutcome
+from speciate.runs.progress import RunProgress
+
+FAULTY_BATCHES: Final = 3
+FAULTY_PROGRAMS: Final = 16
+"""A run pauses after this many batches and programs without a score for the evaluator's reason."""
+
+UNREADABLE_FIRST: Final = 48
+"""A run pauses if its first answers cannot be read: three batches of the default size."""
+UNREADABLE_LATER: Final = 160
+"""A run pauses after this many unreadable answers in a row: ten batches of the default size."""
+
+
+def diagnose(progress: RunProgress, first: int, outcomes: Sequence[CandidateOutcome]) -> Diagnosis | None:
+    """Count a batch; return a diagnosis if the run must pause.
+
+    Args:
+        progress: Progress of the run; its ``streaks`` change in place.
+        first: Number of the first candidate.
+        outcomes: Outcomes of the batch.
+    """
+    numbered = list(enumerate(outcomes, start=first))
+    return _evaluator(progress.streaks, numbered) or _policy(progress.streaks, numbered)
+
+
+def forget(progress: RunProgress) -> None:
+    """Start counting from scratch when the run resumes."""
+    progress.streaks = {name: count for name, count in progress.streaks.items() if name == "readable"}
+    progress.diagnosis = {}
+
+
+def _evaluator(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    new = [(number, o) for number, o in outcomes if o.proposal.failure is None and o.duplicate_of is None]
+    if any(outcome.evaluation.rewards is not None for _, outcome in new):
+        streaks.pop("batches", None)
+        streaks.pop("programs", None)
+        return None
+    failures = [(number, outcome.evaluation.failure) for number, outcome in new]
+    faults = [(number, failure) for number, failure in failures if failure and failure.by_evaluator]
+    # A batch in which most programs fail by themselves says nothing about the evaluator.
+    if not faults or 2 * len(faults) < len(new):
+        return None
+    streaks["batches"] = batches = streaks.get("batches", 0) + 1
+    streaks["programs"] = programs = streaks.get("programs", 0) + len(faults)
+    seed = any(outcome.proposal.role is PolicyRole.SEED for _, outcome in new)
+    if not seed and (batches < FAULTY_BATCHES or programs < FAULTY_PROGRAMS):
+        return None
+    number, failure = faults[-1]
+    return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
+
+
+def _policy(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    answers = [(number, o.proposal) for number, o in outcomes if o.proposal.role is not PolicyRole.SEED]
+    unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
+    if len(unreadable) < len(answers):
+        streaks.pop("unreadable", None)
+        streaks["readable"] = 1
+    elif unreadable:
+        streaks["unreadable"] = count = streaks.get("unreadable", 0) + len(unreadable)
+        if count >= (UNREADABLE_LATER if "readable" in streaks else UNREADABLE_FIRST):
+            number, failure = unreadable[-1]
+            return Diagnosis.of(Fault.POLICY, failure, number, count)
+    return None

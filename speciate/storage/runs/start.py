@@ -1,0 +1,52 @@
+"""Create a run and start it, exactly once for each idempotency key."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from speciate.domain.errors import ConflictError
+from speciate.domain.labels import NO_LABELS, Labels
+from speciate.domain.run import RunSpec, RunState
+from speciate.ports.records.policies import RunPolicies
+from speciate.ports.records.problems import ProblemVersion
+from speciate.ports.work import CommitListener
+from speciate.runs.checks import CanAdvise, check_run, writes_text
+from speciate.storage.runs.store import PostgresRunStore
+from speciate.telemetry.logs import add_log_context
+
+
+def start_run(
+    store: PostgresRunStore,
+    signals: CommitListener,
+    *,
+    problem: ProblemVersion,
+    policies: RunPolicies,
+    spec: RunSpec,
+    labels: Labels = NO_LABELS,
+    idempotency_key: str | None = None,
+    can_advise: CanAdvise = writes_text,
+) -> tuple[UUID, bool]:
+    """Create a run and start it. A repeated idempotency key returns the run of the first request.
+
+    The arguments are those of ``check_run`` and ``PostgresRunStore.create``.
+
+    Returns:
+        The run's ID, and True if the run is new.
+
+    Raises:
+        InvalidInputError: The run cannot work; see ``check_run``.
+        ConflictError: The key belongs to a different request.
+    """
+    check_run(problem, policies, spec, can_advise)
+    run_id, new = store.create(problem, policies, spec, labels=labels, idempotency_key=idempotency_key)
+    if new:
+        add_log_context(run=str(run_id))
+    # An interrupted first request may have created the run without starting it.
+    if new or store.get(run_id).state is RunState.CREATED:
+        try:
+            signals.committed(store.start(run_id))
+        except ConflictError:
+            # A concurrent request with the same key may have started it meanwhile.
+            if store.get(run_id).state is RunState.CREATED:
+                raise
+    return run_id, new

@@ -1,0 +1,108 @@
+"""The tools of charts in a browser: logarithmic axes, zoom and pictures, under the page's content security policy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.dashboard import samples
+from tests.dashboard.conftest import Site, Visitor
+from tests.support.http_server import WAIT_S
+
+pytestmark = pytest.mark.servers
+
+_RANGE = "plot => [plot.layout.xaxis.range, plot._fullLayout.xaxis.type].flat()"
+
+
+def _figure(visitor: Visitor, path: str, name: str) -> tuple[Locator, Locator]:
+    visitor.go(path)
+    visitor.drawn()
+    figure = visitor.page.locator(f"figure:has([data-figure*='/{name}.json'])")
+    return figure, figure.locator(".plot")
+
+
+def test_an_axis_becomes_logarithmic_and_linear_again(visitor: Visitor, site: Site) -> None:
+    figure, plot = _figure(visitor, f"/runs/{site.done}", "targets")
+    switch = figure.get_by_role("button", name="Log x")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    for pressed, kind in (("true", "log"), ("false", "linear")):
+        switch.click()
+        expect(switch).to_have_attribute("aria-pressed", pressed)
+        assert plot.evaluate(_RANGE)[-1] == kind
+    expect(figure.get_by_role("button", name="Log y")).to_be_hidden()
+
+
+def test_zoom_is_reset(visitor: Visitor, site: Site) -> None:
+    figure, plot = _figure(visitor, f"/runs/{site.done}", "population")
+    whole = plot.evaluate(_RANGE)
+    assert whole[0] <= 0.0
+    assert whole[1] >= 12.0
+    figure.get_by_role("button", name="Fit to data").click()
+    near = plot.evaluate(_RANGE)
+    assert near[1] - near[0] < whole[1] - whole[0]
+    figure.get_by_role("button", name="Reset zoom").click()
+    expect(figure.get_by_role("button", name="Reset zoom")).to_be_visible()
+    visitor.page.wait_for_function(
+        "([plot, end]) => plot.layout.xaxis.range[1] === end", arg=[plot.element_handle(), whole[1]]
+    )
+
+
+def test_a_chart_is_saved_as_png_and_svg(visitor: Visitor, site: Site, tmp_path: Path) -> None:
+    figure, _ = _figure(visitor, f"/runs/{site.done}", "cells")
+    for kind in ("png", "svg"):
+        with visitor.page.expect_download() as saved:
+            figure.get_by_role("button", name=kind.upper()).click()
+        assert saved.value.suggested_filename == f"cells.{kind}"
+        saved.value.save_as(tmp_path / kind)
+    assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "png").stat().st_size > 5000
+    assert ET.fromstring((tmp_path / "svg").read_text()).tag.endswith("svg")
+
+
+def test_progress_is_above_the_tables_and_leads_to_candidates(visitor: Visitor, site: Site) -> None:
+    figure, _ = _figure(visitor, f"/runs/{site.done}", "targets")
+    assert figure.bounding_box()["y"] < visitor.page.locator("#h-best").bounding_box()["y"]  # type: ignore[index]
+    figure.locator("summary").click()
+    number = figure.locator("tbody a").first.inner_text()
+    figure.locator("tbody a").first.click()
+    expect(visitor.page).to_have_url(f"{site.url}/runs/{site.done}/candidates/{number}")
+
+
+def test_runs_are_compared_by_hypervolume_and_fronts(visitor: Visitor, site: Site) -> None:
+    runs = f"run={site.done}&run={site.running}"
+    _, plot = _figure(visitor, f"/compare?{runs}", "fronts")
+    assert plot.evaluate("plot => [plot.layout.xaxis, plot.layout.yaxis].map(axis => axis.title.text)") == [
+        "gain ↑",
+        "sidelobe ↓",
+    ]
+    visitor.page.get_by_label("Second axis").select_option("cost")
+    expect(visitor.page).to_have_url(re.compile(r"y=cost"))
+    with httpx.Client(base_url=site.url, trust_env=False, timeout=WAIT_S) as http:
+        fronts = list(csv.DictReader(io.StringIO(http.get(f"/compare/fronts.csv?{runs}&y=cost").text)))
+        volumes = list(csv.DictReader(io.StringIO(http.get(f"/compare/hypervolume.csv?{runs}").text)))
+        single = http.get(f"/compare/hypervolume.csv?run={site.single}")
+        apart = http.get(f"/compare/best.json?run={site.single}&run={site.done}")
+        wrong = http.get(f"/compare/best.json?{runs}&log=z")
+    assert list(fronts[0]) == ["run", "candidate", "gain", "cost"]
+    mine = [row for row in fronts if row["run"].startswith(str(site.done)[-8:])]
+    assert {int(row["candidate"]) for row in mine} == {each.number for each in site.stores.queries.front(site.done)}
+    assert {row["run"] for row in volumes} == {row["run"] for row in fronts}
+    assert (single.status_code, apart.status_code, wrong.status_code) == (404, 404, 422)
+    assert "Choose runs on the same problem" in apart.text
+
+
+def test_the_chart_at_the_top_survives_updates(visitor: Visitor, site: Site) -> None:
+    _, plot = _figure(visitor, f"/runs/{site.running}", "targets")
+    expect(visitor.page.locator("#link")).to_have_text("live")
+    before = plot.get_attribute("data-revision") or ""
+    samples.work(site.stores, site.running, 4)
+    plot.scroll_into_view_if_needed()
+    expect(plot).not_to_have_attribute("data-revision", before)
+    expect(plot.locator(".main-svg").first).to_be_visible()

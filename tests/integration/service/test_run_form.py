@@ -1,0 +1,60 @@
+"""The form that starts a run: few fields, and the others folded until they matter."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.integration.service.conftest import Lab
+
+pytestmark = pytest.mark.servers
+
+
+def _advanced(page: str) -> tuple[bool, str]:
+    """Return whether the advanced fields are shown, and the page outside them."""
+    found = re.search(r'<details class="panel"( open)?>.*?</details>', page, re.DOTALL)
+    assert found is not None
+    return found[1] is not None, page.replace(found[0], "")
+
+
+def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
+    text = lab.api.get("/runs/new").text
+    opened, rest = _advanced(text)
+    assert not opened
+    names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
+    assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds"]
+    for default in (
+        "islands_map_elites, seed 0, lanes 4, batch 16, samples per prompt 4",
+        "Default 16.",
+        "Default weights.",
+    ):
+        assert default in text
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["lanes=2", "strategy=best_of_n", "option.islands=9", "mutator=scripted", "tags=a", "novelty.near=0.9",
+     "guidance.every=3", "reuse_results=on", "shown=1"],
+)  # fmt: skip
+def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) -> None:
+    assert _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
+
+
+def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
+    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=islands_map_elites&guidance.every="
+    assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
+    assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(lanes=4, batch=16)}").text)[0]
+    assert _advanced(lab.api.get(f"/runs/new?like={lab.start(seed=3)}").text)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "unfolded"),
+    [({"evaluations": "-1"}, False), ({"problem": "missing"}, False), ({"batch": "0"}, True), ({"name": "a\nb"}, True)],
+)
+def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab, given: dict[str, str], unfolded: bool) -> None:
+    form = {"problem": "toy", "policy": "scripted", "evaluations": "5", **given}
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    answer = lab.api.http.post("/runs", data=form, headers=own)
+    assert answer.status_code == 422, answer.text
+    assert _advanced(answer.text)[0] is unfolded

@@ -1,0 +1,81 @@
+"""Programs as HTML: nothing of a text is lost, nothing of it becomes markup, and long or slow texts stay plain."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from service.dashboard import highlighting
+from service.dashboard.highlighting import MAX_CHARACTERS, highlight, highlight_diff
+from service.diffs import unified_diff
+from speciate.domain.language import Language
+from speciate.domain.problem import Problem, ProblemKind
+from tests.dashboard.samples import HOSTILE, single
+
+PROGRAM = '"""Two\nlines."""\n@cache\ndef solve(n):  # why\n    return len("a<b") + 1.5\n'
+
+
+def _text(markup: str) -> str:
+    assert set(re.findall("<[^>]*>", markup)) <= {"</span>", *(f'<span class="{name}">' for name in "ckbnfs")}
+    return html.unescape(re.sub("<[^>]*>", "", markup))
+
+
+def _in(file: str, name: str = "other") -> Problem:
+    return single().model_copy(update={"language": Language(name=name, file=file, run=("./x",))})
+
+
+def test_words_of_a_program_have_classes() -> None:
+    shown = highlight(PROGRAM, single())
+    for name, word in {"k": "def", "f": "solve", "c": "# why", "b": "len", "n": "1.5"}.items():
+        assert f'<span class="{name}">{word}</span>' in shown
+    assert '<span class="s">&#34;&#34;&#34;Two</span>\n<span class="s">lines.' in shown
+    assert '<span class="k">int</span>' in highlight("int main() { return 0; }", _in("main.cpp", "C++"))
+    assert highlight("int main() {}", _in("main.unknown")) == "int main() {}"
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "a\r\nb\rc\x0b\x0cd", HOSTILE, "'" * 999, "\x00\ud800é", PROGRAM])
+def test_every_character_is_kept_and_escaped(text: str) -> None:
+    assert _text(highlight(text, single())) == text
+    data = single().model_copy(update={"kind": ProblemKind.DATA})
+    assert _text(highlight(f"[1, {text}", data)) == f"[1, {text}"
+
+
+def test_files_are_highlighted_by_their_names() -> None:
+    text = "# === file: main.cpp ===\nint a; // def\n# === file: notes.txt ===\nint b;\n"
+    problem = _in("main.cpp").model_copy(update={"many_files": True})
+    shown = highlight(text, problem)
+    assert '<span class="k">int</span> a; <span class="c">// def</span>' in shown
+    assert shown.endswith("\nint b;\n")
+    assert _text(shown) == text
+
+
+def test_long_and_slow_texts_have_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "def f(): pass\n" * (MAX_CHARACTERS // 14 + 1)
+    assert highlight(long, single()) == long
+    assert "<span" in highlight(long[: MAX_CHARACTERS // 4], single())
+    monkeypatch.setattr(highlighting, "_MAX_SECONDS", -1.0)
+    assert highlight(PROGRAM, single()) == html.escape(PROGRAM, quote=True).replace("&quot;", "&#34;")
+
+
+def test_lines_of_a_diff_keep_the_colours_of_their_program() -> None:
+    before = PROGRAM + "x = 1\n" * 20 + '@@ = "\n'
+    after = PROGRAM.replace("lines", "rows") + "x = 1\n" * 20 + "y = 2\n"
+    diff = unified_diff(before, after, before="candidate 1", after="candidate 2")
+    shown = highlight_diff(diff, before, after, single(), 10_000)
+    assert [_text(line) for _, line in shown] == diff.text.split("\n")
+    # The word stands in a string that begins on another line.
+    assert ("cut", '-<span class="s">lines.&#34;&#34;&#34;</span>') in shown
+    assert ("add", '+<span class="s">rows.&#34;&#34;&#34;</span>') in shown
+    assert [kind for kind, _ in shown].count("at") == 2
+    assert shown[0] == ("", "--- candidate 1")
+    few = highlight_diff(diff, before, after, single(), 60)
+    assert [_text(line) for _, line in few] == diff.text[:60].split("\n")[:-1]
+
+
+def test_a_diff_to_nothing_and_from_nothing() -> None:
+    for before, after in (("", "a = 1\n"), ("a = 1\n", ""), ("a", "b")):
+        diff = unified_diff(before, after, before="1", after="2")
+        shown = highlight_diff(diff, before, after, single(), 1000)
+        assert [_text(line) for _, line in shown] == diff.text.split("\n")

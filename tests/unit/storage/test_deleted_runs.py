@@ -1,0 +1,26 @@
+"""Every module that queries runs leaves out deleted ones, or has a reason not to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
+_QUERY = re.compile(r"\b(?:FROM|JOIN) runs\b")
+_REASONS = {
+    "access/quotas.py": "what was spent was spent",
+    "runs/context.py": "reads one run",
+    "runs/queries.py": "reads one run",
+    "runs/retention.py": "prunes deleted runs, too",
+    "runs/store.py": "filters the list, and work belongs to runs that have not ended",
+    "webhooks/queue.py": "reads one run",
+    "work/reconciler.py": "looks at runs that have not started",
+}
+
+
+def test_every_query_of_runs_decides_on_deleted_ones() -> None:
+    found = {str(path.relative_to(_STORAGE)): path.read_text() for path in _STORAGE.rglob("*.py")}
+    querying = {name: text for name, text in found.items() if _QUERY.search(text)}
+    undecided = {name for name, text in querying.items() if "deleted_at" not in text} - set(_REASONS)
+    assert not undecided, "leave out deleted runs (deleted_at IS NULL), or give the reason here"
+    assert set(_REASONS) <= set(querying)

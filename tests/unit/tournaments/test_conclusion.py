@@ -1,0 +1,90 @@
+"""The result of a tournament in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from speciate.domain.tournament import Extension
+from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.html import page
+from speciate.tournaments.report.models import Amendment, Verdict
+from speciate.tournaments.report.results import PENDING
+from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
+
+
+def test_a_decision_names_entrants_problems_and_evidence() -> None:
+    schedule = schedule_of(40, 2, 2)
+    report = report_of(schedule, results_of(schedule, shift=3.0))
+    base, better = report.standings.standings
+    (comparison,) = report.standings.comparisons
+    assert better.unlocked > base.unlocked
+    counts = f"{better.unlocked} against {base.unlocked} of 40 problems"
+    assert conclusion(report) == f"e1 unlocks more problems than e0: {counts} (p = {comparison.holm:.2g})."
+    turned = report_of(schedule, results_of(schedule, shift=-3.0))
+    assert turned.standings.comparisons[0].verdict is Verdict.WORSE
+    assert conclusion(turned).startswith("e0 unlocks more problems than e1: ")
+    assert f"<p><strong>{conclusion(report)}</strong></p>" in page(report)
+
+
+def test_more_problems_are_claimed_only_if_there_are_more() -> None:
+    schedule = schedule_of(20, 4, 2)
+    results = results_of(schedule)
+    results.reached[:] = True
+    results.reached[:, 1:, 0] = False
+    report = report_of(schedule, results)
+    assert conclusion(report).startswith(
+        "e1 unlocks problems in more runs than e0: 100% against 25% on 20 problems (p = "
+    )
+
+
+def test_the_metric_and_the_target_are_named() -> None:
+    schedule = schedule_of(31, 2, 2, metric="log_ert", target="short")
+    results = results_of(schedule)
+    results.reached[:] = True
+    results.evaluations[..., 0], results.evaluations[..., 1] = 50.0, 25.0
+    said = conclusion(report_of(schedule, results))
+    assert said.startswith(
+        "e1 reaches short on problems with fewer evaluations than e0: 25 against 50 on 31 problems (p = "
+    )
+    results.reached[..., 0] = False
+    assert "fewer evaluations than e0: 25 against inf on 31 problems" in conclusion(report_of(schedule, results))
+
+
+def test_the_e_process_shows_its_evidence() -> None:
+    schedule = schedule_of(60, 8, 2, stopping="e_process")
+    report = report_of(schedule, results_of(schedule, shift=4.0))
+    (comparison,) = report.standings.comparisons
+    assert f" {report.design.decided_after} problems (e-value {comparison.e_value:.3g}, decided at 20)." in conclusion(
+        report
+    )
+
+
+def test_open_comparisons_are_named_beside_decided_ones() -> None:
+    schedule = schedule_of(40, 2, 9)
+    results = results_of(schedule, shift=0.0)
+    results.reached[..., 1:7] = True
+    results.reached[..., 0] = np.arange(40)[:, None] < 10
+    results.reached[..., 7:] = results.reached[..., :1]
+    said = conclusion(report_of(schedule, results))
+    assert said.count("unlocks more problems than e0") == 4
+    assert said.endswith("; 2 more comparisons are decided; undecided: e7 against e0, e8 against e0.")
+
+
+@pytest.mark.parametrize("entrants", [2, 3])
+def test_reasons_for_no_decision(entrants: int) -> None:
+    schedule = schedule_of(12, 2, entrants)
+    results = results_of(schedule)
+    results.reached[:] = results.reached[..., :1]
+    equal = conclusion(report_of(schedule, results))
+    assert equal.startswith("Undecided: the differences may be due to chance (p = 1); problems unlocked, of 12: e0 ")
+    amended = (Amendment(extension=Extension(seeds=(9,), reason="more"), ended_runs=5),)
+    assert conclusion(report_of(schedule, results, amended)).startswith("Undecided: the tournament was extended after")
+    results.state[5:] = PENDING
+    assert conclusion(report_of(schedule, results)).startswith(
+        f"Undecided: {10 * entrants} of {24 * entrants} runs have ended; problems unlocked, of 5: "
+    )
+    results.state[:] = PENDING
+    assert conclusion(report_of(schedule, results)).endswith("runs have ended; no pair of runs has completed.")
+    few = schedule_of(3, 2, entrants)
+    assert conclusion(report_of(few, results_of(few))).startswith("Undecided: 3 problems cannot decide any comparison")
