@@ -37,6 +37,11 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.{digits}f}\u202f%"
 
 
+def dollars(amount: float) -> str:
+    """Format an amount of US dollars; amounts below a cent with two significant digits."""
+    return f"${amount:,.2f}".replace(",", "\u202f") if amount >= 0.01 or amount == 0 else f"${amount:.2g}"
+
+
 def duration(seconds: float | None) -> str:
     """Format a duration with at most two units."""
     if seconds is None:
@@ -87,5 +92,5 @@ def clip(value: object, length: int = 120) -> str:
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (number, percent, duration, size, day, timestamp, short, directed, clip)
+    each.__name__: each for each in (number, percent, dollars, duration, size, day, timestamp, short, directed, clip)
 }

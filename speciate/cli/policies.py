@@ -97,6 +97,14 @@ def add(
         int | None, typer.Option(help="Maximum prompt length in tokens, counted as UTF-8 bytes.")
     ] = None,
     timeout_s: Annotated[float | None, typer.Option(help="Timeout of a request in seconds.")] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--price",
+            metavar="KEY=VALUE",
+            help="Price in US dollars per million tokens: input (prompts) or output (completions); repeatable.",
+        ),
+    ] = None,
     sampling: Annotated[
         list[str] | None,
         typer.Option(
@@ -137,6 +145,7 @@ def add(
         answers_per_rollout=answers_per_rollout,
         prompt_tokens=prompt_tokens,
         timeout_s=timeout_s,
+        price=parse_key_values(price, "--price") or None,
         sampling=parse_key_values(sampling, "--sampling") or None,
         options=options or None,
     )

@@ -56,6 +56,22 @@ class Sampling(Value):
     logprobs: bool = False
 
 
+class Price(Value):
+    """Price of tokens, in US dollars per million.
+
+    Attributes:
+        input: Price of prompt tokens.
+        output: Price of completion tokens.
+    """
+
+    input: float = Field(default=0.0, ge=0, le=1e6)
+    output: float = Field(default=0.0, ge=0, le=1e6)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Return the cost of a request, in US dollars."""
+        return (self.input * prompt_tokens + self.output * completion_tokens) / 1e6
+
+
 class Training(Value):
     """Position of a checkpoint in its training.
 
@@ -122,10 +138,13 @@ class Policy(Value):
             least useful parts are cut first. Prompts of a codec are not bounded.
         sampling: Sampling parameters.
         timeout_s: Time limit of one request, in seconds.
+        price: Price of its tokens; None if unknown or free.
         options: Options of the client, validated by its config model.
     """
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompt_tokens", "training", "api_key_id", "served"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset(
+        {"prompt_tokens", "training", "api_key_id", "served", "price"}
+    )
 
     slug: Slug
     kind: str = Field(min_length=1, max_length=80)
@@ -145,6 +164,7 @@ class Policy(Value):
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
     sampling: Sampling = Sampling()
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
+    price: Price | None = None
     options: dict[str, JsonValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")

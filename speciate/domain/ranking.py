@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speciate.domain.lazy import LazyModule
 from speciate.domain.objective import Direction, ObjectiveRole
@@ -107,6 +107,16 @@ class Ranking:
         missing = [(*self.missing(unlock, rewards), *self.violations(rewards)) for rewards in vectors]
         return min(range(len(vectors)), key=lambda i: sum(each.size for each in missing[i]))
 
+    def merit(self, rewards: Sequence[float], met: int) -> Merit:
+        """Return the rank of a candidate.
+
+        Args:
+            rewards: Raw rewards, shape (d,).
+            met: Bit mask of the targets that it meets.
+        """
+        columns = self._merits(np.array([rewards], dtype=np.float64), np.array([met]))
+        return Merit(*(column.tolist()[0] for column in columns))
+
     def best_so_far(self, rewards: FloatArray, met: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the best candidate up to each row by the order of ``merit``; -1 before a feasible one.
 
@@ -115,46 +125,30 @@ class Ranking:
             met: Bit masks of the targets that they meet, shape (n,).
         """
         feasible = np.flatnonzero(self.space.violation(rewards) <= 0)
-        points, masks = self.space.normalise(rewards[feasible]), met[feasible]
-        gaps = 1.0 - points
-        if self.weights is not None:
-            value = points @ np.array(self.weights)
-        elif points.shape[1] == 1:
-            value = points[:, 0]
-        else:
-            value = np.zeros(len(feasible))
-            for mask in np.unique(masks):
-                if (target := self._next_target(int(mask))) is not None:
-                    rows = masks == mask
-                    value[rows] = -self.rules[target].distances(rewards[feasible][rows], self.space.widths)
-        counts = np.array([int(mask).bit_count() for mask in masks])
-        balance = -gaps.max(axis=1, initial=-np.inf) - _LEAN * gaps.sum(axis=1)
         # The last key is the first to count; of equals the earlier row ranks higher.
-        order = np.lexsort((-np.arange(len(feasible)), balance, value, masks, counts))
+        order = np.lexsort((-feasible, *reversed(self._merits(rewards[feasible], met[feasible]))))
         ranks = np.full(len(rewards), -1)
         ranks[feasible[order]] = np.arange(len(feasible))
         best = np.maximum.accumulate(ranks)
         return np.where(best < 0, -1, feasible[order][best] if len(feasible) else -1)
 
-    def merit(self, rewards: Sequence[float], met: int) -> Merit:
-        """Return the rank of a candidate.
-
-        Args:
-            rewards: Raw rewards, shape (d,).
-            met: Bit mask of the targets that it meets.
-        """
-        (point,) = self.space.normalise([tuple(rewards)]).tolist()
-        violation = float(self.space.violation([tuple(rewards)])[0])
-        gaps = [1.0 - value for value in point]
-        balance = -max(gaps) - _LEAN * sum(gaps)
+    def _merits(self, rewards: FloatArray, met: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """Return the fields of ``Merit`` as columns; each row depends on itself alone, to the last bit."""
+        points = self.space.normalise(rewards)
+        gaps = 1.0 - points
         if self.weights is not None:
-            value = sum(weight * value for weight, value in zip(self.weights, point, strict=True))
-        elif len(point) == 1:
-            value = point[0]
+            value = (points * np.array(self.weights)).sum(axis=1)
+        elif points.shape[1] == 1:
+            value = points[:, 0]
         else:
-            target = self._next_target(met)
-            value = 0.0 if target is None else -sum(self.shortfalls(target, rewards))
-        return Merit(-violation if violation > 0 else 0.0, met.bit_count(), met, value, balance)
+            value = np.zeros(len(met))
+            for mask in np.unique(met):
+                if (target := self._next_target(int(mask))) is not None:
+                    rows = met == mask
+                    value[rows] = -self.rules[target].distances(rewards[rows], self.space.widths)
+        feasibility = -np.maximum(self.space.violation(rewards), 0.0)
+        counts = np.array([int(mask).bit_count() for mask in met], dtype=np.int64)
+        return feasibility, counts, met, value, -gaps.max(axis=1, initial=-np.inf) - _LEAN * gaps.sum(axis=1)
 
     def _next_target(self, met: int) -> int | None:
         """Return the unlock target, or once it is met the first unmet target; None if all are met."""

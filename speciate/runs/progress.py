@@ -30,6 +30,7 @@ class RunProgress(RunCounters):
         seconds: Running seconds spent up to now.
         evaluations: Evaluations spent.
         tokens: Tokens spent.
+        cost: Cost of all completions by the prices of their policies, in US dollars.
         reserved_evaluations: Evaluations that work in flight has reserved.
         reserved_tokens: Tokens that requests in flight have reserved, or had reserved when the run ended.
         granted: Evaluations that a campaign has granted so far; None allows the whole budget.
@@ -61,6 +62,7 @@ class RunProgress(RunCounters):
     seconds: float = 0.0
     evaluations: int = 0
     tokens: int = 0
+    cost: float = 0.0
     reserved_evaluations: int = 0
     reserved_tokens: int = 0
     granted: int | None = None

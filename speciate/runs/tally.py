@@ -1,4 +1,4 @@
-"""Count candidate outcomes, track best values, claim targets and raise the failure alarm."""
+"""Count candidate outcomes, track the best candidate, claim targets and raise the failure alarm."""
 
 from __future__ import annotations
 

@@ -223,6 +223,7 @@ progress = sa.Table(
     sa.Column("batches", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("live", sa.Integer, nullable=False, server_default="0"),
     *(sa.Column(name, sa.BigInteger, nullable=False, server_default="0") for name in RunCounters.model_fields),
+    sa.Column("cost", pg.DOUBLE_PRECISION, nullable=False, server_default="0"),
     sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("best_number", sa.BigInteger),

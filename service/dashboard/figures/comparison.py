@@ -1,4 +1,4 @@
-"""Several runs on one problem: best values and hypervolume over evaluations, by run or as group means, and fronts."""
+"""Charts of several runs on one problem: the best candidate and the hypervolume over evaluations, and the fronts."""
 
 from __future__ import annotations
 

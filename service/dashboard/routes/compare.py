@@ -1,4 +1,4 @@
-"""Comparison of several runs: best values, hypervolume, fronts, and the settings in which they differ."""
+"""Comparison of several runs: best candidates, hypervolume, fronts, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunComparison:
 
     Attributes:
         views: The runs.
-        by: Objective of the best values; empty or unknown for the first one.
+        by: Objective to compare the best candidates by; empty or unknown for the first one.
         x: Objective on the first axis of the fronts; as ``by``.
         y: Objective on the second axis of the fronts.
         tags: Tags that make groups of runs.
@@ -65,7 +65,7 @@ class RunComparison:
 
     @cached_property
     def objective(self) -> Objective:
-        """The objective of the best values."""
+        """The objective by which the best candidates are compared."""
         return next((o for o in self.shared if o.name == self.by), self.shared[0])
 
     @cached_property
@@ -117,7 +117,7 @@ _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
 
 @router.get("")
 def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
-    """Show the best values, the hypervolumes and the fronts of the runs, and their differing settings."""
+    """Show the best candidates, hypervolumes and fronts of the runs, and their differing settings."""
     views = comparison.views
     chosen = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
     runs = [("run", str(view.run.id)) for view in views]

@@ -22,7 +22,7 @@ from service.policy_registration import PingResult
 from service.principal import PrincipalDep
 from service.strict_json import MalformedJsonError, parse
 from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
-from speciate.domain.policy import Policy, Sampling
+from speciate.domain.policy import Policy, Price, Sampling
 from speciate.policies import DEFAULT_KIND, KINDS, policy_kind
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
 from speciate.prompts.codecs import CODECS
@@ -31,6 +31,7 @@ router = APIRouter(include_in_schema=False, prefix="/policies")
 
 _KEY: Final = "api_key"
 _SAMPLING: Final = "sampling."
+_PRICE: Final = "price."
 _ENDPOINT: Final = "Endpoint"
 _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Policy": {
@@ -42,6 +43,8 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "base_url": ("Endpoint", "URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."),
         "model": ("Model", "Model or adapter that the endpoint serves."),
         "timeout_s": ("Timeout", "Seconds per request."),
+        "price.input": ("Price of a prompt", "US dollars per million tokens. 0 for both: unknown or free."),
+        "price.output": ("Price of a completion", "US dollars per million tokens."),
     },
     "Prompts and sampling": {
         "prompt_format": ("Prompt format", "Chat or completion."),
@@ -61,7 +64,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 """Label and hint of every field, by heading."""
 _CHOICES: Final = {"kind": tuple(KINDS), "codec": ("", *CODECS)}
-_OWN: Final = {name for part in _SECTIONS.values() for name in part if not name.startswith(_SAMPLING)}
+_OWN: Final = {name for part in _SECTIONS.values() for name in part if not name.startswith((_SAMPLING, _PRICE))}
 # An error about several fields has no location; its message begins with the field to change.
 _STARTS_WITH_FIELD: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_key): (.*)", re.DOTALL)
 
@@ -108,6 +111,7 @@ def read_submission(values: Mapping[str, str]) -> PolicySubmission:
     definition = {
         **read_values(Policy, "", own),
         "sampling": read_values(Sampling, _SAMPLING, values),
+        "price": read_values(Price, _PRICE, values) or None,
         "options": _options(values.get("options", "")),
     }
     check = values.get("unchecked", "") != "on"
@@ -154,7 +158,9 @@ def _form(
     # No response contains a key: it is typed again each time.
     values = {"kind": DEFAULT_KIND} | {name: text for name, text in values.items() if name != _KEY}
     known = {
-        field.name: field for field in (*build_fields(Policy, "", values), *build_fields(Sampling, _SAMPLING, values))
+        field.name: field
+        for model, prefix in ((Policy, ""), (Sampling, _SAMPLING), (Price, _PRICE))
+        for field in build_fields(model, prefix, values)
     }
     sections = {
         heading: [_labelled(known[name], *words) for name, words in part.items()] for heading, part in _SECTIONS.items()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-_COLUMNS: Final = ("run", "state", "problem", "policy", "strategy", ">spent", ">tokens", ">seconds", "reached")
+_COLUMNS: Final = ("run", "state", "problem", "policy", "strategy", ">spent", ">tokens", ">cost", ">seconds", "reached")
 _LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")]
 
@@ -58,7 +58,7 @@ def list_(
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag; repeat to require several.")] = None,
     name: Annotated[str | None, typer.Option(help="Only runs whose name contains this text.")] = None,
     sort: Annotated[
-        str, typer.Option(help="Order: started, state, problem, policy, best, duration, evaluations or tokens.")
+        str, typer.Option(help="Order: started, state, problem, policy, best, duration, evaluations, tokens or cost.")
     ] = "started",
     reverse: Annotated[bool, typer.Option("--reverse", help="List in the opposite order.")] = False,
     visibility: Listed = Visibility.VISIBLE,
@@ -253,6 +253,7 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         run.spec.strategy,
         output.format_spent(run.spent.evaluations, run.spec.budget.evaluations),
         f"{run.spent.tokens:,}",
+        f"${run.spent.cost:,.2f}" if run.spent.cost else "–",
         f"{run.spent.seconds:,.0f}",
         "unlocked" if run.unlocked else ", ".join(run.reached),
     )

@@ -199,7 +199,7 @@ class LiveRunView:
 
 
 class PlainRunView:
-    """One line for each change: of the state, of a best value, and events."""
+    """One line for each change: of the state, of the best candidate, and events."""
 
     refresh_s = PLAIN_REFRESH_S
 
@@ -218,7 +218,7 @@ class PlainRunView:
             output.print_line(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Print the spent budget if the state changed, and the best values that changed."""
+        """Print the spent budget if the state changed, and the values of the best candidate that changed."""
         if run.state is not self._state:
             output.print_line(status_line(run))
         best = best_lines(run, seed, self._names)
@@ -234,6 +234,8 @@ def status_line(run: RunRecord) -> str:
     parts = [f"{format_spent(spent.evaluations, budget.evaluations)} evaluations"]
     if spent.tokens or budget.tokens:
         parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens")
+    if spent.cost:
+        parts.append(f"${spent.cost:,.2f}")
     parts.append(f"{format_spent(round(spent.seconds, 1), budget.seconds)} s")
     if (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")

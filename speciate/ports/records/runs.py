@@ -27,6 +27,7 @@ class RunOrder(StrEnum):
     DURATION = "duration"
     EVALUATIONS = "evaluations"
     TOKENS = "tokens"
+    COST = "cost"
 
     @property
     def ascending(self) -> bool:
@@ -35,11 +36,16 @@ class RunOrder(StrEnum):
 
 
 class SpentRecord(Record):
-    """Budget that a run has spent, and what its work in flight has reserved."""
+    """Budget that a run has spent, and what its work in flight has reserved.
+
+    Attributes:
+        cost: Cost of its completions in US dollars; 0 if its policies declare no price.
+    """
 
     evaluations: int
     tokens: int
     seconds: float
+    cost: float = 0.0
     reserved_evaluations: int
     reserved_tokens: int
 

@@ -24,6 +24,7 @@ _KEYS: Final[dict[RunOrder, tuple[str, type]]] = {
     RunOrder.DURATION: (f"({RUNNING_SECONDS})", float),
     RunOrder.EVALUATIONS: ("g.evaluations", int),
     RunOrder.TOKENS: ("g.tokens", int),
+    RunOrder.COST: ("g.cost", float),
 }
 """SQL and type of each sort key, over the tables of ``_TABLES``. ``started`` sorts by id."""
 

@@ -51,6 +51,10 @@ def test_policy_form_checks_before_registering(api: Api) -> None:
         definition = {**FORM, "base_url": endpoint.url, "options": {"max_retries": 0}}
         again = api.post("/v1/policies", {"definition": definition, "api_key": KEY})
         assert (again.status_code, again.json()) == (200, stored)
+        assert stored["definition"]["price"] is None
+        priced = _send(api, "/policies", form | {"price.input": "0.15", "price.output": "0.6"})
+        assert priced.headers["location"] == "/policies/hosted@2"
+        assert api.get("/v1/policies/hosted@2").json()["definition"]["price"] == {"input": 0.15, "output": 0.6}
         asked = _send(api, "/policies/hosted@1")
         assert "The policy answers." in asked.text
     gone = _send(api, "/policies/hosted")

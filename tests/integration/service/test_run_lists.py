@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from speciate.domain.policy import Price
 from speciate.ports.records.runs import RunOrder
 from speciate.storage import cursors
 from tests.integration.service.conftest import Lab, refused, scripted
-from tests.support.runs import toy_problem
+from tests.support.runs import toy_policy, toy_problem
 
 pytestmark = pytest.mark.servers
 
@@ -31,7 +32,7 @@ def runs(lab: Lab) -> list[dict[str, Any]]:
     lab.work(2)
     lab.api.post(f"/v1/runs/{paused}:pause")
     with lab.stores.engine.begin() as connection:  # scripted policies use no tokens
-        connection.execute(sa.text("UPDATE run_progress SET tokens = evaluations % 5 * 10"))
+        connection.execute(sa.text("UPDATE run_progress SET tokens = evaluations % 5 * 10, cost = evaluations % 3"))
     return walked(lab)
 
 
@@ -64,7 +65,21 @@ KEYS = {
     RunOrder.DURATION: lambda run: run["spent"]["seconds"],
     RunOrder.EVALUATIONS: lambda run: run["spent"]["evaluations"],
     RunOrder.TOKENS: lambda run: run["spent"]["tokens"],
+    RunOrder.COST: lambda run: run["spent"]["cost"],
 }
+
+
+def test_completions_cost_the_price_of_their_policy(lab: Lab) -> None:
+    options = {"completions": ["```python\nx = 1\ny = 1\n```"], "prompt_tokens": 1000, "tokens_per_completion": 10}
+    lab.stores.catalog.add_policy(toy_policy(slug="paid", options=options, price=Price(input=2.5, output=100)))
+    run = lab.start(9, policy="paid", batch=2)
+    lab.work()
+    spent = lab.api.get(f"/v1/runs/{run}").json()["spent"]
+    rollouts = lab.api.get(f"/v1/runs/{run}/rollouts").json()["items"]
+    prompts = sum(rollout["prompt_tokens"] for rollout in rollouts)
+    assert spent["tokens"] == prompts + 10 * len(rollouts) > 4000
+    assert spent["cost"] == pytest.approx((2.5 * prompts + 1000 * len(rollouts)) / 1e6)
+    assert f"${spent['cost']:.2f}" in lab.api.get("/runs").text
 
 
 @pytest.mark.parametrize("order", RunOrder)

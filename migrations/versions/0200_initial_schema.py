@@ -1,6 +1,6 @@
 """initial schema
 
-Revision ID: 0100
+Revision ID: 0200
 Revises:
 """
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql as pg
 
-revision = "0100"
+revision = "0200"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -26,6 +26,10 @@ def _created() -> sa.Column:
 def _project() -> sa.Column:
     default = sa.text(f"'{_DEFAULT_PROJECT}'")
     return sa.Column("project_id", _UUID, sa.ForeignKey("projects.id"), nullable=False, server_default=default)
+
+
+def _visibility() -> list[sa.Column]:
+    return [sa.Column("archived_at", _TIME), sa.Column("deleted_at", _TIME)]
 
 
 def upgrade() -> None:
@@ -98,6 +102,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text, nullable=False),
         sa.Column("definition", pg.JSONB, nullable=False),
         _created(),
+        *_visibility(),
         sa.UniqueConstraint("project_id", "slug", "digest"),
         sa.UniqueConstraint("project_id", "slug", "version"),
     )
@@ -120,6 +125,7 @@ def upgrade() -> None:
         sa.Column("evaluator_digest", sa.Text, nullable=False),
         sa.Column("definition", pg.JSONB, nullable=False),
         _created(),
+        *_visibility(),
         sa.UniqueConstraint("project_id", "slug", "digest"),
         sa.UniqueConstraint("project_id", "slug", "version"),
     )
@@ -198,6 +204,13 @@ def upgrade() -> None:
         sa.Column("tags", pg.ARRAY(sa.Text), nullable=False, server_default="{}"),
         sa.Column("note", sa.Text, nullable=False, server_default=""),
         _created(),
+        *_visibility(),
+    )
+    op.create_index(
+        "ix_runs_hidden",
+        "runs",
+        ["project_id", "id"],
+        postgresql_where=sa.text("archived_at IS NOT NULL OR deleted_at IS NOT NULL"),
     )
     op.create_index("ix_runs_named", "runs", ["project_id", "id"], postgresql_where=sa.text("name <> ''"))
     op.create_index("ix_runs_policy_id", "runs", ["policy_id"])
@@ -405,10 +418,12 @@ def upgrade() -> None:
         sa.Column("duplicates", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("improvements", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("rollouts", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("cost", pg.DOUBLE_PRECISION, nullable=False, server_default="0"),
         sa.Column("failures", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("reasons", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("best", pg.ARRAY(pg.DOUBLE_PRECISION), nullable=False, server_default="{}"),
-        sa.Column("best_scalar", pg.DOUBLE_PRECISION),
+        sa.Column("best_number", sa.BigInteger),
+        sa.Column("best_targets", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("claimed", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("confirmed", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("recent", pg.JSONB, nullable=False, server_default="{}"),
@@ -418,6 +433,8 @@ def upgrade() -> None:
         sa.Column("stopping", sa.Text),
         sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
+        sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
+        sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("alarm", sa.Text),
         sa.Column("pruned_at", _TIME),
         sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
