@@ -74,8 +74,9 @@ topology: $(STAMP) ## Run the processes of docker-compose.yml without containers
 chaos: $(STAMP) ## Kill and restart processes at random under load and write docs/evidence/reliability.md; 30 minutes
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
 
-reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md; hours
+reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
 	@$(BIN)/python -m experiments.reproduction
+	@$(BIN)/python -m experiments.reproduction --methods
 
 client: $(STAMP) ## Generate the blocking client from the asyncio client
 	@$(BIN)/python scripts/generate_client.py

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Several test processes share the cores: the threads of their matrix products would wait for each other, minutes long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import shutil
 import tempfile
 from collections.abc import Iterator

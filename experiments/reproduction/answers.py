@@ -59,18 +59,24 @@ class LocalPolicy:
     Args:
         folder: The checkpoint.
         temperature: Softmax temperature.
+        top_p: Nucleus mass.
         answers_per_rollout: Answers in a completion from scratch; None for as many as in its training.
     """
 
-    def __init__(self, folder: Path, *, temperature: float = 1.0, answers_per_rollout: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, temperature: float = 1.0, top_p: float = 1.0, answers_per_rollout: int | None = None
+    ) -> None:
         from tokenizers import Tokenizer
 
         policy = policy_of(folder, "asked")
         m = answers_per_rollout or policy.answers_per_rollout
-        self.policy: Policy = policy.model_copy(update={"answers_per_rollout": m})
+        sampling = policy.sampling.model_copy(
+            update={"max_tokens": policy.sampling.max_tokens * m // policy.answers_per_rollout}
+        )
+        self.policy: Policy = policy.model_copy(update={"answers_per_rollout": m, "sampling": sampling})
         self._engine = Engine.load(folder, max_live=512)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._temperature = temperature
+        self._temperature, self._top_p = temperature, top_p
         self._texts: dict[str, list[str]] = {}
 
     def answers(
@@ -95,6 +101,7 @@ class LocalPolicy:
             n=-(-count // m),
             max_tokens=self.policy.tokens_for(role),
             temperature=self._temperature,
+            top_p=self._top_p,
             seeds=list(seeds),
         )
         return [

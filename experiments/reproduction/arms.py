@@ -19,7 +19,7 @@ class TrainingArm:
         name: Name in files and tables.
         method: Estimator, or ``base``.
         label: Label in the report.
-        steps: Updates, as a multiple of the default.
+        steps: Updates, as a multiple of the default; a part of them is early stopping.
         group: Rollouts of a prompt; None for the method's default.
         settings: Further options, as for ``speciate train --set``.
     """
@@ -27,14 +27,14 @@ class TrainingArm:
     name: str
     method: str
     label: str
-    steps: int = 1
+    steps: float = 1
     group: int | None = None
     settings: tuple[str, ...] = ()
 
     def config(self, task: str, seed: int) -> TrainConfig:
         """Return the choices of its run."""
         usual = TrainConfig.tiny(self.method, task, seed=seed)
-        return replace(usual, steps=self.steps * usual.steps, group=self.group or usual.group)
+        return replace(usual, steps=round(self.steps * usual.steps), group=self.group or usual.group)
 
 
 ARMS: Final = (
@@ -111,6 +111,60 @@ NEW_SEEDS: Final = (3, 4, 5)
 """Training seeds of the replication, fixed before any of them was trained."""
 
 
+METHODS: Final = {
+    task: replace(PLANS[task], arms=("base", "grpo", "multi_rlvr", "vpo", _VMK_24)) for task in ("maze", "programs")
+}
+"""Tasks on which training methods, rather than checkpoints, are compared: the training run is the unit."""
+
+METHOD_SEEDS: Final = {"maze": (0, 1, 2, 3, 4, 5, 6, 7), "programs": (0, 1, 2, 6, 7, 8, 9, 10)}
+"""Training seeds of that comparison. The first three were known when it was declared, the other five were not.
+
+Seeds 3 to 5 of ``programs`` belong to the replication, which trained two of the four arms.
+"""
+
+CONTROL_SEEDS: Final = {"maze": (3, 4, 5), "programs": (6, 7, 8)}
+"""Training seeds of the controls: the first new ones."""
+
+CONTROLS: Final = (
+    TrainingArm("grpo_third", "grpo", "GRPO, 50 steps", steps=1 / 3),
+    TrainingArm("grpo_two_thirds", "grpo", "GRPO, 100 steps", steps=2 / 3),
+    TrainingArm("grpo_entropy_0.01", "grpo", "GRPO, entropy bonus 0.01", settings=("loss.entropy_bonus=0.01",)),
+    TrainingArm("grpo_entropy_0.05", "grpo", "GRPO, entropy bonus 0.05", settings=("loss.entropy_bonus=0.05",)),
+    TrainingArm("grpo_rate_1e-4", "grpo", "GRPO, learning rate 1e-4", settings=("learning_rate=1e-4",)),
+    TrainingArm("grpo_rate_1e-3", "grpo", "GRPO, learning rate 1e-3", settings=("learning_rate=1e-3",)),
+)
+"""Other trainings of GRPO, which might keep its diversity without training for a set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingControl:
+    """Another way to sample a checkpoint than the one that it was trained with.
+
+    Attributes:
+        name: Name in files.
+        label: Label in the report.
+        temperature: Softmax temperature.
+        top_p: Nucleus mass.
+        answers: Answers in a completion; None for as many as in training.
+    """
+
+    name: str
+    label: str
+    temperature: float = 1.0
+    top_p: float = 1.0
+    answers: int | None = None
+
+
+SAMPLING: Final = (
+    SamplingControl("t1", "as trained"),
+    *(SamplingControl(f"t{t}", f"T = {t}", temperature=t) for t in (0.7, 1.3, 1.6, 2.0)),
+    *(SamplingControl(f"t{t}_p0.95", f"T = {t}, p = 0.95", temperature=t, top_p=0.95) for t in (1.3, 1.6, 2.0)),
+    SamplingControl("single", "single answers", answers=1),
+    SamplingControl("sets", "sets of 3", answers=3),
+)
+"""Sampling of every arm: as trained, by temperature and top-p, and with the other answer format."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """A refutable statement about two arms.
@@ -152,3 +206,34 @@ HYPOTHESES: Final = (
     Hypothesis("programs: VPO against Max-at-K", "programs", "vpo", "max_at_k_24", 0.0, 0.05),
 )
 """Hypotheses about pairs of arms; the report states the result of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodHypothesis:
+    """A refutable statement about two training methods.
+
+    Attributes:
+        text: The statement.
+        task: Key of ``METHODS``.
+        better: Arm whose training runs unlock more, on average.
+        worse: Arm whose training runs unlock less.
+        p_value: Largest p of the exact sign-flip test over training runs, paired by seed. With eight seeds the
+            smallest possible p is 2 / 2**8 = 0.0078.
+    """
+
+    text: str
+    task: str
+    better: str
+    worse: str
+    p_value: float = 0.05
+
+
+METHOD_HYPOTHESES: Final = (
+    MethodHypothesis("VPO unlocks more than GRPO", "maze", "vpo", "grpo"),
+    MethodHypothesis("VPO unlocks more than GRPO", "programs", "vpo", "grpo"),
+    MethodHypothesis("VPO unlocks more than Multi-RLVR, which shares its format", "maze", "vpo", "multi_rlvr"),
+    MethodHypothesis("VPO unlocks more than Multi-RLVR, which shares its format", "programs", "vpo", "multi_rlvr"),
+    MethodHypothesis("Vector Max-at-K unlocks more than VPO", "maze", _VMK_24, "vpo"),
+    MethodHypothesis("Vector Max-at-K unlocks more than VPO", "programs", _VMK_24, "vpo"),
+)
+"""Hypotheses about methods; Holm corrects over the three of a task."""

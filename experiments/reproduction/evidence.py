@@ -11,14 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from experiments.reproduction.answers import AnswerPool
-from experiments.reproduction.arms import TaskPlan, TrainingArm
+from experiments.reproduction.arms import CONTROL_SEEDS, METHODS, TaskPlan, TrainingArm
 from experiments.reproduction.estimators import expected_best_at_k
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
@@ -127,6 +127,37 @@ class ArmOutcome(EvidenceRecord):
     met: Mapping[Mode, TargetHits]
 
 
+class ControlOutcome(EvidenceRecord):
+    """Independent answers of one arm and training seed by ways of sampling.
+
+    Attributes:
+        task: Key of ``GENERATED``.
+        arm: Name of the arm.
+        seed: Training seed.
+        start: Number of the first held-out problem.
+        problems: Number of problems.
+        answers: Answers to each.
+        weights: Digest of the checkpoint's weights.
+        met: Targets met, by name of the ``SamplingControl``.
+        best: Mean reward of a single answer, by the same name.
+        tokens: Completion tokens of the first 30 answers to a problem, by the same name.
+    """
+
+    task: str
+    arm: str
+    seed: int
+    start: int
+    problems: int
+    answers: int
+    weights: str
+    met: Mapping[str, TargetHits]
+    best: Mapping[str, float]
+    tokens: Mapping[str, float]
+
+
+_Outcome = TypeVar("_Outcome", ArmOutcome, ControlOutcome)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """A folder of outcomes."""
@@ -141,12 +172,23 @@ class Evidence:
         """Tell whether an outcome is there."""
         return self.path(plan, arm, seed).is_file()
 
-    def keep(self, plan: TaskPlan, arm: TrainingArm, outcome: ArmOutcome) -> None:
+    def has_controls(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> bool:
+        """Return True if the ways of sampling an arm are stored, or are no part of the plan."""
+        sampled = plan in METHODS.values() and arm.name in plan.arms and seed in CONTROL_SEEDS[plan.task]
+        return not sampled or self.control_path(plan, arm, seed).is_file()
+
+    def control_path(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> Path:
+        """Return where the outcome of the controls lies."""
+        return self.folder / "controls" / self.path(plan, arm, seed).name
+
+    def keep(self, plan: TaskPlan, arm: TrainingArm, outcome: ArmOutcome | ControlOutcome) -> None:
         """Write an outcome."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.path if isinstance(outcome, ArmOutcome) else self.control_path
+        path = place(plan, arm, outcome.seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
         fields = outcome.model_dump(mode="json")
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
-        self.path(plan, arm, outcome.seed).write_text(f"{{\n{lines}\n}}\n", "utf-8")
+        path.write_text(f"{{\n{lines}\n}}\n", "utf-8")
 
     def read(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> ArmOutcome | None:
         """Return an outcome, or None without one.
@@ -154,20 +196,27 @@ class Evidence:
         Raises:
             InvalidInputError: The file cannot be read, or is about other problems.
         """
-        path = self.path(plan, arm, seed)
-        if not path.is_file():
-            return None
-        try:
-            outcome = ArmOutcome.model_validate_json(path.read_bytes())
-        except ValueError as error:
-            raise InvalidInputError(f"the outcome {path} cannot be read: {error}") from error
-        asked = (outcome.task, outcome.arm, outcome.seed, outcome.start, outcome.problems, outcome.answers)
-        if asked != (plan.task, arm.name, seed, plan.start, plan.problems, plan.answers):
-            raise InvalidInputError(
-                f"the outcome {path} is about other problems than the plan.",
-                remedy="Remove it, and evaluate the policy again.",
-            )
-        return outcome
+        return _read(self.path(plan, arm, seed), ArmOutcome, plan, arm, seed)
+
+    def read_controls(self, plan: TaskPlan, arm: TrainingArm, seed: int) -> ControlOutcome | None:
+        """Return the outcome of the controls, or None without one; raises as ``read`` does."""
+        return _read(self.control_path(plan, arm, seed), ControlOutcome, plan, arm, seed)
+
+
+def _read(path: Path, kind: type[_Outcome], plan: TaskPlan, arm: TrainingArm, seed: int) -> _Outcome | None:
+    if not path.is_file():
+        return None
+    try:
+        outcome = kind.model_validate_json(path.read_bytes())
+    except ValueError as error:
+        raise InvalidInputError(f"the outcome {path} cannot be read: {error}") from error
+    asked = (outcome.task, outcome.arm, outcome.seed, outcome.start, outcome.problems, outcome.answers)
+    if asked != (plan.task, arm.name, seed, plan.start, plan.problems, plan.answers):
+        raise InvalidInputError(
+            f"the outcome {path} is about other problems than the plan.",
+            remedy="Remove it, and evaluate the policy again.",
+        )
+    return outcome
 
 
 def outcome_of(
@@ -197,6 +246,24 @@ def outcome_of(
         versions=manifest.versions,
         measured=_measured(pools["independent"]),
         met={mode: _met(plan, pool) for mode, pool in pools.items()},
+    )
+
+
+def control_outcome_of(
+    plan: TaskPlan, arm: TrainingArm, seed: int, weights: str, pools: Mapping[str, AnswerPool]
+) -> ControlOutcome:
+    """Return the outcome of the controls of an arm; arguments as of ``outcome_of``, with pools by way of sampling."""
+    return ControlOutcome(
+        task=plan.task,
+        arm=arm.name,
+        seed=seed,
+        start=plan.start,
+        problems=plan.problems,
+        answers=plan.answers,
+        weights=weights,
+        met={name: _met(plan, pool) for name, pool in pools.items()},
+        best={name: round(float(pool.rewards.mean()), _DIGITS) for name, pool in pools.items()},
+        tokens={name: round(_tokens(pool), _DIGITS) for name, pool in pools.items()},
     )
 
 
@@ -234,8 +301,12 @@ def _measured(pool: AnswerPool) -> Measured:
         diversity_valid=_mean([one.valid for one in spread]),
         entropy=round(float(np.average(pool.surprise, weights=pool.tokens)), _DIGITS),
         repeats=round(float(pool.repeated.mean()), _DIGITS),
-        tokens=round(float(pool.tokens[:, :30].sum(axis=1).mean()), _DIGITS),
+        tokens=round(_tokens(pool), _DIGITS),
     )
+
+
+def _tokens(pool: AnswerPool) -> float:
+    return float(pool.tokens[:, :30].sum(axis=1).mean())
 
 
 def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:

@@ -24,15 +24,21 @@ from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, i
 from experiments.reproduction.arms import (
     ABLATIONS,
     ARMS,
+    CONTROL_SEEDS,
+    CONTROLS,
+    METHOD_SEEDS,
+    METHODS,
     NEW_SEEDS,
     PLANS,
     REPLICATION,
+    SAMPLING,
     SEEDS,
     VARIANTS,
     TaskPlan,
     TrainingArm,
 )
-from experiments.reproduction.evidence import Evidence, Mode, outcome_of, problems_of
+from experiments.reproduction.evidence import Evidence, Mode, control_outcome_of, outcome_of, problems_of
+from experiments.reproduction.methods import write_methods
 from experiments.reproduction.report import write_ablations, write_report
 from speciate.domain.errors import SpeciateError
 from speciate.domain.problem import Problem
@@ -49,13 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     plans = [PLANS[task] for task in given.tasks]
     seeds = given.seeds or (NEW_SEEDS if given.replication else SEEDS)
-    page = "vector-max-at-k.md" if given.ablations else "reproduction.md"
+    page = "methods.md" if given.methods else "vector-max-at-k.md" if given.ablations else "reproduction.md"
     report = given.report or Path("docs/evidence") / page
     evidence = Evidence(given.evidence or given.out / "evidence")
     try:
         if not given.only_report:
-            make_all(given.out, evidence, _wanted(given, plans), seeds, given.jobs, console)
-        if given.ablations:
+            wanted = _method_work(given) if given.methods else _work(given, plans, seeds)
+            make_all(given.out, evidence, wanted, given.jobs, console)
+        if given.methods:
+            write_methods(evidence, report)
+        elif given.ablations:
             write_ablations(evidence, report, seeds)
         else:
             write_report(evidence, report, plans, SEEDS if given.replication else seeds)
@@ -66,10 +75,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wanted(given: argparse.Namespace, plans: list[TaskPlan]) -> list[TaskPlan]:
-    if given.ablations:
-        return [ABLATIONS]
-    return [REPLICATION] if given.replication else plans
+def _work(given: argparse.Namespace, plans: list[TaskPlan], seeds: Sequence[int]) -> list[Work]:
+    """Return the arms to train and evaluate, in order."""
+    wanted = [ABLATIONS] if given.ablations else [REPLICATION] if given.replication else plans
+    return [(plan, arm, seed) for seed in seeds for plan in wanted for arm in arms_of(plan)]
+
+
+def _method_work(given: argparse.Namespace) -> list[Work]:
+    """Return the arms of the comparison of methods and its controls, seed by seed: a part of them is balanced."""
+    plans = [plan for plan in METHODS.values() if plan.task in given.tasks]
+    found = []
+    for number in range(max(map(len, METHOD_SEEDS.values()))):
+        for plan in plans:
+            seed = METHOD_SEEDS[plan.task][number]
+            if given.seeds is None or seed in given.seeds:
+                found += [(plan, arm, seed) for arm in arms_of(plan)]
+                found += [(plan, arm, seed) for arm in CONTROLS if seed in CONTROL_SEEDS[plan.task]]
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,33 +105,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only-report", action="store_true", help="only write the report from stored outcomes")
     others = parser.add_mutually_exclusive_group()
     others.add_argument("--ablations", action="store_true", help="compare variants of Vector Max-at-K instead")
+    others.add_argument("--methods", action="store_true", help="compare methods over eight training seeds instead")
     others.add_argument(
         "--replication", action="store_true", help="run the replication that was declared later instead"
     )
     return parser
 
 
-def make_all(
-    folder: Path, evidence: Evidence, plans: Sequence[TaskPlan], seeds: Sequence[int], jobs: int, console: Console
-) -> None:
+def make_all(folder: Path, evidence: Evidence, works: Sequence[Work], jobs: int, console: Console) -> None:
     """Train and evaluate every arm that has no stored outcome.
 
     Args:
         folder: Folder of checkpoints.
         evidence: Folder of outcomes.
-        plans: The tasks.
-        seeds: Training seeds.
+        works: The arms, in order.
         jobs: Concurrent arms.
         console: Console for progress messages.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [
-        (plan, arm, seed)
-        for seed in seeds
-        for plan in plans
-        for arm in arms_of(plan)
-        if not evidence.has(plan, arm, seed)
-    ]
+    wanted = [one for one in works if not (evidence.has(*one) and evidence.has_controls(*one))]
     bases = dict.fromkeys((plan, ARMS[0], seed) for plan, _, seed in wanted)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes below, which have not imported numpy yet
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -137,6 +151,18 @@ def ask(folder: Path, evidence: Evidence, plan: TaskPlan, arm: TrainingArm, seed
     evidence.keep(plan, arm, outcome_of(plan, arm, seed, read_manifest(made), weights_digest(made), pools))
 
 
+def ask_by_sampling(folder: Path, evidence: Evidence, plan: TaskPlan, arm: TrainingArm, seed: int) -> None:
+    """Evaluate a trained arm by every way of sampling; store the outcome."""
+    made, task, problems = checkpoint(folder, plan, arm, seed), GENERATED[plan.task], _problems(plan)
+    pools = {}
+    for control in SAMPLING:
+        policy = LocalPolicy(
+            made, temperature=control.temperature, top_p=control.top_p, answers_per_rollout=control.answers
+        )
+        pools[control.name] = independent(policy, task, problems, plan.answers, seed)
+    evidence.keep(plan, arm, control_outcome_of(plan, arm, seed, weights_digest(made), pools))
+
+
 def arms_of(plan: TaskPlan) -> Iterator[TrainingArm]:
     """Yield the arms of a plan."""
     yield from (arm for arm in (*ARMS, *VARIANTS) if arm.name in plan.arms)
@@ -162,7 +188,10 @@ def command_of(folder: Path, plan: TaskPlan, arm: TrainingArm, seed: int) -> lis
 
 def _make(folder: Path, evidence: Evidence, one: Work) -> str:
     _train(folder, one)
-    ask(folder, evidence, *one)
+    if not evidence.has(*one):
+        ask(folder, evidence, *one)
+    if not evidence.has_controls(*one):
+        ask_by_sampling(folder, evidence, *one)
     return f"asked {checkpoint(folder, *one).name}"
 
 

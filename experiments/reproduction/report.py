@@ -75,6 +75,10 @@ class TaskResults:
         known = (arm for arm in (*ARMS, *VARIANTS) if arm.name in self.plan.arms)
         return [arm for arm in known if self.outcomes(arm)]
 
+    def token_ceiling(self) -> int:
+        """Return the completion tokens that 30 answers of the most talkative arm take on average."""
+        return round(max(one.measured.tokens for arm in self.arms() for one in self.outcomes(arm)))
+
     def both(self, better: str, worse: str) -> tuple[list[int], list[Bools], list[Bools]]:
         """Return the seeds for which two arms have outcomes, with the targets that each of them met."""
         one, other = (next(arm for arm in ARMS if arm.name == name) for name in (better, worse))
@@ -103,16 +107,17 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], se
         draw(result, picture)
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
     parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results)]
-    _replace_results(report, parts)
+    replace_results(report, parts)
 
 
 def write_ablations(evidence: Evidence, report: Path, seeds: Sequence[int]) -> None:
     """Write the results of the variants of Vector Max-at-K; arguments as of ``write_report``."""
     result = _results(evidence, ABLATIONS, seeds)
-    _replace_results(report, [tables(result), _made_with([result])])
+    replace_results(report, [tables(result), _made_with([result])])
 
 
-def _replace_results(report: Path, parts: Sequence[str]) -> None:
+def replace_results(report: Path, parts: Sequence[str]) -> None:
+    """Write the generated parts of a report between its markers."""
     head, _, rest = (report.read_text("utf-8") if report.is_file() else "").partition(RESULTS_BEGIN)
     kept = rest.partition(RESULTS_END)[2].strip()
     whole = (head.strip(), RESULTS_BEGIN, *parts, RESULTS_END, kept)
@@ -193,7 +198,7 @@ def tables(result: TaskResults) -> str:
     if hasattr(GENERATED[plan.task], "solvable"):
         solvable = sum(GENERATED[plan.task].solvable(p) for p in problems_of(plan))  # type: ignore[attr-defined]
         parts.append(f"An answer of the length that policies may write can solve {solvable} of the {plan.problems}.")
-    ceiling = _token_ceiling(result)
+    ceiling = result.token_ceiling()
     note = (
         f"*Equal tokens*: independent answers until a problem has cost {ceiling} completion tokens, what 30 answers of"
         " the most talkative arm take on average."
@@ -207,7 +212,7 @@ def _measures(result: TaskResults) -> str:
     rows = [head, "|---|" + "---|" * 10]
     for arm in result.arms():
         found = result.outcomes(arm)
-        cells = [_spread([measure(one) for one in found], digits) for measure, digits in _MEASURES]
+        cells = [spread([measure(one) for one in found], digits) for measure, digits in _MEASURES]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -221,7 +226,7 @@ def _targets_met(result: TaskResults, ceiling: int) -> str:
         found = result.outcomes(arm)
         met = [[one.met[mode].within(within) for one in found] for mode, within in columns]
         met.append([one.met["independent"].within_tokens(ceiling) for one in found])
-        cells = [_spread([float(one.sum()) for one in column], 0) for column in met]
+        cells = [spread([float(one.sum()) for one in column], 0) for column in met]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -269,11 +274,8 @@ def p_text(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
-def _token_ceiling(result: TaskResults) -> int:
-    return round(max(one.measured.tokens for arm in result.arms() for one in result.outcomes(arm)))
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return a mean as text, with the single values in brackets."""
     if not values:
         return "–"
     mean = f"{np.mean(values):.{digits}f}"
@@ -301,7 +303,11 @@ _MEASURES: Final[tuple[tuple[Callable[[ArmOutcome], float], int], ...]] = (
 
 
 def _made_with(results: Sequence[TaskResults]) -> str:
-    found = [one for result in results for arm in result.arms() for one in result.outcomes(arm)]
+    return provenance([one for result in results for arm in result.arms() for one in result.outcomes(arm)])
+
+
+def provenance(found: Sequence[ArmOutcome]) -> str:
+    """Return the section with the versions and digests of all checkpoints."""
     versions = sorted({", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in found})
     listed = "\n".join(
         f"- {one.task}-{one.arm}-{one.seed}: {one.steps} steps, weights {one.weights[:12]}, data {one.data[:12]}"

@@ -20,9 +20,20 @@ from speciate.tournaments.statistics.significance import sign_flips
 pytest.importorskip("trl", reason="needs the extra 'train'")
 
 from experiments.reproduction.answers import AnswerPool, LocalPolicy, evolved, independent
-from experiments.reproduction.arms import ABLATIONS, ARMS, HYPOTHESES, PLANS, SEEDS, TaskPlan
-from experiments.reproduction.evidence import KS, MODES, Evidence, hits_of, outcome_of
-from experiments.reproduction.pipeline import arms_of, command_of, make_all
+from experiments.reproduction.arms import (
+    ABLATIONS,
+    ARMS,
+    HYPOTHESES,
+    METHOD_SEEDS,
+    METHODS,
+    PLANS,
+    SAMPLING,
+    SEEDS,
+    TaskPlan,
+)
+from experiments.reproduction.evidence import KS, MODES, Evidence, TargetHits, hits_of, outcome_of
+from experiments.reproduction.methods import write_methods
+from experiments.reproduction.pipeline import arms_of, ask_by_sampling, command_of, make_all
 from experiments.reproduction.report import RESULTS_BEGIN, RESULTS_END, p_text, write_report
 from speciate.training.tasks import GENERATED, Split
 
@@ -92,7 +103,7 @@ def test_every_hypothesis_names_arms_of_its_plan():
 
 
 PLAN = TaskPlan("programs", 40, ("all_cases",), 90)
-VPO = next(arm for arm in ARMS if arm.name == "vpo")
+VPO, GRPO = (next(arm for arm in ARMS if arm.name == name) for name in ("vpo", "grpo"))
 
 
 def pool(hits, problems=40, count=90):
@@ -149,8 +160,8 @@ def test_trained_arms_are_evaluated_once(tmp_path):
     plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("base", "vpo"))
     for name in plan.arms:
         (tmp_path / f"programs-{name}-0").symlink_to(checkpoints()[f"programs-{name}"])
-    evidence = Evidence(tmp_path / "evidence")
-    make_all(tmp_path, evidence, [plan], [0], 2, Console(quiet=True))
+    evidence, works = Evidence(tmp_path / "evidence"), [(plan, arm, 0) for arm in arms_of(plan)]
+    make_all(tmp_path, evidence, works, 2, Console(quiet=True))
     written = {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()}
     assert set(written) == {"programs-base-0.json", "programs-vpo-0.json"}
     base, vpo = (evidence.read(plan, arm, 0) for arm in (ARMS[0], VPO))
@@ -159,17 +170,57 @@ def test_trained_arms_are_evaluated_once(tmp_path):
     assert vpo.met["evolved"] != vpo.met["base_mutates"]
     assert all(len(met.first) == 3 for met in vpo.met.values())
     # On another machine without the checkpoints, arms with stored outcomes are not trained.
-    make_all(tmp_path / "elsewhere", evidence, [plan], [0], 2, Console(quiet=True))
+    make_all(tmp_path / "elsewhere", evidence, works, 2, Console(quiet=True))
     assert {path.name: path.stat().st_mtime_ns for path in evidence.folder.iterdir()} == written
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_arms_are_sampled_in_other_ways(tmp_path):
+    plan = TaskPlan("maze", 3, ("all_gold", "all_diamonds"), 30)
+    for name in ("vpo", "grpo"):
+        (tmp_path / f"maze-{name}-0").symlink_to(checkpoints()[f"maze-{name}"])
+    evidence = Evidence(tmp_path / "evidence")
+    for arm in (VPO, GRPO):
+        ask_by_sampling(tmp_path, evidence, plan, arm, 0)
+    vpo, grpo = (evidence.read_controls(plan, arm, 0) for arm in (VPO, GRPO))
+    ways = [way.name for way in SAMPLING]
+    assert [list(one.met) for one in (vpo, grpo)] == [ways, ways]
+    # As trained is the trained format, at temperature 1.
+    assert vpo.met["t1"] == vpo.met["sets"] != vpo.met["single"]
+    assert grpo.met["t1"] == grpo.met["single"] != grpo.met["sets"]
+    assert grpo.best["t0.7"] > grpo.best["t2.0"]
+    assert evidence.read(plan, VPO, 0) is None
+
+
+def test_methods_are_compared_by_training_run(tmp_path):
+    evidence, plan = Evidence(tmp_path / "evidence"), METHODS["programs"]
+    for i, seed in enumerate(METHOD_SEEDS["programs"]):
+        for arm in arms_of(plan):
+            met = {"vpo": 240, "grpo": 200 + 6 * i, "multi_rlvr": 240 + 3 * (i % 2) - 1}.get(arm.name, 100)
+            first = tuple([0] * met + [-1] * (plan.problems - met))
+            hits = TargetHits(first=first, cost=first, hits=tuple(one + 1 for one in first))
+            made = outcome(arm, seed, dict.fromkeys(MODES, pool(5))).model_copy(
+                update={"problems": plan.problems, "seed": seed, "met": dict.fromkeys(MODES, hits)}
+            )
+            evidence.keep(plan, arm, made)
+    write_methods(evidence, tmp_path / "methods.md")
+    text = (tmp_path / "methods.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("| programs |")]
+    # Differences of 40, 34, … −2 problems: only the sign pattern that turns the last one is as extreme, and mirrored.
+    assert rows[0][2:4] == ["VPO unlocks more than GRPO", "8"]
+    assert rows[0][6:9] == ["7 of 8", "0.016", "0.031"]
+    assert rows[0][-2] == "holds"
+    assert rows[1][-2] == "**does not hold**"
+    assert "Missing: `maze`" in text
 
 
 def test_a_failed_training_is_reported_with_its_log(tmp_path):
     plan = TaskPlan("programs", 3, ("all_cases",), 90, arms=("vpo",))
     (tmp_path / "programs-base-0").symlink_to(checkpoints()["maze-base"])
     (tmp_path / "programs-vpo-0").write_text("in the way")
+    works = [(plan, arm, 0) for arm in arms_of(plan)]
     with pytest.raises(SpeciateError, match=r"training programs-vpo-0 failed .* see .*programs-vpo-0\.log"):
-        make_all(tmp_path, Evidence(tmp_path / "evidence"), [plan], [0], 1, Console(quiet=True))
+        make_all(tmp_path, Evidence(tmp_path / "evidence"), works, 1, Console(quiet=True))
 
 
 def test_a_variant_is_trained_with_its_own_settings():
@@ -236,6 +287,14 @@ def test_the_published_report_follows_from_its_evidence(tmp_path):
     report.write_text(f"{head}{RESULTS_BEGIN}{RESULTS_END}{rest.partition(RESULTS_END)[2]}", "utf-8")
     write_report(evidence, report, list(PLANS.values()), SEEDS)
     assert report.read_text("utf-8") == published, "regenerate it: docs/evidence/reproduction.md says how"
+
+
+def test_the_published_comparison_of_methods_follows_from_its_evidence(tmp_path):
+    docs = Path(__file__).parents[3] / "docs"
+    published = (docs / "evidence" / "methods.md").read_text("utf-8")
+    (tmp_path / "methods.md").write_text(published, "utf-8")
+    write_methods(Evidence(docs / "evidence" / "reproduction"), tmp_path / "methods.md")
+    assert (tmp_path / "methods.md").read_text("utf-8") == published, "regenerate it: docs/evidence/methods.md says how"
 
 
 def test_the_bundled_policies_are_those_of_the_evidence():

@@ -1,0 +1,286 @@
+"""Write the report on training methods, with the training run as the unit, and on controls of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from scipy.stats import t as student
+
+from experiments.reproduction.arms import (
+    ARMS,
+    CONTROL_SEEDS,
+    CONTROLS,
+    METHOD_HYPOTHESES,
+    METHOD_SEEDS,
+    METHODS,
+    SAMPLING,
+    SEEDS,
+    MethodHypothesis,
+    SamplingControl,
+    TaskPlan,
+    TrainingArm,
+)
+from experiments.reproduction.evidence import ArmOutcome, Evidence, TargetHits
+from experiments.reproduction.report import TaskResults, p_text, provenance, replace_results, spread
+from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.statistics.significance import holm, sign_flips
+
+_LABELS: Final = {arm.name: arm.label for arm in (*ARMS, *CONTROLS)}
+_SEED_FORMAT: Final = ("single", "sets")
+"""Ways of sampling that change the answer format; the others change temperature and top-p."""
+
+
+def write_methods(evidence: Evidence, report: Path) -> None:
+    """Write the results between the markers of the report; its text outside the markers is kept."""
+    parts = ["## Results", *_missing(evidence), _hypotheses(evidence)]
+    for plan in METHODS.values():
+        result = TaskResults(plan, METHOD_SEEDS[plan.task], cache(evidence.read))
+        if not result.arms():
+            continue
+        parts += [f"## {plan.task}", _rates(result)]
+        controls = _Controls(plan, CONTROL_SEEDS[plan.task], evidence)
+        parts += ["### Other trainings of GRPO", _trainings(controls)]
+        parts += ["### Temperature and top-p", _sweep(controls)]
+        parts += ["### Format and objective", _formats(controls)]
+    parts.append(provenance(list(_all_outcomes(evidence))))
+    replace_results(report, parts)
+
+
+def _all_outcomes(evidence: Evidence) -> Iterator[ArmOutcome]:
+    for plan in METHODS.values():
+        for arm in (*ARMS, *CONTROLS):
+            for seed in METHOD_SEEDS[plan.task]:
+                wanted = arm.name in plan.arms or (arm in CONTROLS and seed in CONTROL_SEEDS[plan.task])
+                if wanted and (outcome := evidence.read(plan, arm, seed)) is not None:
+                    yield outcome
+
+
+def _missing(evidence: Evidence) -> list[str]:
+    """Return a warning if the declared comparison is incomplete."""
+    missing = []
+    for plan in METHODS.values():
+        arms = [arm for arm in ARMS if arm.name in plan.arms]
+        open_ = [s for s in METHOD_SEEDS[plan.task] if not all(evidence.has(plan, arm, s) for arm in arms)]
+        if open_:
+            missing.append(f"`{plan.task}`: some or all arms of training seeds {', '.join(map(str, open_))}")
+        controls = [*((a, evidence.has_controls) for a in arms), *((a, evidence.has) for a in CONTROLS)]
+        left = [s for s in CONTROL_SEEDS[plan.task] if not all(has(plan, arm, s) for arm, has in controls)]
+        if left:
+            missing.append(f"`{plan.task}`: some or all controls of training seeds {', '.join(map(str, left))}")
+    return [f"**Not complete yet.** Missing: {'; '.join(missing)}."] if missing else []
+
+
+def _hypotheses(evidence: Evidence) -> str:
+    heads = (
+        "task",
+        "claim",
+        "training seeds",
+        "mean share of targets met",
+        "difference, 95 % interval",
+        "seeds ahead",
+        "p",
+        "Holm p",
+        "new seeds alone",
+    )
+    rows = [f"| {' | '.join(heads)} | |", "|---" * (len(heads) + 1) + "|"]
+    for task in METHODS:
+        claims = [claim for claim in METHOD_HYPOTHESES if claim.task == task]
+        compared = {claim: found for claim in claims if (found := _compared(evidence, claim)) is not None}
+        if compared:
+            adjusted = holm([comparison.p_value for comparison in compared.values()]).tolist()
+            rows += [_row(*one, p) for one, p in zip(compared.items(), adjusted, strict=True)]
+    return "\n".join(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Per-seed shares of targets met by two methods, paired by training seed.
+
+    Attributes:
+        seeds: Training seeds of which both methods have a run.
+        better: Shape (n_seeds,).
+        worse: Shape (n_seeds,).
+    """
+
+    seeds: tuple[int, ...]
+    better: FloatArray
+    worse: FloatArray
+
+    @property
+    def differences(self) -> FloatArray:
+        """Differences by seed, shape (n_seeds,)."""
+        return self.better - self.worse
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p of the exact sign-flip test over training seeds."""
+        (found,) = sign_flips([self.differences], np.random.default_rng(0))
+        return found.p_value
+
+    def of(self, seeds: Sequence[int]) -> _Comparison:
+        """Return the comparison on some of the seeds."""
+        kept = [i for i, seed in enumerate(self.seeds) if seed in seeds]
+        return _Comparison(tuple(self.seeds[i] for i in kept), self.better[kept], self.worse[kept])
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval of the mean difference, by Student's t over seeds; NaN with fewer than two."""
+        n = len(self.seeds)
+        return float(student.ppf(0.975, n - 1) * self.differences.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+
+
+def _compared(evidence: Evidence, claim: MethodHypothesis) -> _Comparison | None:
+    plan = METHODS[claim.task]
+    seeds, better, worse = TaskResults(plan, METHOD_SEEDS[claim.task], cache(evidence.read)).both(
+        claim.better, claim.worse
+    )
+    if not seeds:
+        return None
+    return _Comparison(tuple(seeds), np.mean(better, axis=1), np.mean(worse, axis=1))
+
+
+def _row(claim: MethodHypothesis, comparison: _Comparison, adjusted: float) -> str:
+    differences = comparison.differences
+    low, high = (differences.mean() + sign * comparison.half_width for sign in (-1, 1))
+    new = comparison.of([seed for seed in comparison.seeds if seed not in SEEDS])
+    alone = f"{100 * new.differences.mean():+.1f} %, p = {p_text(new.p_value)}" if new.seeds else "–"
+    verdict = "holds" if adjusted < claim.p_value and differences.mean() > 0 else "**does not hold**"
+    if len(comparison.seeds) < len(METHOD_SEEDS[claim.task]):
+        verdict += ", so far"
+    cells = (
+        claim.task,
+        claim.text,
+        str(len(comparison.seeds)),
+        f"{100 * comparison.better.mean():.1f} % : {100 * comparison.worse.mean():.1f} %",
+        f"{100 * differences.mean():+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]",
+        f"{(differences > 0).sum()} of {len(differences)}",
+        p_text(comparison.p_value),
+        p_text(adjusted),
+        alone,
+        verdict,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _rates(result: TaskResults) -> str:
+    """Return the targets met by each method, seed by seed."""
+    total, ceiling = result.plan.problems * len(result.plan.targets), result.token_ceiling()
+    rows = ["| method | within 30 answers | within 90 | equal tokens | tokens of 30 answers |", "|---" * 5 + "|"]
+    for arm in result.arms():
+        met = [one.met["independent"] for one in result.outcomes(arm)]
+        cells = [
+            spread([float(one.within(30).sum()) for one in met], 0),
+            spread([float(one.within(90).sum()) for one in met], 0),
+            spread([float(one.within_tokens(ceiling).sum()) for one in met], 0),
+            f"{np.mean([one.measured.tokens for one in result.outcomes(arm)]):.0f}",
+        ]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    seeds = ", ".join(map(str, result.seeds))
+    intro = (
+        f"Targets met of {total}, independent answers as trained: the mean over training runs, with the single runs of"
+        f" seeds {seeds} in brackets. *Equal tokens*: until a problem has cost {ceiling} completion tokens, what 30"
+        " answers of the most talkative method take on average."
+    )
+    return f"{intro}\n\n" + "\n".join(rows)
+
+
+@dataclass(frozen=True)
+class _Controls:
+    """Outcomes of the controls on one task.
+
+    Attributes:
+        plan: The task.
+        seeds: Training seeds of the controls.
+        evidence: Folder of outcomes.
+    """
+
+    plan: TaskPlan
+    seeds: tuple[int, ...]
+    evidence: Evidence
+
+    @property
+    def arms(self) -> list[TrainingArm]:
+        """The arms that are sampled in every way."""
+        return [arm for arm in ARMS if arm.name in self.plan.arms]
+
+    def met(self, arm: TrainingArm, way: SamplingControl, count: Callable[[TargetHits], int]) -> list[float]:
+        """Return a count of targets met, for each seed with an outcome."""
+        found = [self.evidence.read_controls(self.plan, arm, seed) for seed in self.seeds]
+        return [float(count(one.met[way.name])) for one in found if one is not None]
+
+    def tokens(self, arm: TrainingArm, way: SamplingControl) -> float:
+        """Return the mean completion tokens of 30 answers; NaN without an outcome."""
+        found = [self.evidence.read_controls(self.plan, arm, seed) for seed in self.seeds]
+        return float(np.mean([one.tokens[way.name] for one in found if one is not None] or [np.nan]))
+
+    @property
+    def intro(self) -> str:
+        """One sentence on the seeds."""
+        return f"Means over training seeds {', '.join(map(str, self.seeds))}."
+
+
+def _trainings(controls: _Controls) -> str:
+    result = TaskResults(controls.plan, controls.seeds, cache(controls.evidence.read))
+    wanted = [arm for arm in ARMS if arm.name in ("base", "grpo", "vpo")] + list(CONTROLS)
+    rows = ["| training | best@1 | diversity, valid | entropy | met within 30 | within 90 |", "|---" * 6 + "|"]
+    for arm in wanted:
+        if not (found := result.outcomes(arm)):
+            continue
+        met = [one.met["independent"] for one in found]
+        cells = [
+            spread([one.measured.best[0] for one in found], 3),
+            spread([one.measured.diversity_valid for one in found], 2),
+            spread([one.measured.entropy for one in found], 2),
+            spread([float(one.within(30).sum()) for one in met], 0),
+            spread([float(one.within(90).sum()) for one in met], 0),
+        ]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    return f"{controls.intro} Single seeds in brackets.\n\n" + "\n".join(rows)
+
+
+def _sweep(controls: _Controls) -> str:
+    ways = [way for way in SAMPLING if way.name not in _SEED_FORMAT]
+    parts = [controls.intro + " Targets met; the best way of each arm is bold, chosen on these problems."]
+    for within in (30, 90):
+        rows = [
+            f"| within {within} answers | {' | '.join(way.label for way in ways)} |",
+            "|---" * (len(ways) + 1) + "|",
+        ]
+        for arm in controls.arms:
+            means = [float(np.mean(controls.met(arm, way, partial(_within, within)) or [np.nan])) for way in ways]
+            best = np.nanmax(means) if not np.isnan(means).all() else np.nan
+            cells = ["–" if np.isnan(m) else f"**{m:.0f}**" if m == best else f"{m:.0f}" for m in means]
+            rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+        parts.append("\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _formats(controls: _Controls) -> str:
+    by_name = {way.name: way for way in SAMPLING}
+    single, sets = (by_name[name] for name in _SEED_FORMAT)
+    tokens = [controls.tokens(arm, way) for arm in controls.arms for way in (single, sets)]
+    ceiling = 0 if np.isnan(tokens).all() else round(np.nanmax(tokens))
+    heads = [f"{way.label}: {what}" for way in (single, sets) for what in ("within 30", "within 90", "equal tokens")]
+    rows = [f"| asked for | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    counts: tuple[Callable[[TargetHits], int], ...] = (
+        partial(_within, 30),
+        partial(_within, 90),
+        lambda hits: int(hits.within_tokens(ceiling).sum()),
+    )
+    for arm in controls.arms:
+        cells = [spread(controls.met(arm, way, count), 0) for way in (single, sets) for count in counts]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    note = (
+        f"{controls.intro} Multi-RLVR and VPO were trained for sets of 3 answers, the others for single answers."
+        f" *Equal tokens*: until a problem has cost {ceiling} completion tokens."
+    )
+    return f"{note}\n\n" + "\n".join(rows)
+
+
+def _within(answers: int, hits: TargetHits) -> int:
+    return int(hits.within(answers).sum())
