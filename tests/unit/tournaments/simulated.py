@@ -23,3 +23,17 @@ def differences(rng: np.random.Generator, shift: float = 0.0, spread: float = 0.
     """Return the differences of solve rates in one simulated tournament, shape (PROBLEMS,)."""
     a, b = tournament(rng, shift, spread)
     return np.asarray(a.mean(axis=1) - b.mean(axis=1))
+
+
+def methods(
+    rng: np.random.Generator, runs: int, shift: float = 0.0, noise: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return solve rates of two methods, each of shape (runs, PROBLEMS): a training run is searched with SEEDS seeds.
+
+    In logits, A is better by ``shift`` on average; each training run of either deviates from its method by a normal
+    number of standard deviation ``noise``, the same on all problems.
+    """
+    logits = rng.normal(0.0, 1.5, PROBLEMS)
+    quality = rng.normal(0.0, noise, (2, runs, 1)) + np.array([shift, 0.0])[:, None, None]
+    rates = rng.binomial(SEEDS, 1 / (1 + np.exp(-logits - quality))) / SEEDS
+    return rates[0], rates[1]

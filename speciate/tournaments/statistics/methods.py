@@ -1,0 +1,201 @@
+"""Exact permutation tests of two training methods: the training run is the unit.
+
+Tests of checkpoints resample problems: they say that *this* checkpoint is better than *that* one. Two runs of one
+method differ too, so a test of checkpoints rejects the null that two methods are equal far more often than its level
+(docs/evidence/power.md). Here every training run is one number, its mean over the problems, however many problems and
+searches are behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from speciate.domain.errors import InvalidInputError
+from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_open_unit, finite
+from speciate.tournaments.statistics.bootstrap import all_equal
+from speciate.tournaments.statistics.significance import sign_flips
+
+_ENUMERATED: Final = 200_000  # assignments of labels; two methods with 10 runs each have 184,756
+_ROUNDING: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTest:
+    """Comparison of two methods, each with several training runs.
+
+    Attributes:
+        rates_a: Mean over problems of each training run of A.
+        rates_b: Likewise of B; if paired, in the order of ``rates_a``.
+        difference: Mean of ``rates_a`` − mean of ``rates_b``; positive if A is better.
+        low: Lower end of the t interval of the difference; None with one run or without any variation.
+        high: Upper end.
+        level: Level of the interval.
+        p_value: Two-sided, of the permutation test.
+        smallest_p: Smallest p that so many training runs can reach, whatever their results.
+        paired: True if the runs are paired by training seed.
+        exact: True if every permutation was enumerated, False if a random sample was drawn.
+        wins: Training seeds on which A is better; if unpaired, pairs of a run of A and a run of B.
+        ties: Likewise, equal.
+        losses: Likewise, A is worse.
+    """
+
+    rates_a: tuple[float, ...]
+    rates_b: tuple[float, ...]
+    difference: float
+    low: float | None
+    high: float | None
+    level: float
+    p_value: float
+    smallest_p: float
+    paired: bool
+    exact: bool
+    wins: int
+    ties: int
+    losses: int
+
+
+def compare_methods(
+    a: ArrayLike,
+    b: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    paired: bool,
+    level: float = 0.95,
+    draws: int = 20_000,
+) -> MethodTest:
+    """Test if two training methods differ, from several training runs of each (permutation test, two-sided).
+
+    - Unit: the training run. Its value is its mean over the problems, so problems and searches add precision, never n.
+    - Hypothesis, paired: in every training seed, the difference of the two runs is symmetric around 0, as it is if both
+      methods yield runs of one distribution. The test flips the signs of the differences.
+    - Hypothesis, unpaired: all runs are drawn from one distribution. The test permutes the labels of the runs.
+    - Assumptions: training runs (paired: pairs of runs) are independent; the problems are the same for all runs and
+      were not chosen by results. The conclusion is about these problems. Unpaired methods that have equal means but
+      differ in spread *and* in number of runs violate the hypothesis: train equally many.
+
+    The interval is Student's over paired differences, otherwise Welch's: it assumes that means of runs are roughly
+    normal, which the test does not, so at the margin the two can disagree. Decide by p.
+
+    Args:
+        a: Shape (runs, problems): success of each training run of A on each problem, a share, or any other number that
+            is better when higher.
+        b: The same for B, with the same problems in the same order.
+        rng: Draws permutations if there are too many to enumerate: more than 14 pairs, or more than 10 runs of each.
+        paired: True if row i of both shares a training seed: the same base model, data order or initial weights.
+        level: Level of the interval.
+        draws: Number of permutations to draw.
+
+    Raises:
+        InvalidInputError: The problems differ in number, paired runs differ in number, a value is not finite, or
+            ``level`` or ``draws`` is out of range.
+    """
+    first, second = finite(a, "a", 2), finite(b, "b", 2)
+    if first.shape[1] != second.shape[1] or (paired and first.shape != second.shape):
+        raise InvalidInputError(
+            f"a and b have shapes {first.shape} and {second.shape}: (training runs, problems).",
+            remedy="Give the same problems, and for a paired test the same training seeds, in one order.",
+        )
+    check_open_unit(level, "level")
+    check_at_least(draws, 1, "draws")
+    x, y = first.mean(axis=1), second.mean(axis=1)
+    if paired:
+        (flip,) = sign_flips([x - y], rng, draws)
+        p_value, exact, contrasts = flip.p_value, flip.exact, x - y
+    else:
+        p_value, exact = _permute(x, y, rng, draws)
+        contrasts = np.subtract.outer(x, y)
+    equal = np.abs(contrasts) <= _ROUNDING * max(float(np.abs(x).max()), float(np.abs(y).max()))
+    low, high = _interval([x - y] if paired else [x, y], float(x.mean() - y.mean()), level)
+    return MethodTest(
+        rates_a=tuple(x.tolist()),
+        rates_b=tuple(y.tolist()),
+        difference=float(x.mean() - y.mean()),
+        low=low,
+        high=high,
+        level=level,
+        p_value=p_value,
+        smallest_p=max(smallest_p(len(x), len(y), paired=paired), 0.0 if exact else 1 / (1 + draws)),
+        paired=paired,
+        exact=exact,
+        wins=int((~equal & (contrasts > 0)).sum()),
+        ties=int(equal.sum()),
+        losses=int((~equal & (contrasts < 0)).sum()),
+    )
+
+
+def smallest_p(runs_a: int, runs_b: int, *, paired: bool) -> float:
+    """Return the smallest two-sided p that the exact test of so many training runs can reach.
+
+    Paired, two of 2^n patterns of signs are always as extreme. Unpaired, the observed labels are one of C(n_a + n_b,
+    n_a), and with equally many runs their exchange is as extreme.
+    """
+    check_at_least(min(runs_a, runs_b), 1, "training runs")
+    if paired:
+        return 2.0 ** (1 - runs_a)
+    return (2 if runs_a == runs_b else 1) / math.comb(runs_a + runs_b, runs_a)
+
+
+def runs_needed(alpha: float, comparisons: int = 1, *, paired: bool) -> int:
+    """Return the fewest training runs of each method with which a difference can be shown at all.
+
+    Args:
+        alpha: Level of the test.
+        comparisons: Number of comparisons that Holm's method adjusts for.
+        paired: True if the runs are paired by training seed.
+    """
+    check_open_unit(alpha, "alpha")
+    check_at_least(comparisons, 1, "comparisons")
+    runs = 1
+    while smallest_p(runs, runs, paired=paired) * comparisons > alpha:
+        runs += 1
+    return runs
+
+
+def too_few_runs(runs_a: int, runs_b: int, alpha: float, comparisons: int = 1, *, paired: bool) -> str:
+    """Return why so many training runs cannot show a difference whatever their results; empty if they can."""
+    least = smallest_p(runs_a, runs_b, paired=paired) * comparisons
+    if least <= alpha:
+        return ""
+    seeds = f"{runs_a} paired training seed{'s' * (runs_a > 1)}"
+    runs = seeds if paired else f"{runs_a} and {runs_b} training runs"
+    adjusted = f" after Holm over {comparisons}" if comparisons > 1 else ""
+    needed = runs_needed(alpha, comparisons, paired=paired)
+    return (
+        f"{runs} cannot show a difference between methods: p is at least {min(1.0, least):.2g}{adjusted}, expected at"
+        f" least {needed} of each method"
+    )
+
+
+def _permute(x: FloatArray, y: FloatArray, rng: np.random.Generator, draws: int) -> tuple[float, bool]:
+    """Return p and True if all assignments of labels were enumerated."""
+    pooled = np.concatenate([x, y])
+    observed = abs(float(x.mean() - y.mean())) - _ROUNDING * float(np.abs(pooled).max())
+    if math.comb(len(pooled), len(x)) <= _ENUMERATED:
+        chosen = np.array([*combinations(range(len(pooled)), len(x))])
+        return float((_distances(pooled, chosen) >= observed).mean()), True
+    chosen = rng.permuted(np.tile(np.arange(len(pooled)), (draws, 1)), axis=1)[:, : len(x)]
+    return (1 + int((_distances(pooled, chosen) >= observed).sum())) / (1 + draws), False
+
+
+def _distances(pooled: FloatArray, chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> FloatArray:
+    """Return |mean of the chosen runs − mean of the others|, for each row of indices."""
+    sums, n = pooled[chosen].sum(axis=1), chosen.shape[1]
+    return np.asarray(np.abs(sums / n - (pooled.sum() - sums) / (len(pooled) - n)))
+
+
+def _interval(groups: list[FloatArray], difference: float, level: float) -> tuple[float | None, float | None]:
+    """Return the t interval of one group's mean (paired) or of a difference of two means (Welch)."""
+    from scipy import special  # imported here: every process loads this module, and few compare methods
+
+    if min(len(group) for group in groups) < 2 or all(all_equal(group) for group in groups):
+        return None, None
+    errors = [float(group.var(ddof=1)) / len(group) for group in groups]
+    freedom = sum(errors) ** 2 / sum(e**2 / (len(g) - 1) for e, g in zip(errors, groups, strict=True))
+    half = float(special.stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(errors))
+    return difference - half, difference + half
