@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
@@ -55,6 +56,9 @@ class WebhookDispatcher:
             self._thread.join()
 
     async def _loop(self) -> None:
+        # Names of receivers may resolve slowly; the database must not wait for them.
+        threads = ThreadPoolExecutor(2 * MAX_IN_FLIGHT, thread_name_prefix="webhooks")
+        asyncio.get_running_loop().set_default_executor(threads)
         in_flight: set[asyncio.Task[None]] = set()
         pruned_at = time.monotonic()
         while not self._stopping.is_set():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from speciate.domain.errors import InvalidInputError
 VARIABLE: Final = "SPECIATE_ALLOWED_NETWORKS"
 LOOPBACK: Final = "loopback"
 PRIVATE: Final = "private"
+
+RESOLVE_S = 6.0
+"""Seconds that name servers have to answer: enough for the resolver to repeat a lost question once."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Range = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -43,12 +47,31 @@ class ForbiddenAddressError(InvalidInputError):
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host. Raises ``OSError``, such as ``socket.gaierror``."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:
-        raise socket.gaierror(socket.EAI_NONAME, "invalid host name") from None
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Return the addresses of a host. Raises ``OSError``, such as ``socket.gaierror``, after ``RESOLVE_S`` at most.
+
+    The lookup has its own thread: the name server of a host that a user submits may be the user's own and never
+    answer, and ``getaddrinfo`` then blocks for tens of seconds.
+    """
+    found: list[str] = []
+    failures: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend(dict.fromkeys(str(entry[4][0]) for entry in entries))
+        except UnicodeError:
+            failures.append(socket.gaierror(socket.EAI_NONAME, "invalid host name"))
+        except OSError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=look_up, name="resolve", daemon=True)
+    thread.start()
+    thread.join(RESOLVE_S)
+    if thread.is_alive():
+        raise socket.gaierror(socket.EAI_AGAIN, f"no answer of the name server within {RESOLVE_S:g} s")
+    if failures:
+        raise failures[0]
+    return found
 
 
 @dataclass(frozen=True)
