@@ -107,7 +107,9 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         def streams() -> int:
             return hub.streams + dashboard.live.viewers
 
-        installation = InstallationCollector(stores, database_url, stall_s=settings.stall_s, streams=streams)
+        installation = InstallationCollector(
+            stores, database_url, stall_s=settings.stall_s, statement_s=settings.statement_s, streams=streams
+        )
         metrics.watch(installation)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()

@@ -83,12 +83,15 @@ class InstallationCollector:
         stores: The stores.
         url: Database URL, for a separate connection. Metrics matter most when all other connections are in use.
         stall_s: Seconds without a commit after which a running run counts as stalled.
+        statement_s: Time limit of a statement in seconds; 0 is none.
         streams: Returns the number of open streams.
     """
 
-    def __init__(self, stores: Stores, url: str, *, stall_s: float, streams: Callable[[], int]) -> None:
+    def __init__(
+        self, stores: Stores, url: str, *, stall_s: float, statement_s: float = 0.0, streams: Callable[[], int]
+    ) -> None:
         self._stores = stores
-        self._engine = connect(url, pool_size=2)
+        self._engine = connect(url, pool_size=2, statement_s=statement_s)
         self._stall_s = stall_s
         self._streams = streams
         self._lock = threading.Lock()

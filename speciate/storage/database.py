@@ -6,13 +6,14 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 from uuid import UUID
 
+import psycopg
 import sqlalchemy as sa
 from pydantic_core import from_json
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -25,7 +26,21 @@ from speciate.storage.tables import DEFAULT_PROJECT_ID
 MINIMUM_VERSION = 15
 """Oldest supported PostgreSQL major version."""
 
+_GRACE_S: Final = 5.0
+"""Seconds beyond the time limit of a statement after which a server that does not answer is given up."""
+
+_NETWORK_LIMITS: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Parameters of TCP connections: a host that vanished without closing them is noticed within half a minute. By default
+a process would wait for two hours."""
+
 _log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 class StorageFullError(UnavailableError):
@@ -50,8 +65,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
         pool_size: Maximum number of connections. They stay open: opening one costs more than a request.
         pooled: True if the URL leads through a pooler in transaction mode, where every transaction may run in
             another session.
-        statement_s: Time limit of a statement in seconds; 0 is none. Ignored behind a pooler, whose sessions are
-            shared.
+        statement_s: Time limit of a statement in seconds; 0 is none. Behind a pooler, whose sessions are shared, the
+            server does not enforce it; in any case this process gives up a few seconds later.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
@@ -74,12 +89,52 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
             "client_encoding": "utf8",
             # Prepared statements belong to a session.
             **({"prepare_threshold": None} if pooled else {}),
+            **{name: value for name, value in _NETWORK_LIMITS.items() if name not in parsed.query},
         },
     )
+    if statement_s:
+        sa.event.listen(engine, "do_connect", functools.partial(_connect_bounded, statement_s + _GRACE_S))
     sa.event.listen(engine, "connect", _keep_utc)
     if statement_s and not pooled:
         sa.event.listen(engine, "connect", functools.partial(_bound_statements, statement_s))
     return engine
+
+
+class _BoundedConnection(psycopg.Connection[Any]):
+    """Connection that gives up when the server does not answer in time, as while its process is frozen.
+
+    Attributes:
+        answer_s: Seconds that an answer may take.
+    """
+
+    answer_s = math.inf
+
+    def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:
+        """Wait for an answer; see ``psycopg``.
+
+        Raises:
+            OperationalError: There is none in time; the connection is closed.
+        """
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: Generator[Any, Any, R]) -> Generator[Any, Any, R]:
+        deadline = time.monotonic() + self.answer_s
+        ready: Any = None
+        while True:
+            try:
+                state = gen.send(ready)
+            except StopIteration as end:
+                return cast("R", end.value)
+            ready = yield state
+            if not ready and time.monotonic() > deadline:  # psycopg resumes the generator several times a second
+                self.pgconn.finish()
+                raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s")
+
+
+def _connect_bounded(answer_s: float, _: object, __: object, args: list[Any], parameters: dict[str, Any]) -> Any:
+    connection = _BoundedConnection.connect(*args, **parameters)
+    connection.answer_s = answer_s
+    return connection
 
 
 def _keep_utc(connection: DBAPIConnection, _: object) -> None:
@@ -194,7 +249,6 @@ def _record_outage() -> None:
 
 
 P = ParamSpec("P")
-R = TypeVar("R")
 S = TypeVar("S", bound=Retrying)
 
 
