@@ -25,6 +25,13 @@ from workers.retention import RetentionJob
 from workers.tournaments import TournamentController
 
 _LEADER_KEY: Final = 0x5EC1A7ED
+# A leader uses its session in every pass. One that is frozen, or whose host vanished, would keep the lock for hours.
+_DEPOSE: Final = sa.text(
+    "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname ="
+    " current_database()) AND l.classid = 0 AND l.objid = :key AND l.objsubid = 1"
+    " AND a.state_change < clock_timestamp() - make_interval(secs => :silent_s)"
+)
 _PASS_S: Final = 1.0
 _CACHE_REFRESH_S: Final = 30.0
 _STALL_CHECK_S: Final = 10.0
@@ -43,7 +50,8 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
     stop = stop or threading.Event()
     while not stop.is_set():
         try:
-            with _leadership(stores.direct) as leads:
+            # Passes take seconds; a leader that was deposed during a longer one notices at its end.
+            with leadership(stores.direct, silent_s=2 * settings().lease_s) as leads:
                 fresh = True
                 while not stop.is_set():
                     if leads():
@@ -147,11 +155,16 @@ def pause_when_full(stores: Stores, data_dir: Path, min_free_bytes: int) -> int:
 
 
 @contextmanager
-def _leadership(engine: sa.Engine) -> Iterator[_LeaderLock]:
-    """Hold a connection whose advisory lock makes this process the leader."""
+def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator[_LeaderLock]:
+    """Hold a connection whose advisory lock makes this process the leader.
+
+    Args:
+        engine: The database, past any pooler.
+        silent_s: Seconds without a sign of life after which the session of another leader is ended.
+    """
     # The lock belongs to the session: without a transaction it lives as long as the connection does.
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        lock = _LeaderLock(connection)
+        lock = _LeaderLock(connection, silent_s)
         try:
             yield lock
         finally:
@@ -161,8 +174,9 @@ def _leadership(engine: sa.Engine) -> Iterator[_LeaderLock]:
 class _LeaderLock:
     """Return True on a call if the lock is held; a failed call means the connection is lost."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, silent_s: float) -> None:
         self._connection = connection
+        self._silent_s = silent_s
         self._held = False
 
     def __call__(self) -> bool:
@@ -170,4 +184,8 @@ class _LeaderLock:
             self._connection.execute(sa.select(1))
         else:
             self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
+            if not self._held:
+                ended = self._connection.execute(_DEPOSE, {"key": _LEADER_KEY, "silent_s": self._silent_s}).all()
+                if ended:
+                    _log.warning("the reconciler's leader was silent for %g s: its session was ended", self._silent_s)
         return self._held

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.candidate import Evaluation
 from speciate.domain.event import EventKind
@@ -27,7 +29,9 @@ from speciate.storage.access.quotas import _ACTIVE
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import _OVERDUE, _UNSTARTED, beat, book_downtime
+from tests.support.http_server import wait_for
 from tests.support.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
+from workers.reconciler import leadership
 
 pytestmark = pytest.mark.servers
 
@@ -231,3 +235,23 @@ def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None
     )
     run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)
+
+
+def test_a_silent_leader_is_deposed_and_a_live_one_is_not(stores: Stores) -> None:
+    """A frozen process, or a host that vanished, keeps its session and thereby the lock."""
+    with (
+        leadership(stores.direct, silent_s=3600) as first,
+        leadership(stores.direct, silent_s=3600) as patient,
+        leadership(stores.direct, silent_s=1.5) as second,
+    ):
+        assert first()
+        for _ in range(20):
+            assert first()
+            assert not second()
+            time.sleep(0.1)
+        assert not patient()
+        wait_for(second)  # the first leader says nothing more
+        assert not patient()
+        with pytest.raises(DBAPIError):
+            first()
+        assert second()
