@@ -13,6 +13,7 @@ from speciate.cli.export import replaced_file, write_records
 from speciate.ports.records.declarations import TournamentRun
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
+from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.models import Report
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 def show_report(report: Report, most_rows: int) -> None:
     """Print the conclusion, the verdicts and every table."""
     output.print_line(conclusion(report), style="bold")
+    for method in report.standings.methods:
+        output.print_line(method_verdict(method))
     for comparison in report.standings.comparisons:
         output.print_line(verdict(comparison))
     for section in sections(report):

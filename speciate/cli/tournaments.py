@@ -13,6 +13,7 @@ from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSet
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
+    from speciate.domain.entrant import Entrant
     from speciate.ports.records.declarations import TournamentRecord
 
 app = command_group()
@@ -44,6 +45,7 @@ _LIFECYCLE.add_to(app)
     "create",
     epilog=examples(
         "speciate tournaments create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
+        "speciate tournaments create runs --set s -b 90 --method grpo=grpo-0,grpo-1 --method vpo=vpo-0,vpo-1",
         "speciate tournaments create two --problem a --problem b -p base -p new --mutator program-mutator -b 500",
         "speciate tournaments create --file tournament.toml",
     ),
@@ -53,6 +55,15 @@ def create(
     slug: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name; it cannot be used again.")] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", help="A policy; repeatable, the baseline first.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME=POLICY[:SEED],…",
+            help="A training method with a policy per training run (seeds default to 0, 1, …), instead of --policy;"
+            " repeatable, the baseline first.",
+        ),
     ] = None,
     problem: Problems = None,
     problem_set: ProblemSets = None,
@@ -77,20 +88,24 @@ def create(
 
     The options declare the standard head-to-head: every policy with independent answers (best_of_n), with evolution
     and, with --mutator, with evolution by a common mutator. In each group the policies are compared with the first one.
+
+    That is a statement about these checkpoints. To compare training methods, declare several training runs of each with
+    --method. Methods with equal seeds are compared in pairs.
     """
     if file is not None:
         _refuse_other_options(ctx)
         declaration = _read(file)
     else:
-        if None in (slug, budget) or len(policy or []) < 2 or not (problem or problem_set):
+        compared = max(len(policy or []), len(method or []))
+        if None in (slug, budget) or compared < 2 or not (problem or problem_set):
             raise InvalidInputError(
-                "NAME, --budget, a problem (--problem or --set) and at least two --policy are required.",
+                "NAME, --budget, a problem (--problem or --set) and at least two --policy or --method are required.",
                 remedy="Add them, or declare the tournament in a file: --file tournament.toml.",
             )
         declaration = {
             "slug": slug,
             "problems": problem_names(problem, problem_set),
-            **_head_to_head(policy or [], mutator, strategy),
+            **_head_to_head(policy or [], method or [], mutator, strategy),
             "seeds": list(range(seeds)),
             "budget": {"evaluations": budget, "tokens": tokens},
             "metric": metric,
@@ -107,6 +122,11 @@ def create(
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
     if why := created.declaration.too_few(len(created.declaration.problems)):
         output.print_note(f"warning: {why}.")
+    if created.declaration.method_groups:
+        from speciate.tournaments.report.methods import methods_power
+
+        for said in methods_power(created.declaration):
+            output.print_note(f"{said}.")
     output.print_note(f"Watch it with: speciate tournaments watch {created.slug}")
 
 
@@ -129,7 +149,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             ("declaration", f"sha256 {found.digest}"),
             ("problems", f"{len(found.schedule.problems):,}"),
             ("seeds", ", ".join(map(str, found.schedule.seeds))),
-            ("entrants", "\n".join(f"{e.name}: {e.policy}, {e.strategy}" for e in declared.entrants)),
+            ("entrants", "\n".join(map(_entrant, declared.entrants))),
             ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
             ("amendments", "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in found.amendments)),
             ("created", output.format_time(found.created_at)),
@@ -212,11 +232,43 @@ def extend(
         _LIFECYCLE.print_state(extended, as_json=as_json)
 
 
-def _head_to_head(policies: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
-    from speciate.tournaments.head_to_head import head_to_head
+def _entrant(entrant: Entrant) -> str:
+    trained = "" if entrant.method is None else f", method {entrant.method}, training seed {entrant.training_seed}"
+    return f"{entrant.name}: {entrant.policy}, {entrant.strategy}{trained}"
 
-    entrants, baseline = head_to_head(policies, mutator=mutator, strategy=strategy)
+
+def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
+    from pydantic import ValidationError
+
+    from speciate.domain.validation import validation_message
+    from speciate.tournaments.head_to_head import head_to_head, methods_head_to_head
+
+    if policies and methods:
+        raise InvalidInputError(
+            "--policy and --method exclude each other.", remedy="Declare both in a file: --file tournament.toml."
+        )
+    runs = dict(map(_training_runs, methods))
+    if len(runs) < len(methods):
+        raise invalid_argument("--method", "names a method twice: expected all its policies in one --method")
+    try:
+        if methods:
+            entrants, baseline = methods_head_to_head(runs, mutator=mutator, strategy=strategy)
+        else:
+            entrants, baseline = head_to_head(policies, mutator=mutator, strategy=strategy)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        message = f"{detail['input']!r}: {validation_message(detail)}"
+        raise invalid_argument("--method" if methods else "--policy", message) from None
     return {"entrants": [entrant.model_dump(mode="json") for entrant in entrants], "baseline": baseline}
+
+
+def _training_runs(given: str) -> tuple[str, list[tuple[str, int]]]:
+    """Parse ``NAME=POLICY[:SEED],…``; a policy without a seed has its position as seed."""
+    method, _, names = given.partition("=")
+    parts = [name.strip().partition(":") for name in names.split(",")]
+    if not method.strip() or not all(policy and bool(colon) == seed.isdecimal() for policy, colon, seed in parts):
+        raise invalid_argument("--method", f"is {given!r}: expected NAME=POLICY[:SEED],…, such as vpo=vpo-0,vpo-1")
+    return method.strip(), [(policy, int(seed) if seed else i) for i, (policy, _, seed) in enumerate(parts)]
 
 
 def _refuse_other_options(ctx: typer.Context) -> None:

@@ -8,8 +8,9 @@ from typing import ClassVar, Final
 from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
-from speciate.domain.declaration import Declaration, DeclarationKind, Seed
+from speciate.domain.declaration import Declaration, DeclarationKind
 from speciate.domain.ensemble import PolicyChoice, PolicyWeights
+from speciate.domain.entrant import Seed
 from speciate.domain.run import RunSpec
 
 MAX_SLICES: Final = 20_000

@@ -10,15 +10,13 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
 from speciate.domain.entrant import Named
 from speciate.domain.errors import ConflictError
 from speciate.domain.values import Slug, Value, digest_of
-
-Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class DeclarationKind(StrEnum):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
-from speciate.domain.values import Slug, Value
+from speciate.domain.values import Slug, Value, canonical_json
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """Id, ``slug`` (the newest version) or ``slug@version``; stored declarations hold only ``slug@version``."""
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+"""Seed of a run or of a training."""
 
 
 class Member(Value):
@@ -19,6 +23,25 @@ class Member(Value):
 
     policy: Named
     weight: float = Field(default=1.0, gt=0, le=1e6)
+
+
+class Search(NamedTuple):
+    """How an entrant searches with its policy; entrants of equal search differ in their policies alone.
+
+    Attributes:
+        strategy: Key of the strategy.
+        options: Options of the strategy as canonical JSON.
+        mutator: Mutators with their weights; None if the policy changes its own parents.
+    """
+
+    strategy: str
+    options: str
+    mutator: str | None
+
+    def __str__(self) -> str:
+        """Return the search in words."""
+        options = "" if self.options == "{}" else f" {self.options}"
+        return f"{self.strategy}{options}" + (f", mutator {self.mutator}" if self.mutator else "")
 
 
 class Entrant(Value):
@@ -36,9 +59,13 @@ class Entrant(Value):
         batch: Answers requested in one work unit.
         samples_per_prompt: Answers sampled for one prompt.
         against: Entrant to compare with; None is the tournament's baseline.
+        method: Training method of the policy; entrants of one method are its training runs.
+        training_seed: Seed of the training run. Methods with the same training seeds are compared in pairs.
     """
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"policies", "mutators", "choice"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset(
+        {"policies", "mutators", "choice", "method", "training_seed"}
+    )
 
     name: Slug
     policy: Named
@@ -51,6 +78,8 @@ class Entrant(Value):
     batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     against: Slug | None = None
+    method: Slug | None = None
+    training_seed: Seed | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -83,6 +112,19 @@ class Entrant(Value):
         if self.choice is PolicyChoice.UCB and not self.policies and not self.mutators:
             raise ValueError("choice 'ucb' chooses between several policies: expected at least two")
         return self
+
+    @model_validator(mode="after")
+    def _training_run_is_complete(self) -> Self:
+        if (self.method is None) != (self.training_seed is None):
+            raise ValueError("'method' and 'training_seed' are declared together: expected both or neither")
+        if self.method is not None and self.policies:
+            raise ValueError("an ensemble is not a training run: expected one policy, or no 'method'")
+        return self
+
+    @property
+    def search(self) -> Search:
+        """How the policy is searched."""
+        return Search(self.strategy, canonical_json(self.strategy_options), self.role_labels()[1])
 
     @property
     def policy_names(self) -> tuple[str, ...]:

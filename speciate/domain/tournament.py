@@ -11,8 +11,8 @@ from typing import ClassVar, Final, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from speciate.domain.budget import Budget
-from speciate.domain.declaration import Declaration, DeclarationKind, Seed, refuse_repeated
-from speciate.domain.entrant import Entrant, Named
+from speciate.domain.declaration import Declaration, DeclarationKind, refuse_repeated
+from speciate.domain.entrant import Entrant, Named, Search, Seed
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunSpec
 from speciate.domain.values import Identifier, Slug, Value
@@ -44,6 +44,29 @@ class PlannedRun(NamedTuple):
     problem: str
     seed: int
     entrant: str
+
+
+class MethodGroup(NamedTuple):
+    """The training runs of one method, searched in one way.
+
+    Attributes:
+        method: Training method.
+        search: How the policies are searched.
+        runs: Entrants, ordered by training seed.
+    """
+
+    method: str
+    search: Search
+    runs: tuple[Entrant, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Training seeds of the runs."""
+        return tuple(entrant.training_seed or 0 for entrant in self.runs)
+
+    def paired_with(self, other: MethodGroup) -> bool:
+        """Return True if the runs are paired: both methods declare the same training seeds."""
+        return self.seeds == other.seeds
 
 
 class Tournament(Declaration):
@@ -94,6 +117,54 @@ class Tournament(Declaration):
         if (runs := len(self.problems) * len(self.entrants) * len(self.seeds)) > MAX_RUNS:
             raise ValueError(f"the tournament has {runs:,} runs: expected at most {MAX_RUNS:,}")
         return self
+
+    @model_validator(mode="after")
+    def _methods_are_comparable(self) -> Self:
+        groups = self.method_groups
+        if groups and self.stopping is StoppingRule.E_PROCESS:
+            raise ValueError("methods are compared when all runs have ended: expected stopping 'fixed', or no 'method'")
+        for group in groups:
+            refuse_repeated(f"training seed of method {group.method!r}", group.seeds)
+            if len({(entrant.batch, entrant.samples_per_prompt) for entrant in group.runs}) > 1:
+                raise ValueError(
+                    f"training runs of method {group.method!r} differ in how they are asked: expected one 'batch' and"
+                    " one 'samples_per_prompt'"
+                )
+        if groups and not self.method_comparisons:
+            raise ValueError(
+                "no two methods are searched in the same way: expected entrants of another method with the strategy,"
+                f" options and mutator of method {self.baseline_method!r}"
+            )
+        return self
+
+    @property
+    def method_groups(self) -> tuple[MethodGroup, ...]:
+        """Entrants with a method, grouped by method and search, in declared order."""
+        groups: dict[tuple[str, Search], list[Entrant]] = {}
+        for entrant in self.entrants:
+            if entrant.method is not None:
+                groups.setdefault((entrant.method, entrant.search), []).append(entrant)
+        return tuple(
+            MethodGroup(method, search, tuple(sorted(runs, key=lambda entrant: entrant.training_seed or 0)))
+            for (method, search), runs in groups.items()
+        )
+
+    @property
+    def baseline_method(self) -> str | None:
+        """Method that the others are compared with: of the baseline, else of the first entrant with a method."""
+        methods = [entrant.method for entrant in self.entrants if entrant.method is not None]
+        return self.entrant(self.baseline).method or next(iter(methods), None)
+
+    @property
+    def method_comparisons(self) -> tuple[tuple[MethodGroup, MethodGroup], ...]:
+        """Pairs of groups that are compared: every method with the baseline method, searched in the same way."""
+        groups = self.method_groups
+        baselines = {group.search: group for group in groups if group.method == self.baseline_method}
+        return tuple(
+            (group, baselines[group.search])
+            for group in groups
+            if group.method != self.baseline_method and group.search in baselines
+        )
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:

@@ -81,6 +81,7 @@ def pin_tournament(declared: Tournament, versions: Versions) -> Tournament:
     """
     entrants = tuple(_pinned_entrant(entrant, versions) for entrant in declared.entrants)
     _refuse_equal_entrants(entrants)
+    _refuse_equal_checkpoints(entrants, versions)
     problems = tuple(_pinned_problems(declared.problems, versions))
     pinned = _revised(DeclarationKind.TOURNAMENT, declared, problems=problems, entrants=entrants)
     _check_plan(pinned, problems, versions)
@@ -164,13 +165,30 @@ def _pinned_entrant(entrant: Entrant, versions: Versions) -> Entrant:
 def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
     known: dict[str, str] = {}
     for i, entrant in enumerate(entrants):
-        same = known.setdefault(digest_of(entrant.model_dump(mode="json", exclude={"name", "against"})), entrant.name)
+        # A policy entered twice as two training runs would count as two.
+        given = entrant.model_dump(mode="json", exclude={"name", "against", "method", "training_seed"})
+        same = known.setdefault(digest_of(given), entrant.name)
         if same != entrant.name:
             message = f"{entrant.name!r} is {same!r} by another name"
             raise _invalid(
                 DeclarationKind.TOURNAMENT,
                 f"entrants.{i}",
                 f"{message}: expected another policy, mutator, strategy or option",
+            )
+
+
+def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions) -> None:
+    """Reject training runs of one method with the same weights: they would count as several."""
+    known: dict[tuple[object, ...], str] = {}
+    for i, entrant in enumerate(entrants):
+        weights = versions.policy(entrant.policy).definition.checkpoint_digest
+        if entrant.method is None or weights is None:
+            continue
+        same = known.setdefault((entrant.method, entrant.search, weights), entrant.name)
+        if same != entrant.name:
+            message = f"{entrant.name!r} and {same!r} are one training run of method {entrant.method!r}"
+            raise _invalid(
+                DeclarationKind.TOURNAMENT, f"entrants.{i}.policy", f"{message}: expected policies of different weights"
             )
 
 

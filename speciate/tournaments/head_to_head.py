@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
 from speciate.domain.entrant import Entrant
+
+
+class _Competitor(NamedTuple):
+    """A policy of the head-to-head.
+
+    Attributes:
+        rival: Policy to compare with in every group; None for a policy of the baseline.
+        method: Training method, if several training runs are compared.
+        training_seed: Seed of the training run.
+    """
+
+    policy: str
+    rival: str | None
+    method: str | None = None
+    training_seed: int | None = None
+
+    @property
+    def label(self) -> str:
+        return _label(self.policy)
 
 
 def head_to_head(
@@ -22,20 +43,60 @@ def head_to_head(
         mutator: The common mutator.
         strategy: Strategy of the evolved groups.
     """
+    first, *others = policies
+    return _entrants([_Competitor(first, None), *(_Competitor(each, first) for each in others)], mutator, strategy)
+
+
+def methods_head_to_head(
+    methods: Mapping[str, Sequence[tuple[str, int]]], *, mutator: str | None = None, strategy: str = "vector_evolution"
+) -> tuple[tuple[Entrant, ...], str]:
+    """Return the entrants of a head-to-head of training methods and the name of its baseline.
+
+    The groups are those of ``head_to_head``. Each training run is compared with the run of the first method at the same
+    position, and the searches of the first method's runs with their own independent answers.
+
+    Args:
+        methods: Policies with their training seeds, by training method, the baseline first.
+        mutator: The common mutator.
+        strategy: Strategy of the evolved groups.
+    """
+    (baseline, first), *others = methods.items()
+    competitors = [_Competitor(policy, None, baseline, seed) for policy, seed in first]
+    for method, runs in others:
+        pairs = zip_longest(runs, first[: len(runs)], fillvalue=first[0])
+        competitors += [_Competitor(policy, rival, method, seed) for (policy, seed), (rival, _) in pairs]
+    return _entrants(competitors, mutator, strategy)
+
+
+def _entrants(
+    competitors: Sequence[_Competitor], mutator: str | None, strategy: str
+) -> tuple[tuple[Entrant, ...], str]:
     groups: list[tuple[str, str, str | None]] = [("independent", "best_of_n", None), ("evolved", strategy, None)]
     if mutator is not None:
         groups.append(("common-mutator", strategy, mutator))
-    labels = [policy.replace("@", "-v") for policy in policies]
-    baseline = f"{labels[0]}-independent"
+    baseline = f"{competitors[0].label}-independent"
     entrants = [
         Entrant(
-            name=f"{label}-{group}",
-            policy=policy,
+            name=f"{each.label}-{group}",
+            policy=each.policy,
             strategy=search,
             mutator=common,
-            against=f"{labels[0]}-{group}" if label != labels[0] else None,
+            against=_against(each, group, baseline),
+            method=each.method,
+            training_seed=each.training_seed,
         )
         for group, search, common in groups
-        for policy, label in zip(policies, labels, strict=True)
+        for each in competitors
     ]
     return tuple(entrants), baseline
+
+
+def _against(competitor: _Competitor, group: str, baseline: str) -> str | None:
+    if competitor.rival is not None:
+        return f"{_label(competitor.rival)}-{group}"
+    own = f"{competitor.label}-independent"
+    return None if group == "independent" or own == baseline else own
+
+
+def _label(policy: str) -> str:
+    return policy.replace("@", "-v")

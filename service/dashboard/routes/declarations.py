@@ -197,10 +197,12 @@ class DeclarationPages(ABC, Generic[D, R]):
     ) -> Response:
         """Return the form with its values and errors."""
         catalog = dashboard.stores.catalog
+        policies = [found.definition for found in catalog.policies(limit=500).items]
         context = {
             "values": values,
             "errors": errors,
-            "policies": list(dict.fromkeys(p.definition.slug for p in catalog.policies(limit=500).items)),
+            "policies": list(dict.fromkeys(policy.slug for policy in policies)),
+            "methods": sorted({policy.training_method for policy in policies if policy.training_method}),
             "sets": [found.slug for found in catalog.problem_sets(limit=100).items],
             "key": values.get("key") or uuid4().hex,
             **self.form_context(values),

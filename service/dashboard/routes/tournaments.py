@@ -20,20 +20,26 @@ from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import pin_tournament
 from speciate.search.strategies import STRATEGIES
 from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import MatrixRow
 
 MAX_ROWS: Final = 300
-FORM_ENTRANTS: Final = 6
+FORM_ENTRANTS: Final = 16
+"""Rows of entrants: two methods with eight training runs each."""
 _MAX_PARSED_SEEDS: Final = 1001
 """One more than a tournament may have, so that validation reports the excess."""
 
-_PLACED: Final = frozenset({"design", "standings", "comparisons", "matrix"})
+_PLACED: Final = frozenset({"design", "standings", "methods", "comparisons", "matrix"})
 """Tables with a place of their own on the page."""
 
 _SEED_PART: Final = re.compile(r"[^\s,]+")
 _SEED_RANGE: Final = re.compile(r"^(\d{1,18})\s*[-–]\s*(\d{1,18})$")
-_ENTRANT_FIELDS: Final = ("name", "policy", "mutator", "strategy")
+_SHOWN_ENTRANTS: Final = 6
+"""Rows that are not folded."""
+
+_ENTRANT_FIELDS: Final = ("name", "policy", "mutator", "strategy", "method", "training_seed")
 _Entrant = Annotated[str, Query(max_length=80)]
 
 
@@ -48,6 +54,8 @@ class TournamentPages(DeclarationPages[Tournament, TournamentRecord]):
             "report": report,
             "conclusion": conclusion(report),
             "verdicts": [(verdict(c), c) for c in report.standings.comparisons],
+            "method_verdicts": [(method_verdict(c), c) for c in report.standings.methods],
+            "power": methods_power(record.declaration),
             "tables": tables,
             "others": [section for key, section in tables.items() if key not in _PLACED],
             "most": MAX_ROWS,
@@ -87,10 +95,16 @@ class TournamentPages(DeclarationPages[Tournament, TournamentRecord]):
             **{name: text[name] for name in ("target", "metric", "stopping") if text.get(name)},
         }
 
-    def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG002
+    def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the rows of entrants and the choices."""
         return {
             "rows": range(FORM_ENTRANTS),
+            "folded": range(_SHOWN_ENTRANTS, FORM_ENTRANTS),
+            "unfold": any(
+                values.get(f"{part}{row}")
+                for part in ("name", "policy")
+                for row in range(_SHOWN_ENTRANTS, FORM_ENTRANTS)
+            ),
             "strategies": list(STRATEGIES),
             "metrics": [metric.value for metric in Metric],
             "rules": [rule.value for rule in StoppingRule],
@@ -146,10 +160,14 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
     return download(Table(("problem", *matrix.entrants), rows), f"tournament-{record.slug}-matrix")
 
 
-def _read_entrants(text: Mapping[str, str]) -> list[dict[str, str]]:
+def _read_entrants(text: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = ({part: text.get(f"{part}{row}", "") for part in _ENTRANT_FIELDS} for row in range(FORM_ENTRANTS))
     return [
-        {part: value for part, value in entrant.items() if value}
+        {
+            part: parse_number("integer", value) if part == "training_seed" else value
+            for part, value in entrant.items()
+            if value
+        }
         for entrant in rows
         if entrant["name"] or entrant["policy"]
     ]

@@ -41,6 +41,11 @@ def ends(low: float | None, high: float | None, form: str) -> str:
     return f" [{_shown(low, form)}, {'∞' if high is None else _shown(high, form)}]"
 
 
+def p_value(value: float | None, *, exact: bool = False) -> str:
+    """Return a p-value in one cell; a dash while it is withheld."""
+    return "–" if value is None else f"{value:.2g}{' exact' if exact else ''}"
+
+
 def _shown(value: float, form: str) -> str:
     """Format a number; from 1000 on as a whole number, because three digits would read 1.6e+03."""
     return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))

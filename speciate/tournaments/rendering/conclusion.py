@@ -1,4 +1,4 @@
-"""The result of a tournament in one sentence, for the page, the terminal and the HTML file."""
+"""The result of a tournament in a sentence or two, for the page, the terminal and the HTML file."""
 
 from __future__ import annotations
 
@@ -6,24 +6,80 @@ from math import inf
 from typing import Final
 
 from speciate.domain.tournament import Metric
-from speciate.tournaments.report.models import Comparison, Report, Verdict
+from speciate.tournaments.report.models import Comparison, MethodComparison, Report, Subject, Verdict
+from speciate.tournaments.statistics.methods import too_few_runs
 
 _MOST: Final = 4
-"""Decisions, open comparisons or entrants that the sentence names."""
+"""Decisions, open comparisons or entrants that a sentence names."""
+
+_DECIDED: Final = frozenset({Verdict.BETTER, Verdict.WORSE})
+_SCOPE: Final = " This compares these checkpoints, not their training methods."
 
 
 def conclusion(report: Report) -> str:
-    """Return which entrants unlock more problems, how sure that is and on how many problems, or why it is undecided."""
+    """Return which entrants unlock more problems, how sure that is and on how many problems, or why it is undecided.
+
+    Methods come first, in sentences of their own: a comparison of checkpoints says nothing about their methods.
+    """
+    ended = [each for each in report.standings.methods if each.verdict is not Verdict.UNFINISHED]
+    return " ".join([*(_method(each, report) for each in ended[:_MOST]), _checkpoints(report)])
+
+
+def _checkpoints(report: Report) -> str:
     found = report.standings.comparisons
-    decided = [each for each in found if each.verdict in {Verdict.BETTER, Verdict.WORSE}]
+    decided = [each for each in found if each.verdict in _DECIDED]
     if not decided:
-        return f"Undecided: {_undecided(report)}."
+        return f"{'Checkpoints: u' if report.standings.methods else 'U'}ndecided: {_undecided(report)}."
     parts = [_decided(each, report) for each in decided[:_MOST]]
     if (more := len(decided) - _MOST) > 0:
         parts.append(f"{more} more comparisons are decided")
     if left := [f"{each.a} against {each.b}" for each in found if each not in decided]:
         parts.append(f"undecided: {_listed(left)}")
-    return "; ".join(parts) + "."
+    told = "; ".join(parts)
+    alone = not report.standings.methods and any(each.subject is Subject.CHECKPOINT for each in decided)
+    return told[:1].upper() + told[1:] + "." + (_SCOPE if alone else "")
+
+
+def _method(found: MethodComparison, report: Report) -> str:
+    several = len({each.search for each in report.standings.methods}) > 1
+    search = f" with {found.search}" if several else ""
+    if found.verdict not in _DECIDED:
+        return f"Methods {found.a} and {found.b}{search}: undecided, {_undecided_method(found, report)}."
+    ahead = found.verdict is Verdict.BETTER
+    better, worse = (found.a, found.b) if ahead else (found.b, found.a)
+    runs = found.runs_a, found.runs_b
+    means = [_mean([run.value for run in each if run.value is not None]) for each in (runs if ahead else runs[::-1])]
+    declared = report.design.declared
+    reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
+    if declared.metric is Metric.LOG_ERT:
+        words = f"{reaches} problems with fewer evaluations than method {worse}"
+    else:
+        rates = " against ".join(f"{mean:.0%}" for mean in means)
+        words = f"{reaches} problems in more runs than method {worse}: {rates}"
+    return f"Method {better} {words}, over {compared_runs(found)}{search} (p = {found.holm:.2g})."
+
+
+def compared_runs(found: MethodComparison) -> str:
+    """Return the number of compared training runs in words."""
+    a, b = _runs(found)
+    return f"{a} paired training seed{'s' * (a != 1)}" if found.paired else f"{a} and {b} training runs"
+
+
+def _runs(found: MethodComparison) -> tuple[int, int]:
+    a, b = (sum(run.value is not None for run in runs) for runs in (found.runs_a, found.runs_b))
+    return a, b
+
+
+def _undecided_method(found: MethodComparison, report: Report) -> str:
+    if found.holm is None or found.verdict is Verdict.EXPLORATORY:
+        return found.note
+    alpha, count = report.design.declared.alpha, len(report.standings.methods)
+    few = too_few_runs(*_runs(found), alpha, count, paired=found.paired)
+    return few or f"the difference over {compared_runs(found)} may be due to chance (p = {found.holm:.2g})"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _decided(found: Comparison, report: Report) -> str:
@@ -31,16 +87,16 @@ def _decided(found: Comparison, report: Report) -> str:
     pairs = [(found.a, len(found.only_a)), (found.b, len(found.only_b))]
     (better, gained), (worse, lost) = pairs if found.verdict is Verdict.BETTER else reversed(pairs)
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
-    n = f"{_problems(found)} problems"
+    n, other = f"{_problems(found)} problems", f"{found.subject} {worse}"
     if declared.metric is Metric.LOG_ERT:
         costs = [f"{standing[name].ert.value or inf:,.0f}" for name in (better, worse)]
-        words = f"{reaches} problems with fewer evaluations than {worse}: {' against '.join(costs)} on {n}"
+        words = f"{reaches} problems with fewer evaluations than {other}: {' against '.join(costs)} on {n}"
     elif gained > lost:
-        words = f"{reaches} more problems than {worse}: {found.both + gained} against {found.both + lost} of {n}"
+        words = f"{reaches} more problems than {other}: {found.both + gained} against {found.both + lost} of {n}"
     else:
         rates = [f"{standing[name].pass_1.value or 0:.0%}" for name in (better, worse)]
-        words = f"{reaches} problems in more runs than {worse}: {' against '.join(rates)} on {n}"
-    return f"{better} {words} ({_evidence(found)})"
+        words = f"{reaches} problems in more runs than {other}: {' against '.join(rates)} on {n}"
+    return f"{found.subject} {better} {words} ({_evidence(found)})"
 
 
 def _evidence(found: Comparison) -> str:

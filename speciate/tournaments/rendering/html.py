@@ -10,6 +10,7 @@ from typing import Final
 
 from speciate.tournaments.rendering.cells import Section
 from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.method_tables import method_verdict
 from speciate.tournaments.rendering.svg import Line, Points, figure
 from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.measures import BudgetLaw, EntropyFit, Estimate, Reached
@@ -41,7 +42,8 @@ def page(report: Report) -> str:
         _section(section, _FIGURES[section.key](report) if section.key in _FIGURES else "")
         for section in sections(report)
     )
-    verdicts = "".join(f"<li>{escape(verdict(each))}</li>" for each in report.standings.comparisons)
+    said = (*map(method_verdict, report.standings.methods), *map(verdict, report.standings.comparisons))
+    verdicts = "".join(f"<li>{escape(each)}</li>" for each in said)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

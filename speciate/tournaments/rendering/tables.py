@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
-from speciate.tournaments.rendering.cells import Section, ends, estimate, withheld
+from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
+from speciate.tournaments.rendering.method_tables import methods, training_runs
 from speciate.tournaments.rendering.quality_tables import (
     draws,
     entropy_fits,
@@ -14,6 +15,7 @@ from speciate.tournaments.rendering.quality_tables import (
     qualities,
     score_laws,
 )
+from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import Comparison, Design, Report, Standing, Verdict
 
 
@@ -23,6 +25,8 @@ def sections(report: Report) -> tuple[Section, ...]:
         _design(report.design),
         _problems(report.design),
         _standings(report),
+        methods(report),
+        training_runs(report),
         _comparisons(report),
         _sets(report),
         draws(report),
@@ -47,7 +51,8 @@ def verdict(found: Comparison) -> str:
     """Return the verdict of a comparison as a sentence."""
     match found.verdict:
         case Verdict.BETTER | Verdict.WORSE:
-            return f"{found.a} is {found.verdict.value} than {found.b} ({found.note})"
+            a, b = f"{found.subject.value.capitalize()} {found.a}", f"{found.subject.value} {found.b}"
+            return f"{a} is {found.verdict.value} than {b} ({found.note})"
         case other:
             return f"{found.a} against {found.b}: {other.value} ({found.note})"
 
@@ -69,6 +74,7 @@ def _design(design: Design) -> Section:
         ("seeds", ", ".join(map(str, design.seeds))),
         ("runs", runs),
     ]
+    rows += [("power, methods", each) for each in methods_power(declared)]
     if design.decided_after is not None:
         rows.append(("decided", f"after {design.decided_after} problems; later ones are excluded"))
     for amendment in design.amendments:
@@ -78,7 +84,8 @@ def _design(design: Design) -> Section:
     rows += [(f"entrant {entrant.name}", _entrant(entrant, declared.baseline)) for entrant in declared.entrants]
     for policy in design.policies:
         checkpoint = f", checkpoint {policy.checkpoint_digest}" if policy.checkpoint_digest else ""
-        rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}"))
+        trained = f", trained by {policy.training_method}" if policy.training_method else ""
+        rows.append((f"policy {policy.name}", f"sha256 {policy.digest}{checkpoint}{trained}"))
     return Section("design", "Design, declared before the first run", "", ("field", "value"), tuple(rows))
 
 
@@ -98,7 +105,8 @@ def _entrant(entrant: Entrant, baseline: str) -> str:
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
     options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
     how = f"{entrant.strategy} {options}".strip()
-    return f"{policies}{chosen}; {how}; {entrant.batch} answers per batch; {against}"
+    trained = "" if entrant.method is None else f"; method {entrant.method}, training seed {entrant.training_seed}"
+    return f"{policies}{chosen}{trained}; {how}; {entrant.batch} answers per batch; {against}"
 
 
 def _standings(report: Report) -> Section:
@@ -146,7 +154,7 @@ def _comparisons(report: Report) -> Section:
     rows = tuple(
         (
             f"{c.a} − {c.b}", estimate(c.difference, "+.3g"), f"{c.wins} / {c.ties} / {c.losses}", f"{c.pairs:,}",
-            f"{c.missing_pairs:,}", _p(c.p_value, exact=c.exact), _p(c.holm),
+            f"{c.missing_pairs:,}", p_value(c.p_value, exact=c.exact), p_value(c.holm),
             "–" if c.e_value is None else f"{c.e_value:.3g} of {c.e_threshold:.3g} n={c.e_problems}",
             f"{c.verdict.value}: {c.note}",
         )
@@ -156,16 +164,15 @@ def _comparisons(report: Report) -> Section:
     return Section("comparisons", "Differences", note, columns, rows)
 
 
-def _p(value: float | None, *, exact: bool = False) -> str:
-    return "–" if value is None else f"{value:.2g}{' exact' if exact else ''}"
-
-
 def _sets(report: Report) -> Section:
     rows = tuple(
-        (f"{c.a} − {c.b}", str(c.both), str(len(c.only_a)), str(len(c.only_b)), str(c.neither), _p(c.mcnemar))
+        (f"{c.a} − {c.b}", str(c.both), str(len(c.only_a)), str(len(c.only_b)), str(c.neither), p_value(c.mcnemar))
         for c in report.standings.comparisons
     )
-    note = "Problems that at least one run unlocked, on the pairs above; exact McNemar test, two-sided, unadjusted."
+    note = (
+        "A description, which decides nothing: problems that at least one run unlocked, on the pairs above. p: exact"
+        " McNemar test of these sets, two-sided, unadjusted."
+    )
     return Section("sets", "Unlock sets", note, ("compared", ">both", ">only A", ">only B", ">neither", ">p"), rows)
 
 

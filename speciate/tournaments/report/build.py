@@ -11,6 +11,7 @@ from speciate.domain.tournament import Schedule
 from speciate.tournaments.report.comparisons import compare, contrasts_withheld, decided_after
 from speciate.tournaments.report.curves import best_score_laws, profiles, reached_curves, solve_rate_laws
 from speciate.tournaments.report.measures import Cost, Pairwise, Strength
+from speciate.tournaments.report.methods import compare_groups
 from speciate.tournaments.report.models import (
     Amendment,
     Design,
@@ -44,6 +45,7 @@ def make_standings(
         planned=results.state.size,
         standings=standings(schedule, results, resamples),
         comparisons=compare(schedule, amendments, results, schedule.problems, resamples),
+        methods=compare_groups(schedule, amendments, results),
     )
 
 

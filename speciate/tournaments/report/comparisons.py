@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import Metric, Schedule, StoppingRule
-from speciate.tournaments.report.models import Amendment, Comparison, Verdict
+from speciate.tournaments.report.models import Amendment, Comparison, Subject, Verdict
 from speciate.tournaments.report.resamples import Resamples, rng_for
 from speciate.tournaments.report.results import MISSING, PENDING, Results
 from speciate.tournaments.statistics.arrays import BoolArray, FloatArray
@@ -68,15 +70,32 @@ def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
     state = results.state[..., [i, j]]
     both = results.ended[..., i] & results.ended[..., j]
     lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
-    used = np.flatnonzero(both.any(axis=1))
-    kept = both[used][..., None]
-    successes = (results.reached[used][..., [i, j]] & kept).sum(axis=1)
-    if schedule.declared.metric is Metric.SOLVE_RATE:
-        values = successes / kept.sum(axis=1)
-    else:
-        spent = (results.evaluations[used][..., [i, j]] * kept).sum(axis=1)
-        values = -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5))
+    used, values, successes = metric_values(schedule, results, both, [i, j])
     return Paired(both, used, values[:, 0] - values[:, 1], int(lost.sum()), (successes > 0).T)
+
+
+def metric_values(
+    schedule: Schedule, results: Results, pairs: BoolArray, entrants: Sequence[int]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], FloatArray, NDArray[np.int64]]:
+    """Return the primary metric of entrants on each problem, over given (problem, seed) pairs.
+
+    Args:
+        schedule: The schedule.
+        results: Results of the runs.
+        pairs: Pairs that count, shape (n_problems, n_seeds).
+        entrants: Indices of entrants.
+
+    Returns:
+        Indices of problems with a pair, shape (n_used,); the metric, higher is better, shape (n_used, n_entrants);
+        and successes of the same shape.
+    """
+    used = np.flatnonzero(pairs.any(axis=1))
+    kept = pairs[used][..., None]
+    successes = (results.reached[used][..., entrants] & kept).sum(axis=1)
+    if schedule.declared.metric is Metric.SOLVE_RATE:
+        return used, successes / kept.sum(axis=1), successes
+    spent = (results.evaluations[used][..., entrants] * kept).sum(axis=1)
+    return used, -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5)), successes
 
 
 def evidence(schedule: Schedule, results: Results, paired: Paired) -> EProcess | None:
@@ -162,6 +181,7 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
     return Comparison(
         a=a,
         b=b,
+        subject=_subject(schedule.declared.entrant(a), schedule.declared.entrant(b)),
         difference=analysis.resamples.mean(paired.differences, 2 * pairs, "no pair has completed", withheld),
         pairs=pairs,
         missing_pairs=paired.missing,
@@ -182,6 +202,12 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
         verdict=verdict,
         note=note,
     )
+
+
+def _subject(a: Entrant, b: Entrant) -> Subject:
+    if a.role_labels()[0] == b.role_labels()[0]:
+        return Subject.SEARCH
+    return Subject.CHECKPOINT if a.search == b.search else Subject.ENTRANT
 
 
 def _wealth(found: EProcess | None, *, fixed: bool) -> tuple[int, float | None]:
@@ -205,7 +231,7 @@ def _verdict(
     if analysis.extended_late:
         return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
     declared = analysis.schedule.declared
-    how = f"sign-flip test{', exact' if test.exact else ''}, Holm over {len(declared.comparisons)}"
+    how = f"sign-flip test over problems{', exact' if test.exact else ''}, Holm over {len(declared.comparisons)}"
     if adjusted > declared.alpha:
         why = declared.too_few(len(paired.used))
         return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how

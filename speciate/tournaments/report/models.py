@@ -33,6 +33,17 @@ class Verdict(StrEnum):
     """The tournament was extended after runs had ended, so that its p-values are not valid."""
 
 
+class Subject(StrEnum):
+    """What two compared entrants differ in."""
+
+    CHECKPOINT = "checkpoint"
+    """Their policies."""
+    SEARCH = "search"
+    """Strategy, options, mutator or batches."""
+    ENTRANT = "entrant"
+    """Both."""
+
+
 class ProblemFacts(ReportModel):
     """A problem in the design section."""
 
@@ -121,6 +132,7 @@ class Comparison(ReportModel):
     """Comparison of two entrants on the problems and seeds that both completed.
 
     Attributes:
+        subject: What the entrants differ in. A statement about checkpoints is none about their training methods.
         difference: Primary metric, A − B.
         pairs: Compared pairs of runs.
         missing_pairs: Pairs excluded because a run failed or was cancelled.
@@ -129,7 +141,7 @@ class Comparison(ReportModel):
         exact: True if every sign pattern was enumerated.
         holm: The p-value adjusted for the number of comparisons.
         both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` likewise.
-        mcnemar: Exact McNemar p-value of these sets; None while withheld.
+        mcnemar: Exact McNemar p-value of these sets, which decides nothing; None while withheld.
         e_value: Evidence of the e-process; valid at any time.
         e_threshold: The e-value at which the e-process decides: comparisons ÷ α.
         e_problems: Problems that it has bet on.
@@ -138,6 +150,7 @@ class Comparison(ReportModel):
 
     a: str
     b: str
+    subject: Subject = Subject.ENTRANT
     difference: Estimate
     pairs: int
     missing_pairs: int
@@ -159,8 +172,66 @@ class Comparison(ReportModel):
     note: str
 
 
+class TrainingRun(ReportModel):
+    """One training run of a method.
+
+    Attributes:
+        value: Mean of the primary metric over the problems; None without a completed run.
+    """
+
+    entrant: str
+    training_seed: int
+    value: float | None
+
+
+class MethodComparison(ReportModel):
+    """Comparison of two training methods; the training run is the unit.
+
+    Attributes:
+        a: Method.
+        b: Method.
+        search: How the policies of both are searched.
+        runs_a: Training runs of A, by training seed; ``runs_b`` likewise.
+        paired: True if both methods declare the same training seeds.
+        problems: Problems with a search run of every training run.
+        missing_pairs: (problem, seed) pairs excluded because a search run failed or was cancelled.
+        difference: Mean over training runs of the primary metric, A − B; None without a training run of each.
+        low: Lower end of the t interval over training runs; None while withheld.
+        high: Upper end.
+        level: Coverage of the interval.
+        wins: Training seeds on which A is better, or pairs of runs if unpaired; ``ties`` and ``losses`` likewise.
+        p_value: Of the permutation test over training runs; None while withheld.
+        exact: True if every permutation was enumerated.
+        holm: The p-value adjusted for the number of method comparisons.
+        smallest_p: Smallest p-value that so many training runs can reach.
+        note: Basis of the verdict, or the reason for withholding a number.
+    """
+
+    a: str
+    b: str
+    search: str
+    runs_a: tuple[TrainingRun, ...]
+    runs_b: tuple[TrainingRun, ...]
+    paired: bool
+    problems: int
+    missing_pairs: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    level: float
+    wins: int
+    ties: int
+    losses: int
+    p_value: float | None
+    exact: bool
+    holm: float | None
+    smallest_p: float
+    verdict: Verdict
+    note: str
+
+
 class Standings(ReportModel):
-    """Standings of all entrants, with the comparisons between them."""
+    """Standings of all entrants, with the comparisons between them and between their training methods."""
 
     slug: str
     metric: str
@@ -168,6 +239,7 @@ class Standings(ReportModel):
     planned: int
     standings: tuple[Standing, ...]
     comparisons: tuple[Comparison, ...]
+    methods: tuple[MethodComparison, ...] = ()
 
 
 class MatrixRow(ReportModel):

@@ -12,17 +12,18 @@ import pytest
 from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
+from speciate.domain.tournament import Tournament
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.tournaments.rendering.conclusion import conclusion
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, page, problem, say
-from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of
+from tests.unit.tournaments.synthetic import methods_of, report_of, results_of, schedule_of
 
 PATH = "/v1/tournaments/synthetic"
 
 
-def _record(**values: Any) -> dict[str, Any]:
-    declared = schedule_of(3, 2, 2).declared
+def _record(declared: Tournament | None = None, **values: Any) -> dict[str, Any]:
+    declared = declared or schedule_of(3, 2, 2).declared
     record = TournamentRecord(
         id=UUID(int=9),
         slug=declared.slug,
@@ -53,6 +54,45 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
     assert request.body["baseline"] == "base-independent"
     names = [entrant["name"] for entrant in request.body["entrants"]]
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
+
+
+def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeService) -> None:
+    declared = methods_of(3, 3).declared
+    service.on("POST", "/v1/tournaments", say(_record(declared), 202))
+    runs = ["--method", "grpo=g-a,g-b", "--method", "vpo=v-a:3, v-b:4"]
+    outcome = cli("tournaments", "create", "mine", "--set", "mazes", "-b", 90, *runs)
+    assert outcome.code == ExitCode.OK, outcome.err
+    told = " ".join(outcome.err.split())
+    assert "3 paired training seeds cannot show a difference between methods: p is at least 0.25" in told
+    sent = service.requests[0].body["entrants"]
+    assert [(e["policy"], e["method"], e["training_seed"]) for e in sent[:4]] == [
+        ("g-a", "grpo", 0),
+        ("g-b", "grpo", 1),
+        ("v-a", "vpo", 3),
+        ("v-b", "vpo", 4),
+    ]
+    service.on("GET", PATH, say(_record(declared)))
+    assert (
+        "m1-s2: q1-2@1, islands_map_elites, method m1, training seed 2" in cli("tournaments", "show", "synthetic").out
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--method", "vpo", "--method", "grpo=g"], "expected NAME=POLICY[:SEED]"),
+        (["--method", "vpo=a:x", "--method", "grpo=g"], "expected NAME=POLICY[:SEED]"),
+        (["--method", "vpo=a,", "--method", "grpo=g"], "expected NAME=POLICY[:SEED]"),
+        (["--method", "vpo=a", "--method", "vpo=b"], "names a method twice"),
+        (["--method", "vpo=a", "--method", "grpo=b", "-p", "base"], "exclude each other"),
+        (["--method", "VPO=a", "--method", "grpo=b"], "method"),
+    ],
+)
+def test_invalid_methods_are_rejected(cli: Cli, service: FakeService, given: list[str], message: str) -> None:
+    outcome = cli("tournaments", "create", "mine", "--set", "s", "-b", 5, *given)
+    assert outcome.code == ExitCode.INVALID
+    assert message in " ".join(outcome.err.split())
+    assert service.requests == []
 
 
 def test_declaration_from_a_file(cli: Cli, service: FakeService, tmp_path: Path) -> None:
@@ -181,7 +221,7 @@ def test_report_is_printed_and_exported(cli: Cli, service: FakeService, tmp_path
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
     shown = cli("tournaments", "report", "synthetic", "--rows", 3)
     assert shown.lines[0] == conclusion(report)
-    assert shown.lines[1].startswith("e1 is better than e0 (sign-flip test")
+    assert shown.lines[1].startswith("Checkpoint e1 is better than checkpoint e0 (sign-flip test")
     assert "… and 29 more: speciate tournaments export synthetic --out report.html" in shown.lines
     assert json.loads(cli("tournaments", "report", "synthetic", "--json").out) == report.model_dump(mode="json")
     for suffix, beginning in (("html", "<!doctype html>"), ("json", "{"), ("csv", "tournament,problem,entrant")):

@@ -101,6 +101,8 @@ class OlderEntrant(Value):
 
 def test_an_older_process_reads_values_without_new_fields() -> None:
     OlderEntrant.model_validate(Entrant(name="a", policy="base").stored_json())
+    with pytest.raises(ValidationError, match="training_seed"):
+        OlderEntrant.model_validate(Entrant(name="a", policy="base", method="vpo", training_seed=0).stored_json())
     with pytest.raises(ValidationError, match="policies"):
         OlderEntrant.model_validate(
             Entrant.model_validate({"name": "a", "policy": {"base": 1.0, "vpo": 2.0}}).stored_json()

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from speciate.domain.errors import ConflictError
 from speciate.domain.tournament import Extension, Schedule, StoppingRule, Tournament
-from speciate.tournaments.head_to_head import head_to_head
+from speciate.tournaments.head_to_head import head_to_head, methods_head_to_head
 
 
 def _declared(**changes: Any) -> Tournament:
@@ -96,6 +96,80 @@ def test_every_entrant_gets_the_same_budget_and_one_lane() -> None:
     specs = [declared.spec(entrant, 5) for entrant in declared.entrants]
     assert specs[0] == specs[1]
     assert (specs[0].budget.evaluations, specs[0].lanes, specs[0].seed) == (10, 1, 5)
+
+
+def _runs(method: str, *seeds: int, **changes: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{method}-{seed}", "policy": f"{method}-{seed}", "method": method, "training_seed": seed, **changes}
+        for seed in seeds
+    ]
+
+
+def test_training_runs_form_groups_that_are_compared_within_one_search() -> None:
+    islands = [{**run, "name": f"{run['name']}-b", "strategy": "best_of_n"} for run in _runs("vpo", 2, 1)]
+    entrants = [*_runs("grpo", 2, 1), *_runs("vpo", 1, 2, batch=8), *_runs("rlvr", 1, 3), *islands]
+    declared = _declared(entrants=[{"name": "a", "policy": "x"}, *entrants])
+    assert declared.baseline_method == "grpo"
+    assert [(a.method, b.method, a.paired_with(b)) for a, b in declared.method_comparisons] == [
+        ("vpo", "grpo", True),
+        ("rlvr", "grpo", False),
+    ]
+    assert [(group.method, group.seeds) for group in declared.method_groups] == [
+        ("grpo", (1, 2)),
+        ("vpo", (1, 2)),
+        ("rlvr", (1, 3)),
+        ("vpo", (1, 2)),
+    ]
+    assert _declared(entrants=entrants, baseline="vpo-1").baseline_method == "vpo"
+
+
+@pytest.mark.parametrize(
+    ("entrants", "message"),
+    [
+        ([{"name": "a", "policy": "x", "method": "vpo"}, {"name": "b", "policy": "y"}], "declared together"),
+        ([{"name": "a", "policy": "x", "training_seed": 1}, {"name": "b", "policy": "y"}], "declared together"),
+        ([*_runs("a", 1, policy={"x": 1, "y": 2}), *_runs("b", 1)], "ensemble is not a training run"),
+        (
+            [*_runs("a", 1), *_runs("a", 1, name="again"), *_runs("b", 1)],
+            "training seed of method 'a' 1 is named twice",
+        ),
+        ([*_runs("a", 1), *_runs("a", 2, batch=8), *_runs("b", 1)], "differ in how they are asked"),
+        ([*_runs("a", 1), *_runs("b", 1, strategy="best_of_n")], "no two methods are searched in the same way"),
+        ([*_runs("a", 1), *_runs("a", 2)], "no two methods"),
+    ],
+)
+def test_invalid_training_runs_are_rejected(entrants: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _declared(entrants=entrants, baseline=entrants[0]["name"])
+
+
+def test_methods_need_a_fixed_stopping_rule() -> None:
+    with pytest.raises(ValidationError, match="expected stopping 'fixed'"):
+        _declared(entrants=[*_runs("a", 1), *_runs("b", 1)], baseline="a-1", stopping="e_process")
+
+
+def test_methods_are_stored_only_if_declared() -> None:
+    assert _declared().digest == "6137c632d4480f62ec711c73830baa369a7480ff348727a2e2bf771af3e06c73"
+    declared = _declared(entrants=[*_runs("a", 1), *_runs("b", 1)], baseline="a-1")
+    assert Tournament.model_validate(declared.stored_json()) == declared
+    assert declared.stored_json()["entrants"][0].items() >= {"method": "a", "training_seed": 1}.items()
+
+
+def test_a_head_to_head_of_methods_pairs_training_runs() -> None:
+    entrants, baseline = methods_head_to_head({"grpo": [("g-0", 0), ("g-1", 1)], "vpo": [("v-0", 0), ("v-1", 1)]})
+    declared = _declared(entrants=[entrant.model_dump() for entrant in entrants], baseline=baseline)
+    assert len(declared.method_comparisons) == 2  # independent and evolved
+    assert set(declared.comparisons) == {
+        ("g-1-independent", "g-0-independent"),
+        ("v-0-independent", "g-0-independent"),
+        ("v-1-independent", "g-1-independent"),
+        ("g-0-evolved", "g-0-independent"),
+        ("g-1-evolved", "g-1-independent"),
+        ("v-0-evolved", "g-0-evolved"),
+        ("v-1-evolved", "g-1-evolved"),
+    }
+    more, _ = methods_head_to_head({"grpo": [("g-0", 0)], "vpo": [("v-0", 0), ("v-1", 1)]})
+    assert [entrant.against for entrant in more if entrant.name == "v-1-independent"] == ["g-0-independent"]
 
 
 @pytest.mark.parametrize(("rivals", "needed"), [(1, 6), (3, 7), (8, 9)])

@@ -17,18 +17,29 @@ from speciate.tournaments.report.results import ENDED, Results
 BUDGET = 100
 
 
-def schedule_of(problems: int, seeds: int, entrants: int, **changes: Any) -> Schedule:
+def schedule_of(problems: int, seeds: int, count: int, **changes: Any) -> Schedule:
     """Return the schedule of a tournament whose first entrant is the baseline."""
     given = {
         "slug": "synthetic",
         "problems": tuple(f"p{i}@1" for i in range(problems)),
-        "entrants": tuple(Entrant(name=f"e{i}", policy=f"q{i}@1") for i in range(entrants)),
+        "entrants": tuple(Entrant(name=f"e{i}", policy=f"q{i}@1") for i in range(count)),
         "baseline": "e0",
         "seeds": tuple(range(seeds)),
         "budget": {"evaluations": BUDGET},
         **changes,
     }
     return Schedule.of(Tournament.model_validate(given))
+
+
+def methods_of(*runs: int, problems: int = 12, first: tuple[int, ...] = (), **changes: Any) -> Schedule:
+    """Return a schedule of methods m0, m1, … with so many training runs each, whose first seeds are ``first`` or 0."""
+    starts = first or (0,) * len(runs)
+    entrants = [
+        {"name": f"m{m}-s{seed}", "policy": f"q{m}-{seed}@1", "method": f"m{m}", "training_seed": start + seed}
+        for m, (count, start) in enumerate(zip(runs, starts, strict=True))
+        for seed in range(count)
+    ]
+    return schedule_of(problems, 2, 2, entrants=entrants, baseline="m0-s0", **changes)
 
 
 def results_of(schedule: Schedule, shift: float = 0.0, seed: int = 0) -> Results:

@@ -20,10 +20,13 @@ def test_a_decision_names_entrants_problems_and_evidence() -> None:
     (comparison,) = report.standings.comparisons
     assert better.unlocked > base.unlocked
     counts = f"{better.unlocked} against {base.unlocked} of 40 problems"
-    assert conclusion(report) == f"e1 unlocks more problems than e0: {counts} (p = {comparison.holm:.2g})."
+    assert conclusion(report) == (
+        f"Checkpoint e1 unlocks more problems than checkpoint e0: {counts} (p = {comparison.holm:.2g}). This compares"
+        " these checkpoints, not their training methods."
+    )
     turned = report_of(schedule, results_of(schedule, shift=-3.0))
     assert turned.standings.comparisons[0].verdict is Verdict.WORSE
-    assert conclusion(turned).startswith("e0 unlocks more problems than e1: ")
+    assert conclusion(turned).startswith("Checkpoint e0 unlocks more problems than checkpoint e1: ")
     assert f"<p><strong>{conclusion(report)}</strong></p>" in page(report)
 
 
@@ -34,7 +37,7 @@ def test_more_problems_are_claimed_only_if_there_are_more() -> None:
     results.reached[:, 1:, 0] = False
     report = report_of(schedule, results)
     assert conclusion(report).startswith(
-        "e1 unlocks problems in more runs than e0: 100% against 25% on 20 problems (p = "
+        "Checkpoint e1 unlocks problems in more runs than checkpoint e0: 100% against 25% on 20 problems (p = "
     )
 
 
@@ -45,10 +48,13 @@ def test_the_metric_and_the_target_are_named() -> None:
     results.evaluations[..., 0], results.evaluations[..., 1] = 50.0, 25.0
     said = conclusion(report_of(schedule, results))
     assert said.startswith(
-        "e1 reaches short on problems with fewer evaluations than e0: 25 against 50 on 31 problems (p = "
+        "Checkpoint e1 reaches short on problems with fewer evaluations than checkpoint e0: 25 against 50 on 31"
+        " problems (p = "
     )
     results.reached[..., 0] = False
-    assert "fewer evaluations than e0: 25 against inf on 31 problems" in conclusion(report_of(schedule, results))
+    assert "fewer evaluations than checkpoint e0: 25 against inf on 31 problems" in conclusion(
+        report_of(schedule, results)
+    )
 
 
 def test_the_e_process_shows_its_evidence() -> None:
@@ -67,8 +73,8 @@ def test_open_comparisons_are_named_beside_decided_ones() -> None:
     results.reached[..., 0] = np.arange(40)[:, None] < 10
     results.reached[..., 7:] = results.reached[..., :1]
     said = conclusion(report_of(schedule, results))
-    assert said.count("unlocks more problems than e0") == 4
-    assert said.endswith("; 2 more comparisons are decided; undecided: e7 against e0, e8 against e0.")
+    assert said.count("unlocks more problems than checkpoint e0") == 4
+    assert "; 2 more comparisons are decided; undecided: e7 against e0, e8 against e0. This compares" in said
 
 
 @pytest.mark.parametrize("entrants", [2, 3])

@@ -15,6 +15,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.methods import (
     MethodTest,
     compare_methods,
+    detectable_difference,
     runs_needed,
     smallest_p,
     too_few_runs,
@@ -107,6 +108,23 @@ def test_three_paired_seeds_cannot_show_a_difference() -> None:
         can = smallest_p(n, n, paired=paired) <= 0.05
         assert can == (n >= runs_needed(0.05, paired=paired))
     assert smallest_p(8, 8, paired=False) == 2 / math.comb(16, 8)
+
+
+@pytest.mark.parametrize(("runs", "paired"), [(8, True), (10, True), (5, False), (8, False)])
+def test_the_detectable_difference_is_detected_in_four_of_five(runs: int, paired: bool) -> None:
+    rng = np.random.default_rng(runs)
+    effect = detectable_difference(runs, runs, 0.05, paired=paired)
+    a = rng.normal(effect, 1.0, (300, runs, 1))
+    # A partner without noise: the standard deviation of the differences is 1 as well.
+    b = np.zeros_like(a) if paired else rng.normal(0.0, 1.0, a.shape)
+    found = [compare_methods(x, y, rng, paired=paired, draws=999).p_value for x, y in zip(a, b, strict=True)]
+    assert np.mean(np.array(found) <= 0.05) == pytest.approx(0.8, abs=0.08)
+
+
+def test_few_runs_detect_nothing() -> None:
+    assert detectable_difference(5, 5, 0.05, paired=True) == math.inf
+    assert detectable_difference(1, 1, 0.05, paired=False) == math.inf
+    assert detectable_difference(1, 30, 0.05, paired=False) > detectable_difference(15, 16, 0.05, paired=False)
 
 
 def test_runs_must_be_comparable() -> None:

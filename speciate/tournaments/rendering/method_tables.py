@@ -1,0 +1,68 @@
+"""Verdicts and tables of training methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speciate.tournaments.rendering.cells import Section, ends, p_value
+from speciate.tournaments.rendering.conclusion import compared_runs
+from speciate.tournaments.report.models import MethodComparison, Report, Verdict
+
+
+def method_verdict(found: MethodComparison) -> str:
+    """Return the verdict of a comparison of methods as a sentence."""
+    match found.verdict:
+        case Verdict.BETTER | Verdict.WORSE:
+            return f"Method {found.a} is {found.verdict.value} than method {found.b} ({found.note})"
+        case other:
+            return f"Method {found.a} against method {found.b}: {other.value} ({found.note})"
+
+
+def methods(report: Report) -> Section:
+    """Return the comparisons of methods."""
+    found = report.standings.methods
+    rows = tuple(
+        (
+            f"{c.a} − {c.b}", c.search, compared_runs(c), _difference(c), f"{c.wins} / {c.ties} / {c.losses}",
+            p_value(c.p_value, exact=c.exact), p_value(c.holm), p_value(c.smallest_p), f"{c.verdict.value}: {c.note}",
+        )
+        for c in found
+    )  # fmt: skip
+    note = (
+        f"The training run is the unit: each is one number, its mean {report.standings.metric} over the problems. Δ:"
+        " mean difference with a 95 % t interval over training runs; p: permutation test over training runs,"
+        " two-sided, Holm over all comparisons of methods; smallest p: the least that so many training runs can"
+        f" reach. Win/tie/loss counts paired training seeds, otherwise pairs of runs.{_withheld(found)}"
+    )
+    columns = ("methods", "search", "training runs", ">Δ", ">win/tie/loss", ">p", ">Holm p", ">smallest p", "verdict")
+    return Section("methods", "Methods", note if rows else "", columns, rows)
+
+
+def _difference(found: MethodComparison) -> str:
+    if found.difference is None:
+        return "–"
+    return f"{found.difference:+.3g}{ends(found.low, found.high, '+.3g')} n={found.problems}"
+
+
+def _withheld(found: Sequence[MethodComparison]) -> str:
+    """Return why intervals are missing, as a sentence to append; empty if all have one."""
+    if any(c.difference is not None and c.p_value is None for c in found):
+        return " Interval withheld until all runs have ended."
+    if any(c.difference is not None and c.low is None for c in found):
+        return " Interval withheld: a single training run, or equal ones."
+    return ""
+
+
+def training_runs(report: Report) -> Section:
+    """Return the mean of every training run."""
+    rows = tuple(
+        dict.fromkeys(
+            (method, c.search, str(run.training_seed), run.entrant, "–" if run.value is None else f"{run.value:.3g}")
+            for c in report.standings.methods
+            for method, runs in ((c.b, c.runs_b), (c.a, c.runs_a))
+            for run in runs
+        )
+    )
+    note = f"Mean {report.standings.metric} of each training run, on problems that every compared run completed."
+    columns = ("method", "search", ">training seed", "entrant", ">mean")
+    return Section("training-runs", "Training runs", note if rows else "", columns, rows)

@@ -1,0 +1,208 @@
+"""Comparisons of training methods: every training run is one number, and the training runs are permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.tournament import MethodGroup, Schedule, Tournament
+from speciate.tournaments.report.comparisons import metric_values
+from speciate.tournaments.report.models import Amendment, MethodComparison, TrainingRun, Verdict
+from speciate.tournaments.report.resamples import LEVEL, rng_for
+from speciate.tournaments.report.results import MISSING, PENDING, Results
+from speciate.tournaments.statistics.arrays import FloatArray
+from speciate.tournaments.statistics.methods import (
+    MethodTest,
+    compare_methods,
+    detectable_difference,
+    smallest_p,
+    too_few_runs,
+)
+from speciate.tournaments.statistics.significance import holm
+
+_PURPOSE: Final = 30_000
+"""First number of the random generators of the tests."""
+
+
+def methods_power(declared: Tournament) -> tuple[str, ...]:
+    """Return, for every comparison of methods, the difference that its training runs can detect, or that they cannot.
+
+    It depends on the declaration alone, so it can be read before the first run.
+    """
+    found = []
+    for a, b in declared.method_comparisons:
+        design = (len(a.runs), len(b.runs), declared.alpha, len(declared.method_comparisons))
+        paired = a.paired_with(b)
+        said = too_few_runs(*design, paired=paired)
+        if not said:
+            least = detectable_difference(*design, paired=paired)
+            unit = "the difference between paired runs" if paired else "runs of one method"
+            seeds = (
+                f"{len(a.runs)} paired training seeds" if paired else f"{len(a.runs)} and {len(b.runs)} training runs"
+            )
+            said = (
+                f"{seeds} detect, with a probability of 80 %, a difference between methods of about {least:.2g}"
+                f" standard deviations of {unit}"
+            )
+        found.append(said)
+    return tuple(dict.fromkeys(found))
+
+
+def compare_groups(
+    schedule: Schedule, amendments: Sequence[Amendment], results: Results
+) -> tuple[MethodComparison, ...]:
+    """Return every comparison of a method with the baseline method; tests appear when all runs have ended.
+
+    Args:
+        schedule: The declaration with its amendments.
+        amendments: The amendments, with the runs that had ended by then.
+        results: Results of the runs.
+    """
+    declared = schedule.declared
+    finished = not bool((results.state == PENDING).any())
+    extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
+    measured = [_measure(schedule, results, a, b) for a, b in declared.method_comparisons]
+    tests = [
+        compare_methods(*found.values, rng_for(schedule, _PURPOSE + i), paired=found.paired, level=LEVEL)
+        if found.complete
+        else None
+        for i, found in enumerate(measured)
+    ]
+    if not tests:
+        return ()
+    adjusted = holm([1.0 if test is None else test.p_value for test in tests]).tolist()
+    return tuple(
+        _comparison(declared, found, test, p, finished=finished, extended_late=extended_late)
+        for found, test, p in zip(measured, tests, adjusted, strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Measured:
+    """Two groups with the metric of their training runs on the problems that all of them completed.
+
+    Attributes:
+        groups: A and B, without training runs that have no completed search run.
+        declared: A and B as declared.
+        values: Of A and of B, shape (n_runs, n_problems).
+        missing: (problem, seed) pairs excluded because a run failed or was cancelled.
+    """
+
+    groups: tuple[MethodGroup, MethodGroup]
+    declared: tuple[MethodGroup, MethodGroup]
+    values: tuple[FloatArray, FloatArray]
+    missing: int
+
+    @property
+    def paired(self) -> bool:
+        return self.declared[0].paired_with(self.declared[1])
+
+    @property
+    def complete(self) -> bool:
+        """True if there is a number to compare."""
+        return all(values.size for values in self.values)
+
+
+def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGroup) -> _Measured:
+    index = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
+    seen = {name: bool(results.ended[..., i].any()) for name, i in index.items()}
+    kept = [tuple(run for run in group.runs if seen[run.name]) for group in (a, b)]
+    if a.paired_with(b):
+        seeds = {run.training_seed for run in kept[0]} & {run.training_seed for run in kept[1]}
+        kept = [tuple(run for run in runs if run.training_seed in seeds) for runs in kept]
+    columns = [index[run.name] for runs in kept for run in runs]
+    pairs = np.asarray(results.ended[..., columns].all(axis=-1))
+    state = results.state[..., columns]
+    lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
+    _, values, _ = metric_values(schedule, results, pairs, columns)
+    return _Measured(
+        (a._replace(runs=kept[0]), b._replace(runs=kept[1])),
+        (a, b),
+        (values.T[: len(kept[0])], values.T[len(kept[0]) :]),
+        int(lost.sum()),
+    )
+
+
+def _comparison(
+    declared: Tournament,
+    found: _Measured,
+    test: MethodTest | None,
+    adjusted: float,
+    *,
+    finished: bool,
+    extended_late: bool,
+) -> MethodComparison:
+    a, b = found.groups
+    runs = [
+        tuple(
+            TrainingRun(entrant=run.name, training_seed=seed, value=rates.get(run.name))
+            for run, seed in zip(whole.runs, whole.seeds, strict=True)
+        )
+        for whole, rates in zip(found.declared, _rates(found, test), strict=True)
+    ]
+    shown = test if finished else None  # like p-values, an interval that is inspected repeatedly loses its level
+    verdict, note = _verdict(declared, found, test, adjusted, finished=finished, extended_late=extended_late)
+    counts = (len(a.runs) or 1, len(b.runs) or 1)
+    return MethodComparison(
+        a=a.method,
+        b=b.method,
+        search=str(a.search),
+        runs_a=runs[0],
+        runs_b=runs[1],
+        paired=found.paired,
+        problems=found.values[0].shape[1] if found.complete else 0,
+        missing_pairs=found.missing,
+        difference=None if test is None else test.difference,
+        low=None if shown is None else shown.low,
+        high=None if shown is None else shown.high,
+        level=LEVEL,
+        wins=0 if test is None else test.wins,
+        ties=0 if test is None else test.ties,
+        losses=0 if test is None else test.losses,
+        p_value=None if shown is None else shown.p_value,
+        exact=shown is not None and shown.exact,
+        holm=None if shown is None else adjusted,
+        smallest_p=smallest_p(*counts, paired=found.paired) if test is None else test.smallest_p,
+        verdict=verdict,
+        note=note,
+    )
+
+
+def _rates(found: _Measured, test: MethodTest | None) -> tuple[dict[str, float], dict[str, float]]:
+    if test is None:
+        return {}, {}
+    a, b = found.groups
+    names = ([run.name for run in group.runs] for group in (a, b))
+    first, second = (
+        dict(zip(each, rates, strict=True)) for each, rates in zip(names, (test.rates_a, test.rates_b), strict=True)
+    )
+    return first, second
+
+
+def _verdict(
+    declared: Tournament,
+    found: _Measured,
+    test: MethodTest | None,
+    adjusted: float,
+    *,
+    finished: bool,
+    extended_late: bool,
+) -> tuple[Verdict, str]:
+    if test is None:
+        verdict = Verdict.NOT_ENOUGH_EVIDENCE if finished else Verdict.UNFINISHED
+        return verdict, "no problem has a completed run of every training run"
+    if not finished:
+        return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
+    if extended_late:
+        return Verdict.EXPLORATORY, "extended after runs had ended: the p-values are not valid"
+    count = len(declared.method_comparisons)
+    what = "sign-flip test over paired training seeds" if test.paired else "permutation test over training runs"
+    how = f"{what}{', exact' if test.exact else ''}, Holm over {count}"
+    if adjusted > declared.alpha:
+        a, b = found.groups
+        why = too_few_runs(len(a.runs), len(b.runs), declared.alpha, count, paired=test.paired)
+        return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how
+    return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how
