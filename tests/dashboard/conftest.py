@@ -49,6 +49,7 @@ class Site:
         unread: A run that paused because its answers cannot be read.
         tournament: Name of a completed tournament.
         open: Name of a similar tournament that stays at its start.
+        methods: Name of a completed tournament of training methods.
         campaign: Name of a campaign that continues when a test works on it.
     """
 
@@ -67,6 +68,7 @@ class Site:
     unread: UUID
     tournament: str
     open: str
+    methods: str
     campaign: str
 
 
@@ -129,9 +131,10 @@ def _filled(stores: Stores, settings: Settings, url: str) -> Site:
     samples.work(stores, unread)
     tournament = samples.tournament(stores, problems=2, seeds=1)
     opened = samples.tournament(stores, "open", problems=2, seeds=1, play=False)
+    methods = samples.methods(stores, training_seeds=2, problems=1)
     campaign = samples.campaign(stores)
     runs = (done, running, single, cases, doomed, empty, infeasible, advised, broken, unread)
-    return Site(url, settings, stores, *runs, tournament, opened, campaign)
+    return Site(url, settings, stores, *runs, tournament, opened, methods, campaign)
 
 
 def _admin(endpoints: Endpoints) -> psycopg.Connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from speciate.domain.budget import Budget
@@ -208,6 +209,29 @@ def tournament(
     """Declare a tournament of three entrants on variants of one problem, and run it to its end."""
     stores.catalog.add_policy(mutator("left"))
     stores.catalog.add_policy(mutator("right", description="the same, searched otherwise"))
+    entrants = [
+        {"name": "sampling", "policy": "left", "strategy": "best_of_n", "batch": 8},
+        {"name": "islands", "policy": "right", "strategy": "islands_map_elites", "batch": 8},
+        {"name": "revision", "policy": "right", "strategy": "sequential_revision", "batch": 8},
+    ]
+    return _compared(stores, slug, "Searching against sampling", entrants, problems, seeds, play=play)
+
+
+def methods(stores: Stores, slug: str = "methods", *, training_seeds: int, problems: int) -> str:
+    """Declare a tournament of two training methods on variants of one problem, and run it to its end."""
+    entrants = [
+        {"name": f"{method}-{seed}", "policy": f"{method}-{seed}", "batch": 8, "method": method, "training_seed": seed}
+        for method in ("grpo", "vpo")
+        for seed in range(training_seeds)
+    ]
+    for entrant in entrants:
+        stores.catalog.add_policy(mutator(str(entrant["policy"]), training_method=str(entrant["method"])))
+    return _compared(stores, slug, "GRPO against VPO", entrants, problems, 1, play=True)
+
+
+def _compared(
+    stores: Stores, slug: str, title: str, entrants: list[dict[str, Any]], problems: int, seeds: int, *, play: bool
+) -> str:
     names = []
     for i in range(problems):
         easy = single().model_copy(update={"slug": f"variant-{i}", "title": f"Variant {i}"})
@@ -217,14 +241,10 @@ def tournament(
     declared = Tournament.model_validate(
         {
             "slug": slug,
-            "title": "Searching against sampling",
+            "title": title,
             "problems": names,
-            "entrants": [
-                {"name": "sampling", "policy": "left", "strategy": "best_of_n", "batch": 8},
-                {"name": "islands", "policy": "right", "strategy": "islands_map_elites", "batch": 8},
-                {"name": "revision", "policy": "right", "strategy": "sequential_revision", "batch": 8},
-            ],
-            "baseline": "sampling",
+            "entrants": entrants,
+            "baseline": entrants[0]["name"],
             "seeds": list(range(seeds)),
             "budget": {"evaluations": 12},
         }

@@ -355,10 +355,18 @@ def test_a_tournament_is_declared_from_a_form(visitor: Visitor, site: Site) -> N
     for row, name in enumerate(("left", "right")):
         page.locator(f"[name=name{row}]").fill(name)
         page.locator(f"[name=policy{row}]").fill(name)
+        page.locator(f"[name=method{row}]").fill(f"by-{name}")
+        page.locator(f"[name=training_seed{row}]").fill("3")
+    page.get_by_text("Entrants 7 to 16").click()
+    expect(page.get_by_label("Training seed").last).to_be_visible()
     page.locator("[name=seeds]").fill("0-1")
     page.get_by_role("button", name="Declare tournament").click()
     expect(page).to_have_url(re.compile(r"/tournaments/from-a-page$"))
-    assert site.stores.tournaments.get("from-a-page").planned == 8
+    declared = site.stores.tournaments.get("from-a-page")
+    assert declared.planned == 8
+    assert [(e.method, e.training_seed) for e in declared.declaration.entrants] == [("by-left", 3), ("by-right", 3)]
+    notice = page.locator("[data-part=progress]")
+    expect(notice).to_contain_text("1 paired training seed cannot show a difference between methods")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[role=status]")).to_have_text("paused")
 

@@ -51,6 +51,7 @@ PAGES = {
     "tournaments": "/tournaments",
     "tournament": "/tournaments/{tournament}",
     "tournament-unfolded": "/tournaments/{tournament}?open=all",
+    "tournament-methods": "/tournaments/{methods}",
     "pair": "/tournaments/{tournament}/pair",
     "tournament-open": "/tournaments/{open}",
     "new-tournament": "/tournaments/new",
@@ -203,6 +204,10 @@ def test_charts_diffs_and_matrices_work_without_javascript(plain_visitor: Visito
     assert page.locator(".matrix tbody tr").count() >= 3
     plain_visitor.go(f"/tournaments/{site.tournament}")
     expect(page.get_by_role("heading", name="Differences")).to_be_visible()
+    plain_visitor.go(f"/tournaments/{site.methods}")
+    few = "2 paired training seeds cannot show a difference between methods: p is at least 0.5"
+    expect(page.locator(".lead")).to_contain_text(f"Methods vpo and grpo: undecided, {few}")
+    expect(page.get_by_role("region", name="Methods, table").get_by_role("row")).to_have_count(2)
     page.get_by_role("button", name="Dark theme").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 

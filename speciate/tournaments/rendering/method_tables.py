@@ -24,7 +24,7 @@ def methods(report: Report) -> Section:
     rows = tuple(
         (
             f"{c.a} − {c.b}", c.search, compared_runs(c), _difference(c), f"{c.wins} / {c.ties} / {c.losses}",
-            p_value(c.p_value, exact=c.exact), p_value(c.holm), p_value(c.smallest_p), f"{c.verdict.value}: {c.note}",
+            p_value(c.p_value, exact=c.exact), p_value(c.holm), p_value(c.smallest_p), c.verdict.value,
         )
         for c in found
     )  # fmt: skip

@@ -36,7 +36,9 @@ pytestmark = pytest.mark.servers
 
 
 def test_tournament_completes_with_every_number(fair: Lab) -> None:
-    made = declare(fair)
+    trained = [{**entrant, "method": entrant["name"], "training_seed": 7} for entrant in body()["entrants"]]
+    made = declare(fair, entrants=trained)
+    assert [(e["method"], e["training_seed"]) for e in made["declaration"]["entrants"]] == [("bad", 7), ("good", 7)]
     assert (made["state"], made["planned"], made["started"]) == ("running", 12, 0)
     assert made["declaration"]["problems"] == [f"{slug}@1" for slug in PROBLEMS]
     early = fair.api.get("/v1/tournaments/first/standings").json()["comparisons"][0]
@@ -52,6 +54,10 @@ def test_tournament_completes_with_every_number(fair: Lab) -> None:
     assert "fewer than 30" in comparison["difference"]["note"]
     assert comparison["difference"]["low"] is None
     assert 0 < comparison["p_value"] <= 1
+    (method,) = report["standings"]["methods"]
+    assert (method["a"], method["b"], method["paired"], method["smallest_p"]) == ("good", "bad", True, 1.0)
+    assert method["difference"] == comparison["difference"]["value"]
+    assert "1 paired training seed cannot show a difference between methods" in method["note"]
     assert fair.api.get("/v1/tournaments/first/matrix").json() == report["matrix"]
     # The matrix agrees with the record of unlocks.
     unlocks = fair.api.get("/v1/unlocks", params={"policy": "good", "unlocks_only": True}).json()["items"]
@@ -300,6 +306,17 @@ def test_invalid_entrants(fair: Lab) -> None:
     details = refused(fair.api.post("/v1/tournaments", body(entrants=equal)), 422, "invalid-input")
     assert details["errors"][0]["where"] == "entrants.1"
     assert "'copy' is 'bad' by another name" in details["detail"]
+    runs = [{**entrants[0], "training_seed": 1, "method": "a"}, {**entrants[1], "training_seed": 1, "method": "b"}]
+    again = {**runs[0], "name": "copy", "policy": "bad@1", "training_seed": 2}
+    details = refused(fair.api.post("/v1/tournaments", body(entrants=[*runs, again])), 422, "invalid-input")
+    assert "'copy' is 'bad' by another name" in details["detail"]
+    for slug in ("one", "same"):
+        fair.stores.catalog.add_policy(toy_policy(slug=slug, checkpoint_digest="sha"))
+    same = [{**runs[0], "name": slug, "policy": slug, "training_seed": i} for i, slug in enumerate(("one", "same"))]
+    declared = body(entrants=[*same, runs[1]], baseline="one")
+    details = refused(fair.api.post("/v1/tournaments", declared), 422, "invalid-input")
+    assert details["errors"][0]["where"] == "entrants.1.policy"
+    assert "'same' and 'one' are one training run of method 'a'" in details["detail"]
     missing = [entrants[0], {**entrants[1], "policy": "unknown"}]
     refused(fair.api.post("/v1/tournaments", body(entrants=missing)), 404, "not-found")
     refused(fair.api.get(f"/v1/tournaments/{uuid4()}/report"), 404, "not-found")
