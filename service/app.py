@@ -30,6 +30,7 @@ from service.middleware.headers import SecurityHeaders
 from service.middleware.request_metrics import RequestMetrics
 from service.middleware.stream_limit import StreamLimit
 from service.ownership import OwnershipCache
+from service.readiness import Readiness
 from service.shutdown import ConnectionDrain, on_stop_signal
 from service.sse import EventHub, listen_for_commits, log_listener_failure
 from speciate import __version__
@@ -100,7 +101,9 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         authenticator = Authenticator.of(settings, stores)
         seed_checks = SeedChecks(stores.redis, stores.celery)
         owners = OwnershipCache(stores.engine)
-        app.state.app_state = AppState(settings, stores, hub, authenticator, owners, metrics, seed_checks)
+        app.state.app_state = AppState(
+            settings, stores, hub, authenticator, owners, metrics, Readiness(stores), seed_checks
+        )
         app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 

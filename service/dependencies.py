@@ -13,6 +13,7 @@ from service.authentication import Authenticator
 from service.metrics import ServiceMetrics
 from service.ownership import OWNED, OwnershipCache
 from service.principal import principal_of
+from service.readiness import Readiness
 from service.sse import EventHub
 from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
@@ -36,6 +37,7 @@ class AppState:
         authenticator: Maps credentials to principals.
         owners: Maps run, candidate and rollout ids to projects.
         metrics: The metrics of this process.
+        readiness: Checks the servers for probes.
         seed_checks: Scores the seed programs of submitted problems on a worker.
         pings: Limits the threads that contact policy endpoints, so that slow endpoints do not block other requests.
     """
@@ -46,6 +48,7 @@ class AppState:
     authenticator: Authenticator
     owners: OwnershipCache
     metrics: ServiceMetrics
+    readiness: Readiness
     seed_checks: SeedChecks
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 

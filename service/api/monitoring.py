@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-import redis
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy.exc import DBAPIError
 
 from service.api.schemas import HealthResponse, ReadinessResponse, WorkersPage
 from service.dependencies import AppStateDep, Limit, StoresDep
 from service.principal import NeedsOperator
 from service.responses import serialize_in_thread
 from speciate import __version__
-from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.domain.errors import UnavailableError
 from speciate.messaging.presence import present_workers
-from speciate.storage.database import check_version
-from speciate.storage.migrate import current
-from speciate.storage.revision import SchemaState, schema_state
-from speciate.storage.stores import Stores
 
 probes = APIRouter(tags=["monitoring"])
 """Routes without authentication."""
@@ -40,21 +33,11 @@ async def healthz() -> HealthResponse:
 
 
 @probes.get("/readyz")
-def readyz(request: Request, app_state: AppStateDep) -> ReadinessResponse:
+async def readyz(request: Request, app_state: AppStateDep) -> ReadinessResponse:
     """Return 200 if PostgreSQL and Redis respond and the database schema is current, else 503 with the reason."""
     if request.app.state.draining.is_set():
         raise UnavailableError("this process is shutting down.", remedy="Use another replica.")
-    found: dict[str, str] = {}
-    failures: list[str] = []
-    checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
-    for name, check in checks.items():
-        try:
-            found[name] = check(app_state.stores)
-        except (UnavailableError, ConfigurationError) as error:
-            failures.append(str(error))
-    if failures:
-        raise UnavailableError(" ".join(failures))
-    return ReadinessResponse(version=__version__, **found)
+    return ReadinessResponse(version=__version__, **await app_state.readiness.check())
 
 
 # Only for the operator: metric labels name the policies of all projects.
@@ -70,24 +53,3 @@ async def metrics(app_state: AppStateDep) -> Response:
 def list_workers(stores: StoresDep, limit: Limit = 100) -> WorkersPage:
     """List the live worker processes and at most `limit` leased or waiting work units."""
     return WorkersPage(items=present_workers(stores.redis), work=stores.runs.work_in_flight(limit=limit))
-
-
-def _postgresql(stores: Stores) -> str:
-    try:
-        version = check_version(stores.engine)
-        state = schema_state(current(stores.engine))
-    except DBAPIError as error:
-        # The server may have stopped between the two queries.
-        raise UnavailableError(f"PostgreSQL does not respond: {type(error.orig).__name__}.") from error
-    # A newer schema is compatible: replicas stay ready while others are being upgraded.
-    if state in {SchemaState.OLDER, SchemaState.UNKNOWN}:
-        raise UnavailableError("the database schema is out of date.", remedy="Run `speciate migrate`.")
-    return version
-
-
-def _redis(stores: Stores) -> str:
-    try:
-        stores.redis.ping()
-    except redis.RedisError as error:
-        raise UnavailableError(f"Redis does not respond: {error}.") from error
-    return "ok"

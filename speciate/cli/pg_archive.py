@@ -37,7 +37,9 @@ def write_archive(url: str, path: Path, on_table: OnTable) -> None:
         raise ConfigurationError("the database is empty: nothing to back up.")
     draft = path.with_name(path.name + ".partial")
     try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        # A new file, and not one or a link that another user of the folder has put there.
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be written: {error.strerror}.") from None
     try:

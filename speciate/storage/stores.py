@@ -108,9 +108,9 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     url = settings.database_url.get_secret_value()
     engine = connect(url, pool_size=pool_size, pooled=direct_url is not None, statement_s=statement_s)
     redis_url = settings.redis_url.get_secret_value()
-    client = redis.Redis.from_url(
-        redis_url, socket_timeout=5, socket_connect_timeout=5, retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 2)
-    )
+    # Broken connections are retried, timeouts are not: requests and workers would wait for a frozen server repeatedly.
+    retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 2, supported_errors=(redis.ConnectionError,))
+    client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5, retry=retry)
     celery = make_celery(redis_url)
     cache = ElitesCache(client)
     return Stores(

@@ -1,0 +1,84 @@
+"""Check the servers behind the API for probes, in one thread however many probes wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import redis
+from anyio import CapacityLimiter, to_thread
+from sqlalchemy.exc import DBAPIError
+
+from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.storage.database import check_version
+from speciate.storage.migrate import current
+from speciate.storage.revision import SchemaState, schema_state
+from speciate.storage.stores import Stores
+
+
+class Readiness:
+    """Check PostgreSQL, its schema and Redis.
+
+    Probes share a check that began after they arrived. A server that does not answer holds a check for seconds, and
+    anyone may probe: a thread for each probe would leave none for other requests.
+
+    Args:
+        stores: The stores.
+    """
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._lock = asyncio.Lock()
+        self._thread = CapacityLimiter(1)
+        self._began = float("-inf")
+        self._found: dict[str, str] = {}
+        self._failures: list[str] = []
+
+    async def check(self) -> dict[str, str]:
+        """Return a text for each server that responds.
+
+        Raises:
+            UnavailableError: One does not; the message names each.
+        """
+        arrived = time.monotonic()
+        async with self._lock:
+            if self._began < arrived:
+                began = time.monotonic()
+                self._found, self._failures = await to_thread.run_sync(self._ask, limiter=self._thread)
+                self._began = began
+            if self._failures:
+                raise UnavailableError(" ".join(self._failures))
+            return self._found
+
+    def _ask(self) -> tuple[dict[str, str], list[str]]:
+        found: dict[str, str] = {}
+        failures: list[str] = []
+        checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
+        for name, check in checks.items():
+            try:
+                found[name] = check(self._stores)
+            except (UnavailableError, ConfigurationError) as error:
+                failures.append(str(error))
+        return found, failures
+
+
+def _postgresql(stores: Stores) -> str:
+    try:
+        version = check_version(stores.engine)
+        state = schema_state(current(stores.engine))
+    except DBAPIError as error:
+        # The server may have stopped between the two queries.
+        raise UnavailableError(f"PostgreSQL does not respond: {type(error.orig).__name__}.") from error
+    # A newer schema is compatible: replicas stay ready while others are being upgraded.
+    if state in {SchemaState.OLDER, SchemaState.UNKNOWN}:
+        raise UnavailableError("the database schema is out of date.", remedy="Run `speciate migrate`.")
+    return version
+
+
+def _redis(stores: Stores) -> str:
+    try:
+        stores.redis.ping()
+    except redis.RedisError as error:
+        raise UnavailableError(f"Redis does not respond: {error}.") from error
+    return "ok"
