@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -64,7 +65,7 @@ class ModelConfig(BaseModel):
     head_dim: int = Field(ge=2, le=1024, multiple_of=2)
     max_position_embeddings: int = Field(ge=2, le=1 << 20)
     rms_norm_eps: float = Field(default=1e-6, gt=0, lt=1)
-    rope_theta: float = Field(default=10000.0, gt=0)
+    rope_theta: float = Field(default=10000.0, gt=0, allow_inf_nan=False)
     tie_word_embeddings: bool = False
     eos_token_id: tuple[int, ...] = Field(default=(), validation_alias=AliasChoices("eos_token_id"))
 
@@ -171,6 +172,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ConfigurationError: The file cannot be read, or is not a JSON object.
     """
     try:
+        _check_regular(path)
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(
@@ -183,6 +185,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigurationError(f"{path} is not a JSON object.", remedy="Export or download the checkpoint again.")
     return value
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse devices and pipes, also behind links: reading them may never end. Raises ``OSError`` without a file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ConfigurationError(f"{path} is not a regular file.", remedy="Export or download the checkpoint again.")
 
 
 def _check_supported(path: Path, given: dict[str, Any]) -> None:
@@ -214,6 +222,7 @@ def _rotary_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _read_tensors(path: Path) -> dict[str, Array]:
     try:
+        _check_regular(path)
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigurationError(f"{path} is over {_MAX_BYTES >> 30} GiB.", remedy="Models of this size need vLLM.")
         found = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]

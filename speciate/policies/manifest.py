@@ -98,9 +98,20 @@ def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy
 
     Raises:
         NotFoundError: The manifest or the weights are missing.
-        InvalidInputError: The manifest is invalid.
+        InvalidInputError: The manifest is invalid, or a value is beyond the limits of a policy.
     """
     manifest = read_manifest(folder)
+    try:
+        return _policy_of(folder, manifest, slug, base_url)
+    except ValidationError as error:
+        first = error.errors()[0]
+        wrong = f"{'.'.join(map(str, first['loc']))}: {validation_message(first)}"
+    except ValueError as error:  # NaN in the configuration, which has no digest
+        wrong = str(error)
+    raise InvalidInputError(f"{folder / MANIFEST} describes no policy that can be registered as {slug!r}: {wrong}.")
+
+
+def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None) -> Policy:
     what = f"to change answers to task {manifest.task}" if manifest.is_mutator else f"on task {manifest.task}"
     return Policy(
         slug=slug,

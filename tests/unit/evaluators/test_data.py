@@ -53,6 +53,66 @@ def test_a_bad_text_fails_alone(broker, lengths, text, kind, reason):
     assert after.rewards == (2.0,)
 
 
+HOSTILE = [
+    "[" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000, "1" * 5000, "1e999", "NaN", "-Infinity", "null", "[[1]]",
+    "1" * 4000, '"nan"', '"' + "a" * (4 << 20) + '"', "\0", "\ud800", "\x1b[31m1", "1\u202e", '{"a": 1}',
+]  # fmt: skip
+
+
+def test_hostile_texts_fail_alone_and_their_reports_can_be_stored(broker, make_problem):
+    """The author's function trusts the text, scores by it and repeats it."""
+    script = """
+import json
+def score(text, context):
+    context.note(text[:50], text)
+    return {"score": json.loads(text)}
+"""
+    texts = [part for hostile in HOSTILE for part in (hostile, "1")]
+    results = broker.evaluate(make_problem("data", evaluator=script), texts, seeds=[0] * len(texts))
+    assert [e.rewards for e in results[1::2]] == [(1.0,)] * len(HOSTILE)
+    assert {e.rewards for e in results[::2]} == {None}
+    assert {e.failure.kind for e in results[::2]} == {FailureKind.INVALID_OUTPUT}
+    for evaluation in results:
+        report = [evaluation.failure.detail if evaluation.failure else "", *evaluation.artifacts.values()]
+        assert all("\0" not in text and len(text.encode()) < 1 << 20 for text in [*report, *evaluation.artifacts])
+
+
+AUTHOR_SENDS = """
+import json, os
+def send(body):
+    os.write(3, len(body).to_bytes(4, "big") + body)
+def score(text, context):
+    exec(text)
+    return {"score": 1}
+"""
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "send(b'[')",
+        "send(b'\\xff\\xfe')",
+        "send(b'{}')",
+        "os.write(3, b'\\xff' * 4)",
+        "send(b'{\"rewards\": [1]}')",
+        'send(b\'{"rewards": {"score": 1e999}}\')',
+        'send(b\'{"rewards": {"score": \' + b"9" * 4000 + b"}}")',
+        "send(b'{\"raised\": 5}')",
+        'send(b\'{"failed": {"kind": "cancelled", "reason": "", "detail": ""}}\')',
+        'send(b\'{"call": "x", "args": [], "timeout_s": null}\')',
+        "os.close(3)",
+        "raise SystemExit(0)",
+        "raise GeneratorExit",
+        "raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})",
+    ],
+)
+def test_what_an_author_s_script_does_to_its_channel_is_one_failure(broker, make_problem, act):
+    problem = make_problem("data", evaluator=AUTHOR_SENDS)
+    bad, after = broker.evaluate(problem, [act, "0"], seeds=[0, 0])
+    assert bad.failure is not None
+    assert after.rewards == (1.0,)
+
+
 def test_nothing_of_a_text_is_executed(broker, lengths, tmp_path):
     text = f"open({str(tmp_path / 'made')!r}, 'w')"
     (evaluation,) = broker.evaluate(lengths, [text], seeds=[0])

@@ -33,6 +33,19 @@ def _weights(change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Pat
     return rewrite
 
 
+def _replaced(name: str, content: bytes | Path) -> Callable[[Path], None]:
+    """Return a change that replaces a file by other bytes, or by a link."""
+
+    def replace(folder: Path) -> None:
+        (folder / name).unlink()
+        if isinstance(content, Path):
+            (folder / name).symlink_to(content)
+        else:
+            (folder / name).write_bytes(content)
+
+    return replace
+
+
 def _cut(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -58,6 +71,20 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "end of text": (_configured(eos_token_id=50), "eos_token_id"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.safetensors cannot be read"),
     "cut off": (_cut, "model.safetensors is corrupt.*again"),
+    "a device": (_replaced("model.safetensors", Path("/dev/null")), "model.safetensors is not a regular file"),
+    "another device": (_replaced("config.json", Path("/dev/null")), "config.json is not a regular file"),
+    "pickle": (_replaced("model.safetensors", b"\x80\x04cos\nsystem\n(S'id'\ntR."), "model.safetensors is corrupt"),
+    "header of exabytes": (_replaced("model.safetensors", b"\xff" * 7 + b"\x7f{}"), "model.safetensors is corrupt"),
+    "shape of exabytes": (
+        _replaced(
+            "model.safetensors",
+            b"<\0\0\0\0\0\0\0" + b'{"a":{"dtype":"F32","shape":[9e9],"data_offsets":[0,9e9]}}'.ljust(60),
+        ),
+        "model.safetensors is corrupt",
+    ),
+    "deep JSON": (_replaced("config.json", b"[" * 100_000), "config.json is not JSON"),
+    "long number": (_replaced("config.json", b'{"vocab_size": ' + b"9" * 5000 + b"}"), "config.json is not JSON"),
+    "infinite base": (_configured(rope_theta=float("inf")), "rope_theta"),
     "lacking": (_weights(lambda w: w.pop("model.norm.weight")), "lacks model.norm.weight"),
     "surplus": (
         _weights(lambda w: w.update({"model.layers.0.self_attn.q_norm.weight": np.ones(16, np.float32)})),

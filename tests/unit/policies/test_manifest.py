@@ -52,6 +52,22 @@ def test_a_broken_manifest_is_named(tmp_path, text, said):
     assert str(tmp_path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"max_tokens": 10**30}, "max_tokens"),
+        ({"answers_per_rollout": 10**9}, "max_tokens"),
+        ({"config": {"mutation_share": float("nan")}}, "JSON"),
+    ],
+)
+def test_a_manifest_beyond_the_limits_of_a_policy_is_named(tmp_path, changes, said):
+    text = json.loads(checkpoint(tmp_path).joinpath("manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**text, "metrics": [{"entropy": 1, "mean": 1}], **changes}))
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        policy_of(tmp_path, "mine")
+    assert str(tmp_path) in str(caught.value)
+
+
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(NotFoundError, match=r"manifest\.json"):
         read_manifest(tmp_path)
