@@ -141,12 +141,12 @@ def _wait(client: Client, runs: set[UUID], out: Console) -> None:
 
 
 def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) -> None:
-    """Print the targets each policy reached, and the exact McNemar test against the baseline."""
+    """Print the targets each policy reached, and the exact test over problems against the baseline checkpoint."""
     for each in comparisons:
         for target, reached in each.reached(client).items():
             count, answers = len(each.problems.problems), each.task.answers
             title = f"{each.task.name}: {target.replace('_', ' ')}, {count} held-out problems, {answers} answers each"
-            table = titled_table(title, ("policy", ">reached", ">only this policy", ">only GRPO", ">exact McNemar p"))
+            table = titled_table(title, ("policy", ">reached", ">only this policy", ">only GRPO", ">p over problems"))
             for method, met in reached.items():
                 if method == _BASELINE:
                     table.add_row(_LABELS[method], str(met.sum()), "", "", "")
@@ -156,4 +156,7 @@ def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) 
                     _LABELS[method], str(met.sum()), str(pair.only_a), str(pair.only_b), f"{pair.p_value:.2g}"
                 )
             out.print(table)
-    out.print("One training run per method; docs/evidence/reproduction.md compares several.")
+    out.print(
+        "p: exact McNemar test over problems, against GRPO. It compares these checkpoints, one training run of each"
+        " method; docs/evidence/methods.md compares the methods."
+    )

@@ -18,9 +18,10 @@ from speciate.tournaments.report.models import Verdict
 from speciate.tournaments.report.resamples import Resamples
 from speciate.tournaments.report.results import Results
 from speciate.tournaments.statistics.bootstrap import percentiles, resample_counts
-from speciate.tournaments.statistics.significance import mcnemar
+from speciate.tournaments.statistics.methods import compare_methods, smallest_p
+from speciate.tournaments.statistics.significance import mcnemar, sign_flips
 from tests.benchmarks.parts import show
-from tests.unit.tournaments.simulated import tournament
+from tests.unit.tournaments.simulated import methods, tournament
 from tests.unit.tournaments.synthetic import schedule_of
 
 NULLS: Final = 2000
@@ -39,12 +40,33 @@ _COLUMNS: Final = (
     "its median of problems", "McNemar on unlock sets", "McNemar over seeds",
 )  # fmt: skip
 
+NOISE: Final = 0.35
+"""Standard deviation of the training runs of one method, in logits."""
+
+TRAINING_SEEDS: Final = (3, 5, 8, 10)
+_SHIFTS: Final = ((0.0, "none"), (0.25, "¼ logit"), (0.5, "½ logit"), (1.0, "1 logit"))
+_METHOD_NULLS: Final = (
+    ("do not differ", 0.0, 0.0),
+    ("differ by 0.15 logits", 0.15, 0.0),
+    (f"differ by {NOISE} logits", NOISE, 0.0),
+    (f"differ by {NOISE} logits, pairs share a base that differs by as much", NOISE, NOISE),
+)
+_METHOD_COLUMNS: Final = (
+    "training runs of one method", "paired, over training runs", "unpaired, over training runs",
+    "sign flips over problems, one run of each", "the same, all runs pooled", "McNemar, all runs pooled",
+)  # fmt: skip
+_POWER_COLUMNS: Final = (
+    "training seeds of each method", "test", "smallest p", *(f"effect {name}" for _, name in _SHIFTS),
+)  # fmt: skip
+
 Row = tuple[str, ...]
 
 
 def run(_: Settings) -> None:
-    """Print both tables."""
+    """Print all tables."""
     show(f"Rejections at α = 5 %, {PROBLEMS} problems × {SEEDS} seeds", list(_COLUMNS), [*table()], "null ≤ 5.5 %")
+    show("Rejections of equal methods at α = 5 %", list(_METHOD_COLUMNS), [*method_nulls()], "over runs ≤ 5.5 %")
+    show(f"Power over training runs that differ by {NOISE} logits", list(_POWER_COLUMNS), [*method_power()], "")
     show("Coverage of nominal 95 % bootstrap intervals", ["problems", "covered"], [*coverage()], "withheld below 30")
 
 
@@ -86,6 +108,54 @@ def _case(name: str, shift: float, spread: float, times: int) -> Row:
     return name, f"{times:,}", flips, process, median, sets, pooled
 
 
+def method_nulls() -> list[Row]:
+    """Return how often tests reject that two equal methods are equal, by how much their training runs differ.
+
+    Raises:
+        AssertionError: A test of methods rejects too often.
+    """
+    rows = []
+    for i, (name, noise, base) in enumerate(_METHOD_NULLS):
+        rng, seen = np.random.default_rng([41, i]), np.zeros(5)
+        for _ in range(NULLS):
+            a, b = methods(rng, 8, noise=noise, base=base)
+            paired, unpaired = (compare_methods(a, b, rng, paired=paired).p_value for paired in (True, False))
+            one, pooled = sign_flips([a[0] - b[0], a.mean(axis=0) - b.mean(axis=0)], rng, 2000)
+            seen += np.array([paired, unpaired, one.p_value, pooled.p_value, mcnemar(a > 0, b > 0).p_value]) <= 0.05
+        _check_level(name, seen[:2] / NULLS)
+        rows.append((name, *(f"{share:.1%}" for share in seen / NULLS)))
+    return rows
+
+
+def method_power() -> list[Row]:
+    """Return how often the tests of methods reject, by number of training seeds, test and effect.
+
+    Raises:
+        AssertionError: A true null is rejected too often.
+    """
+    rows = []
+    for runs in TRAINING_SEEDS:
+        found = np.array([_method_rejections(runs, shift) for shift, _ in _SHIFTS])
+        _check_level(f"{runs} training seeds", found[0])
+        for i, test in enumerate(("paired", "unpaired")):
+            least = smallest_p(runs, runs, paired=test == "paired")
+            rows.append((str(runs), test, f"{least:.2g}", *(f"{share:.1%}" for share in found[:, i])))
+    return rows
+
+
+def _method_rejections(runs: int, shift: float) -> np.ndarray:
+    """Return the shares of rejections of the paired and of the unpaired test."""
+    rng, seen, times = np.random.default_rng([42, runs, int(100 * shift)]), np.zeros(2), EFFECTS if shift else NULLS
+    for _ in range(times):
+        a, b = methods(rng, runs, shift, NOISE)
+        seen += [compare_methods(a, b, rng, paired=paired).p_value <= 0.05 for paired in (True, False)]
+    return np.asarray(seen / times)
+
+
+def _check_level(name: str, shares: np.ndarray) -> None:
+    assert max(shares) <= 0.055, f"{name}: a true null about methods is rejected in {max(shares):.1%}"
+
+
 def _results(a: np.ndarray, b: np.ndarray, results: Results) -> Results:
     results.reached[..., 0], results.reached[..., 1] = b, a
     return replace(results, state=np.ones_like(results.state))
@@ -112,7 +182,9 @@ def page() -> str:
     """Return docs/evidence/power.md."""
     found = table()
     effect = next(row for row in found if row[0].startswith("½"))
-    covered = coverage()
+    covered, nulls, power = coverage(), method_nulls(), method_power()
+    differing = next(row for row in nulls if row[0] == _METHOD_NULLS[2][0])
+    eight = next(row for row in power if row[:2] == ("8", "paired"))
     return (
         "# Power: what can a tournament detect?\n\n"
         f"With {PROBLEMS} problems and {SEEDS} seeds the fixed test detects an effect of ½ logit in {effect[2]} of"
@@ -124,11 +196,27 @@ def page() -> str:
         f"{_markdown(_COLUMNS, found)}\n"
         "Coverage of nominal 95 % bootstrap intervals over problems, for a difference when every run has ended:\n\n"
         f"{_markdown(('problems', 'covered'), covered)}\n"
+        "## Training methods\n\n"
+        "These tests are about two checkpoints. If two *methods* are equal but their training runs differ, a test"
+        f" over problems rejects the true null about the methods in {differing[3]} of tournaments with one run of each,"
+        f" and in {differing[4]} with eight runs pooled. The [tests over training runs]"
+        f"(../concepts/tournaments.md#checkpoints-and-methods) keep their level: {differing[1]} and {differing[2]}.\n\n"
+        "Share of simulated tournaments in which a test rejects at α = 5 % although both methods are equal; 8 training"
+        " runs of each:\n\n"
+        f"{_markdown(_METHOD_COLUMNS, nulls)}\n"
+        f"Power, with training runs of one method that differ by {NOISE} logits. Three seeds, and five pairs, show"
+        f" nothing, since no p is below 0.05; eight pairs detect a difference of ½ logit in {eight[5]},"
+        f" of 1 logit in {eight[6]}:\n\n"
+        f"{_markdown(_POWER_COLUMNS, power)}\n"
         "## Method\n\n"
         "`make power` simulates the tournaments and writes this page. Each problem has its own difficulty (normal,"
         f" standard deviation 1.5 logits); each policy has {SEEDS} runs on each of {PROBLEMS} problems. Under `fixed`"
         " the sign-flip test decides, under `e_process` the e-process; the last two columns decide nothing. McNemar's"
-        " test over seeds rejects even if neither policy is better on average.\n"
+        " test over seeds rejects even if neither policy is better on average.\n\n"
+        f"Methods: each training run deviates from its method by a normal number of logits, the same on all {PROBLEMS}"
+        f" problems, and is searched with {SEEDS} seeds. Shares come from {NULLS:,} simulations without an effect and"
+        f" {EFFECTS:,} with one. Pooled tests take the mean rate of a problem over all runs; McNemar's counts (problem,"
+        " training run) pairs that were solved at least once.\n"
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from speciate.domain.errors import InvalidInputError
 from speciate.tournaments.statistics.arrays import FloatArray, check_at_least, check_open_unit, finite
@@ -200,13 +201,18 @@ def _permute(x: FloatArray, y: FloatArray, rng: np.random.Generator, draws: int)
     pooled = np.concatenate([x, y])
     observed = abs(float(x.mean() - y.mean())) - _ROUNDING * float(np.abs(pooled).max())
     if math.comb(len(pooled), len(x)) <= _ENUMERATED:
-        chosen = np.array([*combinations(range(len(pooled)), len(x))])
-        return float((_distances(pooled, chosen) >= observed).mean()), True
+        return float((_distances(pooled, _assignments(len(pooled), len(x))) >= observed).mean()), True
     chosen = rng.permuted(np.tile(np.arange(len(pooled)), (draws, 1)), axis=1)[:, : len(x)]
     return (1 + int((_distances(pooled, chosen) >= observed).sum())) / (1 + draws), False
 
 
-def _distances(pooled: FloatArray, chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> FloatArray:
+@lru_cache(maxsize=4)
+def _assignments(runs: int, chosen: int) -> NDArray[np.int8]:
+    """Return every choice of so many runs as a row of indices: at most 2 MB, and far slower to make than to use."""
+    return np.array([*combinations(range(runs), chosen)], dtype=np.int8)
+
+
+def _distances(pooled: FloatArray, chosen: NDArray[np.integer[Any]]) -> FloatArray:
     """Return |mean of the chosen runs − mean of the others|, for each row of indices."""
     sums, n = pooled[chosen].sum(axis=1), chosen.shape[1]
     return np.asarray(np.abs(sums / n - (pooled.sum() - sums) / (len(pooled) - n)))
