@@ -21,6 +21,7 @@ from speciate.domain.values import Value, storable
 from speciate.storage.tables import DEFAULT_PROJECT_ID, idempotency_keys
 
 _MOST_COMPARED: Final = 1000
+_MOST_BACK_MS: Final = 600_000
 _STEP_BITS: Final = 48  # forked processes start from the same id: their steps must not meet
 
 _id_lock = threading.Lock()
@@ -30,13 +31,14 @@ _last_id = 0
 def uuid7() -> UUID:
     """Return a new UUIDv7 (RFC 9562, section 5.7): 48 bits of milliseconds, 74 random bits.
 
-    The ids of a process ascend even when its clock is set back: they then continue from the last one in random steps
-    (section 6.2, method 2), so that lists stay in the order of creation.
+    The ids of a process ascend, also within a millisecond and when its clock is set back by minutes: they then continue
+    from the last one in random steps (section 6.2, method 2), so that lists stay in the order of creation. After a
+    larger step back, such as the correction of a clock that was wrong at boot, they follow the clock.
     """
     global _last_id  # noqa: PLW0603
     bits = (time.time_ns() // 1_000_000) << 74 | secrets.randbits(74)
     with _id_lock:
-        if bits <= _last_id:
+        if bits <= _last_id < bits + (_MOST_BACK_MS << 74):
             bits = _last_id + 1 + secrets.randbits(_STEP_BITS)
         _last_id = bits
     high = (bits >> 74 << 16) | 0x7000 | (bits >> 62 & 0x0FFF)
