@@ -63,7 +63,7 @@ class OpenAICompatibleOptions(Value):
     longest_wait_s: float = Field(default=30.0, ge=0, le=600)
     concurrency: int = Field(default=8, ge=1, le=256)
     chat_overhead_tokens: int = Field(default=512, ge=0, le=100_000)
-    max_response_bytes: int = Field(default=64 << 20, ge=1 << 10, le=1 << 30)
+    max_response_bytes: int = Field(default=64 << 20, ge=1 << 10, le=1 << 28)
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     check: bool = True
     base_model: str | None = Field(default=None, min_length=1, max_length=500)

@@ -17,6 +17,8 @@ _FINGERPRINT: Final = "system_fingerprint"
 _WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this number: some servers store them in 32 bits."""
+_MOST_MARKS: Final = 4_000_000
+"""Commas and opening brackets of a response, which bound its values: half a million tokens with log-probabilities."""
 _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
 
@@ -197,6 +199,10 @@ def _messages(prompt: Prompt) -> list[dict[str, str]]:
 
 
 def _json(body: bytes) -> object:
+    # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
+    marks = sum(body.count(mark) for mark in b",[{")
+    if marks > _MOST_MARKS:
+        raise MalformedResponseError(f"the response holds {marks} commas and opening brackets: more than {_MOST_MARKS}")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

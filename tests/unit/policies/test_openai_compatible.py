@@ -418,6 +418,15 @@ def test_a_nested_content_coding_is_refused_unread(endpoint: Endpoint, connect: 
     assert not waits
 
 
+def test_a_response_of_millions_of_values_is_refused_unparsed(endpoint: Endpoint, connect: Connect) -> None:
+    """Its 12 MB, 30 kB on the wire, would take 300 MB as Python values."""
+    bomb = gzip.compress(b'{"choices": [' + b"[]," * 4_000_000 + b"0]}", 1)
+    endpoint.misbehave = lambda _: (200, {"Content-Encoding": "gzip"}, bomb)
+    client = connect(options={"max_retries": 0})
+    with pytest.raises(PolicyUnavailableError, match="commas and opening brackets: more than 4000000"):
+        client.sample([request(n=1)])
+
+
 def test_one_refused_request_ends_the_call_with_its_reason(endpoint: Endpoint, connect: Connect) -> None:
     endpoint.misbehave = lambda number: (400, {}, b"bad seed") if number == 5 else None
     client = connect(options={"concurrency": 2})
