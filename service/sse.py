@@ -29,6 +29,8 @@ MAX_STREAMS: Final = 1000
 MEDIA_TYPE: Final = "text/event-stream"
 _READERS: Final = 4
 _REDIS_RETRY_S: Final = 1.0
+_PING_S = 15.0
+"""Seconds without a commit after which the listener asks Redis for a sign of life, and waits for it."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -194,9 +196,17 @@ async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> No
         try:
             async with Redis.from_url(redis_url, socket_connect_timeout=5) as client, client.pubsub() as channel:
                 await channel.subscribe(COMMIT_CHANNEL)
-                unavailable = False
-                async for message in channel.listen():
-                    _forward(message, wake)
+                unavailable, answered = False, True
+                while True:
+                    message = await channel.get_message(timeout=_PING_S)
+                    if message is not None:
+                        answered = True
+                        _forward(message, wake)
+                    elif answered:
+                        answered = False
+                        await channel.ping()
+                    else:  # the host may have vanished: reading would never fail
+                        raise redis.TimeoutError(f"no answer for {_PING_S:g} s")
         except (redis.RedisError, OSError) as error:
             if not unavailable:
                 _log.warning("Redis is unavailable, event streams poll PostgreSQL: %s", error)

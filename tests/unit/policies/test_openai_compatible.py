@@ -419,7 +419,7 @@ def test_a_nested_content_coding_is_refused_unread(endpoint: Endpoint, connect: 
 
 
 def test_a_response_of_millions_of_values_is_refused_unparsed(endpoint: Endpoint, connect: Connect) -> None:
-    """Its 12 MB, 30 kB on the wire, would take 300 MB as Python values."""
+    """Its 12 MB, 52 kB on the wire, would take 300 MB as Python values."""
     bomb = gzip.compress(b'{"choices": [' + b"[]," * 4_000_000 + b"0]}", 1)
     endpoint.misbehave = lambda _: (200, {"Content-Encoding": "gzip"}, bomb)
     client = connect(options={"max_retries": 0})
