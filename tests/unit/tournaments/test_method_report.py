@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from speciate.domain.tournament import Extension, Schedule
+from speciate.tournaments.head_to_head import methods_head_to_head
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.method_tables import method_verdict
-from speciate.tournaments.rendering.tables import sections
+from speciate.tournaments.rendering.tables import sections, verdict
 from speciate.tournaments.report.build import make_standings
 from speciate.tournaments.report.methods import methods_power
 from speciate.tournaments.report.models import Amendment, Subject, Verdict
 from speciate.tournaments.report.results import ENDED, MISSING, PENDING, Results
 from speciate.tournaments.statistics.methods import compare_methods
-from tests.unit.tournaments.synthetic import methods_of, report_of, results_of
+from tests.unit.tournaments.synthetic import methods_of, report_of, results_of, schedule_of
 
 
 def filled(schedule: Schedule, solved: list[int]) -> Results:
@@ -117,6 +118,34 @@ def test_tests_of_methods_wait_for_the_last_run_and_survive_missing_ones() -> No
         None, 0, "no problem has a completed run of every training run"
     )  # fmt: skip
     assert "<h2>Methods</h2>" in page(report_of(schedule, results))
+
+
+def test_methods_are_compared_within_each_search_and_searches_are_no_checkpoints() -> None:
+    runs = {method: [(f"{method}-{seed}@1", seed) for seed in range(6)] for method in ("grpo", "vpo")}
+    entrants, baseline = methods_head_to_head(runs, mutator="m@1")
+    schedule = schedule_of(12, 2, 2, entrants=entrants, baseline=baseline)
+    solved = [3 if "grpo" in entrant.name else 9 for entrant in entrants]
+    report = report_of(schedule, filled(schedule, solved))
+    assert [found.search for found in report.standings.methods] == [
+        "best_of_n",
+        "vector_evolution",
+        "vector_evolution, mutator m@1",
+    ]
+    assert [found.holm for found in report.standings.methods] == [3 / 32] * 3
+    said = conclusion(report)
+    assert said.count("Methods vpo and grpo with ") == 3
+    assert "Methods vpo and grpo with best_of_n: undecided, 6 paired training seeds cannot show a difference" in said
+    assert "p is at least 0.094 after Holm over 3, expected at least 7 of each method." in said
+    subjects = {(found.a, found.b): found.subject for found in report.standings.comparisons}
+    assert subjects["vpo-0-v1-evolved", "grpo-0-v1-evolved"] is Subject.CHECKPOINT
+    assert subjects["grpo-1-v1-evolved", "grpo-1-v1-independent"] is Subject.SEARCH
+    assert verdict(report.standings.comparisons[0]).startswith("grpo-1-v1-independent against grpo-0-v1-independent: ")
+    alone = entrants[0].model_copy(update={"method": None, "training_seed": None})
+    other = entrants[-1].model_copy(update={"against": None, "method": None, "training_seed": None})
+    mixed = schedule_of(12, 2, 2, entrants=[alone, other], baseline=baseline)
+    (found,) = report_of(mixed, filled(mixed, [0, 12])).standings.comparisons
+    assert found.subject is Subject.ENTRANT
+    assert verdict(found).startswith("Entrant vpo-5-v1-common-mutator is better than entrant grpo-0-v1-independent (")
 
 
 def test_log_ert_of_methods_is_compared_too() -> None:
