@@ -126,6 +126,12 @@ class Entrant(Value):
         """How the policy is searched."""
         return Search(self.strategy, canonical_json(self.strategy_options), self.role_labels()[1])
 
+    def repeats(self, other: Entrant) -> bool:
+        """Return True if it is the other entrant, or another training run of its method that is searched alike."""
+        return self.name == other.name or (
+            self.method is not None and self.method == other.method and self.search == other.search
+        )
+
     @property
     def policy_names(self) -> tuple[str, ...]:
         """Every policy of the entrant once: proposers, then mutators."""

@@ -168,9 +168,16 @@ class Tournament(Declaration):
 
     @property
     def comparisons(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of entrant names that are compared. A baseline without ``against`` opens no pair of its own."""
-        pairs = ((e.name, e.against or self.baseline) for e in self.entrants)
-        return tuple((name, other) for name, other in pairs if name != other)
+        """Pairs of entrant names that are compared.
+
+        Without ``against`` the baseline and the other training runs of its method, searched alike, open no pair.
+        """
+        baseline = self.entrant(self.baseline)
+        return tuple(
+            (entrant.name, entrant.against or baseline.name)
+            for entrant in self.entrants
+            if entrant.against is not None or not entrant.repeats(baseline)
+        )
 
     def too_few(self, problems: int) -> str:
         """Return why ``problems`` cannot decide any comparison whatever the results; empty if they can."""

@@ -23,8 +23,9 @@ def methods(report: Report) -> Section:
     found = report.standings.methods
     rows = tuple(
         (
-            f"{c.a} − {c.b}", c.search, compared_runs(c), _difference(c), f"{c.wins} / {c.ties} / {c.losses}",
-            p_value(c.p_value, exact=c.exact), p_value(c.holm), p_value(c.smallest_p), c.verdict.value,
+            f"{c.a} − {c.b}", c.search, compared_runs(c), str(c.problems), _difference(c),
+            f"{c.wins} / {c.ties} / {c.losses}", p_value(c.p_value, exact=c.exact), p_value(c.holm),
+            p_value(c.smallest_p), c.verdict.value,
         )
         for c in found
     )  # fmt: skip
@@ -34,14 +35,25 @@ def methods(report: Report) -> Section:
         " two-sided, Holm over all comparisons of methods; smallest p: the least that so many training runs can"
         f" reach. Win/tie/loss counts paired training seeds, otherwise pairs of runs.{_withheld(found)}"
     )
-    columns = ("methods", "search", "training runs", ">Δ", ">win/tie/loss", ">p", ">Holm p", ">smallest p", "verdict")
+    columns = (
+        "methods",
+        "search",
+        "training runs",
+        ">problems",
+        ">Δ",
+        ">win/tie/loss",
+        ">p",
+        ">Holm p",
+        ">smallest p",
+        "verdict",
+    )
     return Section("methods", "Methods", note if rows else "", columns, rows)
 
 
 def _difference(found: MethodComparison) -> str:
     if found.difference is None:
         return "–"
-    return f"{found.difference:+.3g}{ends(found.low, found.high, '+.3g')} n={found.problems}"
+    return f"{found.difference:+.3g}{ends(found.low, found.high, '+.3g')}"
 
 
 def _withheld(found: Sequence[MethodComparison]) -> str:

@@ -117,7 +117,7 @@ def _standings(report: Report) -> Section:
     note = (
         f"A sample is a run. {passing} reaches the target; best@{k}: expected best score of {k} run{'s' * (k > 1)};"
         " ERT: evaluations (and tokens) of all runs ÷ successes. n counts problems;"
-        " brackets are 95 % percentile bootstrap intervals over problems. The next table tests the differences."
+        " brackets are 95 % percentile bootstrap intervals over problems. The tables below test the differences."
     )
     standings = report.standings.standings
     note += withheld(each for s in standings for each in (s.pass_1, s.pass_k, s.best_k, s.ert, s.ert_tokens))

@@ -139,7 +139,6 @@ def test_methods_are_compared_within_each_search_and_searches_are_no_checkpoints
     subjects = {(found.a, found.b): found.subject for found in report.standings.comparisons}
     assert subjects["vpo-0-v1-evolved", "grpo-0-v1-evolved"] is Subject.CHECKPOINT
     assert subjects["grpo-1-v1-evolved", "grpo-1-v1-independent"] is Subject.SEARCH
-    assert verdict(report.standings.comparisons[0]).startswith("grpo-1-v1-independent against grpo-0-v1-independent: ")
     alone = entrants[0].model_copy(update={"method": None, "training_seed": None})
     other = entrants[-1].model_copy(update={"against": None, "method": None, "training_seed": None})
     mixed = schedule_of(12, 2, 2, entrants=[alone, other], baseline=baseline)
