@@ -111,9 +111,7 @@ class SeedChecks:
         key, deadline = f"speciate:seed-check:{uuid4()}", time.monotonic() + self.limit_s
         self._redis.set(key, json.dumps(problem.definition()), px=round(self.limit_s * 1000))
         try:
-            self._celery.send_task(
-                TASK, args=[key], queue=Queue.EVALUATE.value, expires=self.limit_s, ignore_result=True
-            )
+            self._celery.send_task(TASK, args=[key], queue=Queue.EVALUATE.value, ignore_result=True)
             while time.monotonic() < deadline:
                 found: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
                 if found is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.messaging.presence import announce
 from speciate.messaging.seed_checks import SeedChecks
 from speciate.ports.records.runs import WorkerProcess
+from speciate.ports.work import Queue
 from speciate.problems.template import example
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api, refused
@@ -139,7 +141,10 @@ def test_a_busy_service_answers_in_time_and_leaves_nothing_behind(stores: Stores
     assert sum("already waits for 3 seed programs" in message for message in messages) == 1
     assert sum("no worker scored the seed program within 3 s" in message for message in messages) == 3
     assert list(stores.redis.scan_iter(PREFIX + "*")) == []
-    # The messages remain in the queue. A worker that receives one has nothing to do.
+    # The messages remain in the queue. A worker that receives one has nothing to do. They end with their key in Redis,
+    # and not by the clock of the worker, which may be ahead.
+    messages_left = [json.loads(message) for message in stores.redis.lrange(Queue.EVALUATE.value, 0, -1)]
+    assert [message["headers"]["expires"] for message in messages_left] == [None] * 3
     evaluator = ToyEvaluator()
     checks.perform(PREFIX + "expired", evaluator)
     assert evaluator.evaluated == []
