@@ -101,7 +101,8 @@ class WebhookDispatcher:
         except SpeciateError as error:
             _log.warning("webhook %s: %s", delivery.webhook_id, error)
             return DeliveryResponse(False, error=str(error))
-        body, now = body_of(delivery, self._base_url), int(time.time())
+        # Receivers refuse old and future signatures; this process's clock may be wrong.
+        body, now = body_of(delivery, self._base_url), int(delivery.claimed_at.timestamp())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"speciate/{__version__}",

@@ -67,6 +67,7 @@ class DueDelivery:
         data: Data of the event.
         created_at: Time of the event.
         attempts: Number of this attempt, counted from 1.
+        claimed_at: Time of this attempt, by the database's clock.
     """
 
     id: UUID
@@ -77,3 +78,4 @@ class DueDelivery:
     data: dict[str, Any]
     created_at: datetime
     attempts: int
+    claimed_at: datetime

@@ -38,7 +38,8 @@ _CLAIM = sa.text(
     " UPDATE webhook_deliveries d SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
     " attempts = d.attempts + 1 FROM due, webhooks w WHERE d.id = due.id AND w.id = d.webhook_id"
     " AND d.state = 'pending' AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())"
-    " RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts"
+    " RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts,"
+    " clock_timestamp() AS claimed_at"
 )
 _DELIVERED = sa.text(
     "UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp(), lease_until = NULL,"
