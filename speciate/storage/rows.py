@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import threading
@@ -26,6 +27,14 @@ _STEP_BITS: Final = 48  # forked processes start from the same id: their steps m
 
 _id_lock = threading.Lock()
 _last_id = 0
+
+
+def _renew_lock() -> None:
+    global _id_lock  # noqa: PLW0603
+    _id_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # another thread of the parent may hold the lock
 
 
 def uuid7() -> UUID:
