@@ -13,7 +13,7 @@ TOUCHING = {
     "read its memory": f"call({number(310, 270)}, pid, 0, 0, 0, 0, 0)",
     "write its memory": f"call({number(311, 271)}, pid, 0, 0, 0, 0, 0)",
     "open its memory": "open(f'/proc/{pid}/mem', 'r+b')",
-    "priority": "os.setpriority(os.PRIO_PROCESS, pid, 0)",
+    "priority": "os.setpriority(os.PRIO_PROCESS, pid, 19)",
     "processors": "os.sched_setaffinity(pid, os.sched_getaffinity(pid))",
     "scheduler": "os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))",
     "limits": "resource.prlimit(pid, resource.RLIMIT_NOFILE)",
