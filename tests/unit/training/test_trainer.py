@@ -84,11 +84,12 @@ def test_trl_has_the_private_methods_that_are_overridden():
     assert overridden - {"create_model_card"} == set(HOOKS)
 
 
-@pytest.mark.parametrize("method", ["grpo", "vpo"])
-def test_a_policy_learns(base, tmp_path, method):
-    settings = ["--set", "prompts=16", "--set", "problems=200", "--set", "learning_rate=0.001", "--steps", "20"]
+# The steps after which the mean rewards of three seeds each had risen by 0.09 or more.
+@pytest.mark.parametrize(("method", "steps"), [("grpo", 20), ("vpo", 45)])
+def test_a_policy_learns(base, tmp_path, method, steps):
+    settings = ["--set", "prompts=16", "--set", "problems=200", "--set", "learning_rate=0.001", "--set", "group=8"]
     train("--task", "programs", "--method", method, "--base", str(base), "--out", "policy", *settings,
-          "--set", "group=8", cwd=tmp_path)  # fmt: skip
+          "--steps", str(steps), cwd=tmp_path)  # fmt: skip
     before, after = (held_out(folder, 3 if method == "vpo" else 1) for folder in (base, tmp_path / "policy"))
     assert after > before + 0.04
     assert (tmp_path / "policy" / "training_curve.svg").stat().st_size > 1000
