@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from scipy.stats import t as student
 
 from experiments.reproduction.arms import (
     ARMS,
@@ -28,7 +27,8 @@ from experiments.reproduction.arms import (
 from experiments.reproduction.evidence import ArmOutcome, Evidence, TargetHits
 from experiments.reproduction.report import TaskResults, p_text, provenance, replace_results, spread
 from speciate.tournaments.statistics.arrays import FloatArray
-from speciate.tournaments.statistics.significance import holm, sign_flips
+from speciate.tournaments.statistics.methods import MethodTest, compare_methods
+from speciate.tournaments.statistics.significance import holm
 
 _LABELS: Final = {arm.name: arm.label for arm in (*ARMS, *CONTROLS)}
 _SEED_FORMAT: Final = ("single", "sets")
@@ -91,47 +91,34 @@ def _hypotheses(evidence: Evidence) -> str:
     for task in METHODS:
         claims = [claim for claim in METHOD_HYPOTHESES if claim.task == task]
         compared = {claim: found for claim in claims if (found := _compared(evidence, claim)) is not None}
-        if compared:
-            adjusted = holm([comparison.p_value for comparison in compared.values()]).tolist()
-            rows += [_row(*one, p) for one, p in zip(compared.items(), adjusted, strict=True)]
+        tests = {claim: test for claim, one in compared.items() if (test := one.test(METHOD_SEEDS[task])) is not None}
+        if tests:
+            adjusted = holm([test.p_value for test in tests.values()]).tolist()
+            new = [seed for seed in METHOD_SEEDS[task] if seed not in SEEDS]
+            rows += [_row(*one, p, compared[one[0]].test(new)) for one, p in zip(tests.items(), adjusted, strict=True)]
     return "\n".join(rows)
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """Per-seed shares of targets met by two methods, paired by training seed.
+    """Shares of targets met by two methods, paired by training seed.
 
     Attributes:
         seeds: Training seeds of which both methods have a run.
-        better: Shape (n_seeds,).
-        worse: Shape (n_seeds,).
+        better: Targets met by each run, shape (seeds, targets × problems).
+        worse: Likewise.
     """
 
     seeds: tuple[int, ...]
     better: FloatArray
     worse: FloatArray
 
-    @property
-    def differences(self) -> FloatArray:
-        """Differences by seed, shape (n_seeds,)."""
-        return self.better - self.worse
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided p of the exact sign-flip test over training seeds."""
-        (found,) = sign_flips([self.differences], np.random.default_rng(0))
-        return found.p_value
-
-    def of(self, seeds: Sequence[int]) -> _Comparison:
-        """Return the comparison on some of the seeds."""
+    def test(self, seeds: Sequence[int]) -> MethodTest | None:
+        """Return the exact sign-flip test over training seeds, of some of them, or None if there is none."""
         kept = [i for i, seed in enumerate(self.seeds) if seed in seeds]
-        return _Comparison(tuple(self.seeds[i] for i in kept), self.better[kept], self.worse[kept])
-
-    @property
-    def half_width(self) -> float:
-        """Half of the 95 % interval of the mean difference, by Student's t over seeds; NaN with fewer than two."""
-        n = len(self.seeds)
-        return float(student.ppf(0.975, n - 1) * self.differences.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan
+        if not kept:
+            return None
+        return compare_methods(self.better[kept], self.worse[kept], np.random.default_rng(0), paired=True)
 
 
 def _compared(evidence: Evidence, claim: MethodHypothesis) -> _Comparison | None:
@@ -139,27 +126,24 @@ def _compared(evidence: Evidence, claim: MethodHypothesis) -> _Comparison | None
     seeds, better, worse = TaskResults(plan, METHOD_SEEDS[claim.task], cache(evidence.read)).both(
         claim.better, claim.worse
     )
-    if not seeds:
-        return None
-    return _Comparison(tuple(seeds), np.mean(better, axis=1), np.mean(worse, axis=1))
+    return _Comparison(tuple(seeds), np.array(better, float), np.array(worse, float)) if seeds else None
 
 
-def _row(claim: MethodHypothesis, comparison: _Comparison, adjusted: float) -> str:
-    differences = comparison.differences
-    low, high = (differences.mean() + sign * comparison.half_width for sign in (-1, 1))
-    new = comparison.of([seed for seed in comparison.seeds if seed not in SEEDS])
-    alone = f"{100 * new.differences.mean():+.1f} %, p = {p_text(new.p_value)}" if new.seeds else "–"
-    verdict = "holds" if adjusted < claim.p_value and differences.mean() > 0 else "**does not hold**"
-    if len(comparison.seeds) < len(METHOD_SEEDS[claim.task]):
+def _row(claim: MethodHypothesis, test: MethodTest, adjusted: float, new: MethodTest | None) -> str:
+    seeds = len(test.rates_a)
+    interval = "" if test.low is None or test.high is None else f" [{100 * test.low:+.1f}, {100 * test.high:+.1f}]"
+    alone = f"{100 * new.difference:+.1f} %, p = {p_text(new.p_value)}" if new else "–"
+    verdict = "holds" if adjusted < claim.p_value and test.difference > 0 else "**does not hold**"
+    if seeds < len(METHOD_SEEDS[claim.task]):
         verdict += ", so far"
     cells = (
         claim.task,
         claim.text,
-        str(len(comparison.seeds)),
-        f"{100 * comparison.better.mean():.1f} % : {100 * comparison.worse.mean():.1f} %",
-        f"{100 * differences.mean():+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]",
-        f"{(differences > 0).sum()} of {len(differences)}",
-        p_text(comparison.p_value),
+        str(seeds),
+        f"{100 * np.mean(test.rates_a):.1f} % : {100 * np.mean(test.rates_b):.1f} %",
+        f"{100 * test.difference:+.1f} %{interval}",
+        f"{test.wins} of {seeds}",
+        p_text(test.p_value),
         p_text(adjusted),
         alone,
         verdict,

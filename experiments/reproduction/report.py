@@ -23,8 +23,9 @@ from experiments.reproduction.arms import (
     TrainingArm,
 )
 from experiments.reproduction.evidence import KS, ArmOutcome, Bools, Evidence, Mode, problems_of
+from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
-from speciate.tournaments.statistics.significance import mcnemar, sign_flips
+from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
 from speciate.training.curve import save_svg
 from speciate.training.tasks import GENERATED
 
@@ -144,46 +145,95 @@ def _has_all_arms(result: TaskResults, seed: int) -> bool:
 
 
 def _hypotheses(results: Sequence[TaskResults]) -> str:
+    found = [(claim, r) for claim in HYPOTHESES for r in results if r.plan.task == claim.task]
+    compared = [one for claim, result in found if (one := _compare(claim, result)) is not None]
+    adjusted = holm([one.p_value for one in compared]).tolist()
     heads = (
         "claim",
-        "seeds",
-        "only the first",
-        "only the second",
         "difference",
-        "McNemar p",
-        "sign-flip p",
-        "per seed",
+        "p over problems",
+        "Holm p",
+        "seeds ahead",
+        "only the first : only the second, per seed",
+        "these checkpoints",
+        "declared, pooled McNemar",
     )
-    rows = [f"| {' | '.join(heads)} | |", "|---" * (len(heads) + 1) + "|"]
-    for claim in HYPOTHESES:
-        result = next((r for r in results if r.plan.task == claim.task), None)
-        if result is not None and (row := _hypothesis_row(claim, result)):
-            rows.append(row)
-    return "\n".join(rows)
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return "\n".join(rows + [_hypothesis_row(one, p) for one, p in zip(compared, adjusted, strict=True)])
 
 
-def _hypothesis_row(claim: Hypothesis, result: TaskResults) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Targets met by two arms, paired by training seed.
+
+    Attributes:
+        claim: What is compared.
+        difference: Mean over seeds and targets of met by the better arm − met by the worse one.
+        p_value: Two-sided p of the sign-flip test over problems.
+        seeds: Exact McNemar test of each training seed.
+        pooled: Likewise of all (problem, target, seed) pairs together.
+    """
+
+    claim: Hypothesis
+    difference: float
+    p_value: float
+    seeds: tuple[McNemar, ...]
+    pooled: McNemar
+
+    @property
+    def ahead(self) -> int:
+        """Training seeds in which the first arm met more targets."""
+        return sum(one.only_a > one.only_b for one in self.seeds)
+
+    def verdict(self, p_value: float, level: float) -> str:
+        """Return if the claim holds, given a p and its level."""
+        large = self.difference > 0 and self.difference >= self.claim.margin
+        holds = large and p_value < level and self.ahead == len(self.seeds)
+        so_far = ", so far" * (len(self.seeds) < len(self.claim.seeds))
+        return ("holds" if holds else "**does not hold**") + so_far
+
+
+def _compare(claim: Hypothesis, result: TaskResults) -> _Comparison | None:
     seeds, better, worse = replace(result, seeds=claim.seeds).both(claim.better, claim.worse)
     if not seeds:
         return None
-    pooled = mcnemar(np.array(better).T, np.array(worse).T)
-    each = [mcnemar(a, b) for a, b in zip(better, worse, strict=True)]
-    # The problem is the unit of the test: its targets and seeds are dependent, so each problem has one rate.
-    rates = np.mean(np.array(better, dtype=float) - np.array(worse), axis=0).reshape(-1, result.plan.problems)
-    differences = rates.mean(axis=0)
-    (flipped,) = sign_flips([differences], np.random.default_rng(0))
-    share = (pooled.only_a - pooled.only_b) / (len(seeds) * len(better[0]))
-    verdict = "**does not hold**"
-    if share >= claim.margin and share > 0 and pooled.p_value < claim.p_value:
-        same_sign = all(one.only_a > one.only_b for one in each)
-        verdict = "holds" if same_sign else "holds pooled, not in each seed"
-    if len(seeds) < len(claim.seeds):
-        verdict += ", so far"
-    signs = ", ".join(f"{one.only_a} : {one.only_b}" for one in each)
-    return (
-        f"| {claim.text} | {len(seeds)} | {pooled.only_a} | {pooled.only_b} | {100 * share:+.1f} % |"
-        f" {p_text(pooled.p_value)} | {p_text(flipped.p_value)} | {signs} | {verdict} |"
+    differences = np.array(better, dtype=float) - np.array(worse)
+    return _Comparison(
+        claim,
+        float(differences.mean()),
+        _over_problems(differences, result.plan),
+        tuple(mcnemar(a, b) for a, b in zip(better, worse, strict=True)),
+        mcnemar(np.array(better).T, np.array(worse).T),
     )
+
+
+def _over_problems(differences: FloatArray, plan: TaskPlan) -> float:
+    """Return the p of the sign-flip test with the problem as the unit.
+
+    Targets and seeds of a problem are dependent, so each problem counts as one mean.
+
+    Args:
+        differences: Shape (seeds, targets × problems).
+        plan: The task.
+    """
+    rates = differences.mean(axis=0).reshape(-1, plan.problems).mean(axis=0)
+    (flipped,) = sign_flips([rates], np.random.default_rng(0))
+    return flipped.p_value
+
+
+def _hypothesis_row(compared: _Comparison, adjusted: float) -> str:
+    claim, pooled = compared.claim, compared.pooled
+    cells = (
+        claim.text,
+        f"{100 * compared.difference:+.1f} %",
+        p_text(compared.p_value),
+        p_text(adjusted),
+        f"{compared.ahead} of {len(compared.seeds)}",
+        ", ".join(f"{one.only_a} : {one.only_b}" for one in compared.seeds),
+        compared.verdict(adjusted, 0.05),
+        f"p = {p_text(pooled.p_value)}: {compared.verdict(pooled.p_value, claim.p_value)}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def tables(result: TaskResults) -> str:
@@ -232,17 +282,22 @@ def _targets_met(result: TaskResults, ceiling: int) -> str:
 
 
 def _evolution(result: TaskResults) -> str:
-    rows = [
-        "| evolved against independent, 90 answers | only evolved | only independent | p | base mutates: only | p |"
-    ]
-    rows.append("|---|---|---|---|---|---|")
+    heads = (
+        "evolved against independent, 90 answers",
+        "only evolved : only independent",
+        "p over problems",
+        "the base mutates: only evolved : only independent",
+        "p over problems",
+    )
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm in result.arms():
-        met = {mode: np.array([one.met[mode].within(90) for one in result.outcomes(arm)]).T for mode, _ in _MODES}
-        own, common = (mcnemar(met[mode], met["independent"]) for mode in ("evolved", "base_mutates"))
-        rows.append(
-            f"| {arm.label} | {own.only_a} | {own.only_b} | {p_text(own.p_value)} |"
-            f" {common.only_a} : {common.only_b} | {p_text(common.p_value)} |"
-        )
+        met = {mode: np.array([one.met[mode].within(90) for one in result.outcomes(arm)]) for mode, _ in _MODES}
+        cells = [arm.label]
+        for mode in ("evolved", "base_mutates"):
+            pairs = mcnemar(met[mode].T, met["independent"].T)
+            differences = met[mode].astype(float) - met["independent"]
+            cells += [f"{pairs.only_a} : {pairs.only_b}", p_text(_over_problems(differences, result.plan))]
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
