@@ -75,10 +75,12 @@ class Broker:
 
         Raises:
             EvaluatorUnavailableError: No process starts. This does not count as a candidate's failure.
-            ValueError: The numbers of seeds and programs differ.
+            ValueError: The numbers of seeds and programs differ, or external evaluators measure everything.
         """
         if len(seeds) != len(programs):
             raise ValueError(f"{len(programs)} programs with {len(seeds)} seeds: expected one seed per program")
+        if problem.cascade[0].external:
+            raise ValueError(f"problem {problem.slug!r} has no sandboxed evaluation")
         if not programs:
             return []
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
 from speciate.domain.problem import Problem
-from speciate.domain.stage import CascadeStage, worst_value
+from speciate.domain.stage import CascadeStage
 
 STOPPED = "stopped"
 """Name of the artifact with the reason why the cascade stopped."""
@@ -34,7 +34,7 @@ class CascadeResult:
 
 
 def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure]) -> CascadeResult:
-    """Measure stage after stage until one fails or its rule rejects the candidate.
+    """Measure stage after stage until one fails, its rule rejects the candidate, or an external stage follows.
 
     Args:
         problem: The problem.
@@ -42,6 +42,8 @@ def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards
     """
     known: dict[str, float] = {}
     for step in problem.cascade:
+        if step.external:
+            break
         found = measure(step)
         if isinstance(found, Failure):
             if not known or found.reason in NOT_THE_PROGRAMS_FAULT:
@@ -51,14 +53,10 @@ def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards
             )
         known |= found
         following = problem.cascade[problem.cascade.index(step) + 1 :]
-        if following and step.needs is not None and not step.needs.holds(_vector(problem, known)):
+        if following and step.needs is not None and not step.needs.holds(problem.padded(known)):
             return _stopped(problem, known, following[0].name, f"stage {step.name!r} needs {step.needs.text}")
-    return CascadeResult(_vector(problem, known))
+    return CascadeResult(problem.padded(known))
 
 
 def _stopped(problem: Problem, known: StageRewards, stage: str, why: str) -> CascadeResult:
-    return CascadeResult(_vector(problem, known), stopped_at=stage, artifacts={STOPPED: why})
-
-
-def _vector(problem: Problem, known: StageRewards) -> tuple[float, ...]:
-    return tuple(known.get(objective.name, worst_value(objective)) for objective in problem.objectives)
+    return CascadeResult(problem.padded(known), stopped_at=stage, artifacts={STOPPED: why})

@@ -15,14 +15,14 @@ from fastapi import Depends, FastAPI
 from pydantic import SecretStr
 
 from service import errors, openapi_schema
-from service.api import OPEN, ROUTERS
+from service.api import EVALUATOR_ROUTERS, OPEN, ROUTERS
 from service.authentication import Authenticator
 from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
 from service.dashboard.pages import warm
 from service.dashboard.routes import OPEN as OPEN_PAGES
 from service.dashboard.routes import PAGES
-from service.dependencies import AppState, authorize
+from service.dependencies import AppState, authorize, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
 from service.middleware.access_control import AccessControl
 from service.middleware.body_limit import BodyLimit
@@ -34,6 +34,7 @@ from service.readiness import Readiness
 from service.shutdown import ConnectionDrain, on_stop_signal
 from service.sse import EventHub, listen_for_commits, log_listener_failure
 from speciate import __version__
+from speciate.domain.access import Scope
 from speciate.messaging.seed_checks import SeedChecks
 from speciate.settings import Settings, check_exposure, load_settings
 from speciate.storage.stores import open_stores
@@ -75,6 +76,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router, dependencies=[Depends(authorize)])
+    for router in EVALUATOR_ROUTERS:
+        app.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
     errors.install(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final, cast
 from uuid import UUID
@@ -78,6 +79,20 @@ Cursor = Annotated[
 
 
 async def authorize(request: Request) -> None:
+    """Require scope ``read`` of reading requests and ``submit`` of others; see ``authorize_for``."""
+    await _authorize(request, Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
+
+
+def authorize_for(scope: Scope) -> Callable[[Request], Awaitable[None]]:
+    """Return a dependency that requires a scope."""
+
+    async def authorize_scope(request: Request) -> None:
+        await _authorize(request, scope)
+
+    return authorize_scope
+
+
+async def _authorize(request: Request, scope: Scope) -> None:
     """Check the scope of the principal and that ids in the path belong to its project.
 
     Routes receive stores of one project and look up names and other ids in them. Ids of runs, candidates and rollouts
@@ -88,7 +103,7 @@ async def authorize(request: Request) -> None:
         NotFoundError: An id in the path does not exist in the project.
     """
     principal = principal_of(request)
-    principal.require(Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
+    principal.require(scope)
     for parameter, (kind, _) in OWNED.items():
         text = request.path_params.get(parameter)
         found = None if text is None else _uuid(str(text))

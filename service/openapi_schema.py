@@ -15,6 +15,7 @@ from service.problem_details import MEDIA_TYPE, ProblemDetails
 TAGS: Final = {
     "runs": "Start, steer and label runs.",
     "run results": "Candidates, archive, events and other results of a run.",
+    "evaluations": "Lease candidates and submit their rewards, from any machine.",
     "problems": "Versioned problems and frozen problem sets.",
     "policies": "Versioned policies.",
     "unlocks": "Reached targets.",

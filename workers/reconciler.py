@@ -81,6 +81,8 @@ def _one_pass(stores: Stores) -> None:
             counters().add(family, by=count)
     if report.retried or report.poisoned:
         _log.warning("reclaimed %d leases, abandoned %d work units", report.retried, report.poisoned)
+    for commit in stores.evaluations.fail_lapsed():
+        stores.signals.committed(commit)
     _refresh_caches(stores)
     _report_stalls(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)

@@ -309,6 +309,7 @@ def upgrade() -> None:
         sa.Column("stopped_at", sa.Text),
         sa.Column("shape", sa.Text),
         sa.Column("reused_from", sa.Text),
+        sa.Column("attested_by", sa.Text),
         _created(),
         sa.UniqueConstraint("run_id", "number"),
         sa.UniqueConstraint("work_id", "ord"),
@@ -491,7 +492,35 @@ def upgrade() -> None:
         postgresql_with={"fillfactor": "70"},
     )
     op.create_index(
-        "ix_work_live", "work", ["run_id", "state"], postgresql_where=sa.text("state IN ('ready', 'leased')")
+        "ix_work_live", "work", ["run_id", "state"], postgresql_where=sa.text("state IN ('ready', 'leased', 'parked')")
+    )
+    op.create_table(
+        "external_evaluations",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("work_id", _UUID, nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("program", sa.Text, nullable=False),
+        sa.Column("program_hash", sa.Text, nullable=False),
+        sa.Column("seed", sa.BigInteger, nullable=False),
+        sa.Column("capabilities", pg.ARRAY(sa.Text), nullable=False),
+        sa.Column("measured", pg.JSONB),
+        sa.Column("result", pg.JSONB),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("lease_token", _UUID),
+        sa.Column("lease_until", _TIME),
+        sa.Column("holder", sa.Text),
+        _created(),
+        sa.UniqueConstraint("work_id", "program_hash", "seed"),
+        postgresql_with={"fillfactor": "70"},
+    )
+    op.create_index("ix_external_evaluations_run_id", "external_evaluations", ["run_id"])
+    op.create_index(
+        "ix_external_evaluations_open",
+        "external_evaluations",
+        ["id"],
+        postgresql_where=sa.text("state IN ('ready', 'leased')"),
     )
     op.execute(f"INSERT INTO projects (id, slug) VALUES ('{_DEFAULT_PROJECT}', 'default')")  # noqa: S608 - a constant
     op.execute(
@@ -509,8 +538,8 @@ def downgrade() -> None:
     op.execute("DROP TRIGGER audit_is_append_only ON audit")
     op.execute("DROP FUNCTION audit_is_append_only()")
     tables = (
-        "work tournament_runs run_progress run_policies rollouts results events elites claims candidates "
-        "campaign_runs advice webhook_deliveries tournament_amendments sessions runs problem_set_members "
+        "external_evaluations work tournament_runs run_progress run_policies rollouts results events elites claims "
+        "candidates campaign_runs advice webhook_deliveries tournament_amendments sessions runs problem_set_members "
         "campaign_slices webhooks tournaments tokens problems problem_sets policies campaigns reconciler "
         "prompts projects policy_keys idempotency_keys audit"
     )

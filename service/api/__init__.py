@@ -10,6 +10,7 @@ from service.api import (
     administration,
     candidates,
     declarations,
+    evaluations,
     events,
     monitoring,
     policies,
@@ -41,3 +42,6 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     webhooks.router,
 )
 """Routers in matching order."""
+
+EVALUATOR_ROUTERS: Final[tuple[APIRouter, ...]] = (evaluations.router,)
+"""Routers that require scope ``evaluate``."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-_Scope = Literal["read", "submit", "admin"]
+_Scope = Literal["read", "propose", "evaluate", "submit", "admin"]
 """Values of ``Scope``, which is slow to import; a test compares them."""
 
 _LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
@@ -32,7 +32,13 @@ _UNITS: Final = {"h": "hours", "d": "days"}
 def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Owner or purpose of the token.")],
-    scope: Annotated[_Scope, typer.Option(help="Permissions; each scope includes the ones before it.")] = "read",
+    scope: Annotated[
+        _Scope,
+        typer.Option(
+            help="Permissions: propose reads and proposes candidates, evaluate only leases and scores them,"
+            " submit does all of that and starts runs, admin administers the project."
+        ),
+    ] = "read",
     expires: Annotated[
         str | None, typer.Option(help="Lifetime in hours or days, such as 12h or 90d.", show_default="unlimited")
     ] = None,

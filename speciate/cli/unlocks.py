@@ -23,7 +23,7 @@ from speciate.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from speciate.ports.records.unlocks import ObjectiveRecord, TargetUnlocks, UnlockRecord
+    from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
 
 
 app = command_group()
@@ -96,7 +96,7 @@ def unlocks_command(
 def _row(unlock: UnlockRecord) -> tuple[object, ...]:
     return (
         f"{unlock.problem}@{unlock.problem_version}",
-        _label(unlock.target, forgeable=unlock.forgeable),
+        _label(unlock.target, unlock),
         _proposers(unlock),
         _mutator(unlock),
         unlock.strategy,
@@ -116,7 +116,7 @@ def _print_by_policy(ctx: typer.Context, problem: str, *, every_target: bool, as
         return
     for target in found.targets:
         if target.unlock or every_target:
-            label = _label(target.target, forgeable=found.forgeable)
+            label = _label(target.target, found)
             output.print_line(f"{found.problem}@{found.version}, {label}", style="bold")
             _print_attempts(target)
 
@@ -147,7 +147,7 @@ def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: boo
     output.print_records(
         shown,
         ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
-        lambda r: (_label(r.objective, forgeable=r.forgeable), f"{r.value:.6g}", r.policy or "seed program", r.strategy,
+        lambda r: (_label(r.objective, r), f"{r.value:.6g}", r.policy or "seed program", r.strategy,
                    r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
         empty=output.empty_message("records", "speciate run --help", problem=problem),
         as_json=as_json,
@@ -186,8 +186,9 @@ def _only_problem(table: str, problem: str | None, others: dict[str, object]) ->
     return problem
 
 
-def _label(name: str, *, forgeable: bool) -> str:
-    return f"{name} (forgeable)" if forgeable else name
+def _label(name: str, of: UnlockRecord | ProblemUnlocks | ObjectiveRecord) -> str:
+    mark = " (attested)" if of.attested else " (forgeable)" if of.forgeable else ""
+    return f"{name}{mark}"
 
 
 def _proposers(record: UnlockRecord) -> str:

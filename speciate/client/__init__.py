@@ -20,16 +20,29 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from speciate.client.aio.client import AsyncClient
     from speciate.client.aio.run import AsyncRunHandle
+    from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
     from speciate.client.sync.client import Client
     from speciate.client.sync.run import RunHandle
     from speciate.client.webhook_signature import verify_webhook
 
-__all__ = ["AsyncClient", "AsyncRunHandle", "Client", "RunHandle", "verify_webhook"]
+__all__ = [
+    "AsyncClient",
+    "AsyncRunHandle",
+    "CandidateFailedError",
+    "Client",
+    "EvaluationWorker",
+    "Rewards",
+    "RunHandle",
+    "verify_webhook",
+]
 
 _MODULES: Final = {
     "AsyncClient": "aio.client",
     "AsyncRunHandle": "aio.run",
+    "CandidateFailedError": "evaluation_worker",
     "Client": "sync.client",
+    "EvaluationWorker": "evaluation_worker",
+    "Rewards": "evaluation_worker",
     "RunHandle": "sync.run",
     "verify_webhook": "webhook_signature",
 }

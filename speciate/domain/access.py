@@ -16,16 +16,31 @@ TOKEN_PREFIX: Final = "spc_"  # noqa: S105 - lets secret scanners recognise toke
 
 
 class Scope(StrEnum):
-    """Permissions of a token; each scope includes the ones before it."""
+    """Permissions of a token."""
 
     READ = "read"
+    """Read everything of the project."""
+    PROPOSE = "propose"
+    """Read, and propose candidates to runs."""
+    EVALUATE = "evaluate"
+    """Lease candidates and submit their rewards; nothing else, not even reading."""
     SUBMIT = "submit"
+    """All of the above, and create and steer problems, policies and runs."""
     ADMIN = "admin"
+    """All of the above, and administer the project."""
 
     def includes(self, other: Scope) -> bool:
         """Return True if this scope grants the permissions of the other."""
-        order = [*Scope]
-        return order.index(self) >= order.index(other)
+        return other in _GRANTS[self]
+
+
+_GRANTS: Final = {
+    Scope.READ: {Scope.READ},
+    Scope.PROPOSE: {Scope.READ, Scope.PROPOSE},
+    Scope.EVALUATE: {Scope.EVALUATE},
+    Scope.SUBMIT: {*Scope} - {Scope.ADMIN},
+    Scope.ADMIN: {*Scope},
+}
 
 
 class Quota(Value):

@@ -35,6 +35,9 @@ SANDBOX_LOST = frozenset({"supervisor_killed", "evaluator_supervisor_killed"})
 NOT_THE_PROGRAMS_FAULT = frozenset({"worker_lost", "batch_deadline"}) | SANDBOX_LOST
 """Reasons that do not depend on the program."""
 
+ATTESTED = "attested"
+"""Tier of evaluations outside the service: it has the word of a token's holder for them."""
+
 EVALUATOR_PREFIX = "evaluator_"
 _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost"})
 
@@ -79,6 +82,7 @@ class Evaluation:
         stopped_at: First stage of the cascade without measurements, because an earlier stage's rule stopped the
             candidate or it failed there. Rewards of this and later stages are the worst ends of their ranges. None if
             all was measured.
+        attested_by: Name of the token whose holder submitted the rewards; empty if the service measured them.
     """
 
     rewards: tuple[float, ...] | None = None
@@ -89,6 +93,7 @@ class Evaluation:
     memory_bytes: int = 0
     artifacts: Mapping[str, str] = field(default_factory=dict)
     stopped_at: str | None = None
+    attested_by: str = ""
 
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):

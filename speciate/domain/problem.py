@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -18,7 +18,7 @@ from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
-from speciate.domain.stage import CascadeStage, Stage, check_stages
+from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages, worst_value
 from speciate.domain.target import Target
 from speciate.domain.values import MAX_PROGRAM_BYTES, FileName, Finite, Identifier, ModuleName, Slug, Value, digest_of
 
@@ -98,7 +98,7 @@ class Case(Value):
 class Problem(Value):
     """A problem as registered; storage adds id and version."""
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files", "evaluation", "capabilities"})
 
     slug: Slug = Field(
         description="Name: lower-case words joined by hyphens. All versions of a problem share it.",
@@ -185,6 +185,17 @@ class Problem(Value):
     prompts: dict[TemplateName, TemplateText] = Field(
         default_factory=dict, description="Prompt templates that replace the default ones, by name."
     )
+    evaluation: EvaluatedBy = Field(
+        default=EvaluatedBy.SANDBOX,
+        description="`sandbox`, or `external`: programs outside the service lease candidates and submit rewards.",
+        examples=["external"],
+    )
+    capabilities: tuple[Identifier, ...] = Field(
+        default=(),
+        max_length=16,
+        description="What the machine of an external evaluator must offer; it names the same words when it leases.",
+        examples=[["gpu"]],
+    )
     limits: Limits = Field(default=Limits(), description="Limits of one evaluation.", examples=[{"wall_s": 10.0}])
     confirmations: int = Field(
         default=1,
@@ -214,6 +225,7 @@ class Problem(Value):
         self._check_weights()
         self._check_kind()
         check_stages(self.stages, self.objectives, scripted=self.kind is not ProblemKind.CASES)
+        self._check_external()
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
             raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
         return self
@@ -229,7 +241,7 @@ class Problem(Value):
     def _check_kind(self) -> None:
         if self.kind is ProblemKind.CASES:
             self._check_cases()
-        elif not self.evaluator.strip():
+        elif not self.evaluator.strip() and not all(step.external for step in self.cascade):
             raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
         if self.language is not None and self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
             raise ValueError(f"kind {self.kind.value!r} has no language: candidates are Python programs or texts")
@@ -237,6 +249,22 @@ class Problem(Value):
             self._check_files()
         if self.forgeable and self.confirmations < 1:
             raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
+
+    def _check_external(self) -> None:
+        if self.stages and self.evaluation is EvaluatedBy.EXTERNAL:
+            raise ValueError("the problem has stages: declare evaluation = 'external' for the last one instead")
+        if self.external_stage is None:
+            if self.capabilities:
+                raise ValueError("capabilities are those of external evaluators: this problem has none")
+            return
+        if self.kind not in (ProblemKind.EVALUATOR, ProblemKind.DATA):
+            raise ValueError(f"kind {self.kind.value!r} has no external evaluation: expected 'evaluator' or 'data'")
+        for objective in self.external_stage.objectives:
+            if objective.role is ObjectiveRole.OBJECTIVE and "range" not in objective.model_fields_set:
+                raise ValueError(
+                    f"objective {objective.name!r} is measured externally: declare its range, because rewards beyond"
+                    " its better end are refused"
+                )
 
     def _check_cases(self) -> None:
         if not self.cases:
@@ -304,16 +332,28 @@ class Problem(Value):
         """The stages in order; a problem without stages has one that measures everything."""
         scorer = "score" if self.kind is ProblemKind.DATA else "evaluate"
         if not self.stages:
-            return (CascadeStage("", self.objectives, scorer),)
+            external = self.evaluation is EvaluatedBy.EXTERNAL
+            return (CascadeStage("", self.objectives, scorer, external=external),)
         return tuple(
             CascadeStage(
                 stage.name,
                 tuple(o for o in self.objectives if o.name in stage.objectives),
                 stage.function or f"{scorer}_{stage.name}",
                 parse_rule(stage.needs, self.space.names) if stage.needs else None,
+                stage.evaluation is EvaluatedBy.EXTERNAL,
             )
             for stage in self.stages
         )
+
+    @property
+    def external_stage(self) -> CascadeStage | None:
+        """The last stage, if programs outside the service measure it."""
+        return self.cascade[-1] if self.cascade[-1].external else None
+
+    @property
+    def attested(self) -> bool:
+        """True if rewards are the word of an external evaluator: the service did not measure them."""
+        return self.external_stage is not None
 
     @property
     def forgeable(self) -> bool:
@@ -336,7 +376,7 @@ class Problem(Value):
         match self.kind:
             case ProblemKind.CASES:
                 return False
-            case ProblemKind.EVALUATOR:
+            case ProblemKind.EVALUATOR if not self.attested:
                 # A script reads the text as ``candidate.source``, perhaps in another of its files.
                 return any(word in text for text in (self.evaluator, *self.files.values()) for word in _TEXT_READERS)
         return True
@@ -350,7 +390,9 @@ class Problem(Value):
     def evaluator_digest(self) -> str:
         """SHA-256 of everything a score depends on except the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
-        scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files"}
+        scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files", "evaluation"}
+        if self.attested:  # the external evaluator of another problem measures something else
+            scored_by |= {"slug", "description"}
         return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})
 
     @cached_property
@@ -373,6 +415,10 @@ class Problem(Value):
         steps = self.cascade if stopped_at is None else self.cascade[: names.index(stopped_at)]
         measured = {objective.name for step in steps for objective in step.objectives}
         return sum(1 << i for i, rule in enumerate(self.rules) if rule.uses <= measured and rule.holds(rewards))
+
+    def padded(self, measured: Mapping[str, float]) -> tuple[float, ...]:
+        """Return measured rewards by objective as a vector; what is not measured has the worst end of its range."""
+        return tuple(measured.get(objective.name, worst_value(objective)) for objective in self.objectives)
 
     def scalarize(self, rewards: Sequence[float]) -> float | None:
         """Return the declared weighted sum of normalised rewards, or None without declared weights."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -12,8 +14,19 @@ from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.values import Identifier, Value
 
 
+class EvaluatedBy(StrEnum):
+    """Place of an evaluation."""
+
+    SANDBOX = "sandbox"
+    """A sandboxed process of an evaluate worker."""
+    EXTERNAL = "external"
+    """A program outside the service, which leases candidates and submits rewards (ADR 38)."""
+
+
 class Stage(Value):
     """One declared stage."""
+
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"evaluation"})
 
     name: Identifier = Field(description="Name of the stage.", examples=["quick"])
     objectives: tuple[Identifier, ...] = Field(
@@ -32,6 +45,11 @@ class Stage(Value):
         " `data`. Kind `cases` has none: a stage runs the cases that count towards its objectives.",
         examples=["measure_short_lists"],
     )
+    evaluation: EvaluatedBy = Field(
+        default=EvaluatedBy.SANDBOX,
+        description="`sandbox`, or `external` for the last stage: programs outside the service measure it.",
+        examples=["external"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +61,14 @@ class CascadeStage:
         objectives: Objectives that it measures, in declared order.
         function: Function of the script that measures it.
         needs: Rule on the full reward vector for the next stage to run; None means always.
+        external: True if programs outside the service measure it.
     """
 
     name: str
     objectives: tuple[Objective, ...]
     function: str
     needs: Rule | None = None
+    external: bool = False
 
 
 def worst_value(objective: Objective) -> float:
@@ -74,6 +94,8 @@ def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, sc
     for stage in stages:
         if stage_names.count(stage.name) > 1:
             raise ValueError(f"stage {stage.name!r} is declared twice: names must differ")
+        if stage.evaluation is EvaluatedBy.EXTERNAL and stage is not stages[-1]:
+            raise ValueError(f"stage {stage.name!r} is external: only the last stage can be")
         _check_stage(stage, names, measured)
         measured += stage.objectives
     if stages and (left := [name for name in names if name not in measured]):

@@ -16,7 +16,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 from pydantic import BaseModel, ConfigDict
 
-from speciate.domain.candidate import Evaluation, FailureKind
+from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.errors import ConflictError, UnavailableError
 from speciate.messaging.signals import COMMIT_CHANNEL
 from speciate.ports.records.candidates import CandidateDetail
@@ -57,8 +57,8 @@ class Replay(BaseModel):
 
 
 def replayable(candidate: CandidateDetail) -> bool:
-    """Return True if the program was evaluated, in its own run or in the run whose result it reuses."""
-    return candidate.tier not in {"", "none"}
+    """Return True if the service evaluated the program, in its own run or in the run whose result it reuses."""
+    return candidate.tier not in {"", "none", ATTESTED}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class ReplayQueue:
             UnavailableError: Redis does not respond.
         """
         if not replayable(candidate):
-            raise ConflictError(f"candidate {candidate.number} was never evaluated: there is nothing to replay.")
+            by = f"by {candidate.attested_by}, outside the service" if candidate.attested_by else "never"
+            raise ConflictError(f"candidate {candidate.number} was evaluated {by}: there is nothing to replay.")
         try:
             if self._redis.set(f"{_key(candidate.id)}:requested", b"1", nx=True, ex=_REPEAT_S):
                 self._keep(candidate.id, Replay(requested_at=datetime.now(UTC)))

@@ -57,13 +57,15 @@ class SeedChecks:
     _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MAX_CHECKS))
 
     def require(self, problem: Problem) -> None:
-        """Wait until a worker has scored the seed program of a problem; a problem without one passes. Blocks.
+        """Wait until a worker has scored the seed program of a problem. Blocks.
+
+        A problem without one passes, and one without sandboxed evaluation.
 
         Raises:
             SeedFailsError: The seed program or the evaluator fails.
             UnavailableError: No worker evaluates candidates, none has a result in time, or Redis does not respond.
         """
-        if not problem.seed_program:
+        if not problem.seed_program or problem.cascade[0].external:
             return
         if not self._slots.acquire(blocking=False):
             raise UnavailableError(

@@ -191,6 +191,27 @@ class CandidateOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalRequest:
+    """An evaluation that an external evaluator performs for a work unit.
+
+    Attributes:
+        number: Number of the candidate.
+        program: Its text.
+        program_hash: SHA-256 of the text. With the seed it identifies the request within its unit.
+        seed: Seed of the evaluation.
+        measured: Result of the sandboxed stages; None if there are none.
+        result: The result, if a sandboxed stage ended the evaluation; None if an external evaluator has to measure.
+    """
+
+    number: int
+    program: str
+    program_hash: str
+    seed: int
+    measured: Evaluation | None = None
+    result: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
     """Result of an ``evaluate`` unit. Outcome i belongs to candidate ``first_number + i``.
 
@@ -348,6 +369,14 @@ class WorkStore(Protocol):
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation: the claim and the following unit."""
+        ...
+
+    def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
+        """Return the external results of a unit by program hash and seed."""
+        ...
+
+    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+        """Store requests to external evaluators, and set this unit aside until all of them have results."""
         ...
 
     def end_lane(self, lease: Lease) -> Commit | None:

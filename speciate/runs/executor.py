@@ -17,6 +17,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
 from speciate.runs.evaluate import confirm, evaluate
+from speciate.runs.external import EvaluationPending, ExternalEvaluator
 from speciate.runs.generate import generate
 from speciate.telemetry.logs import log_context
 from speciate.telemetry.tracing import run_span
@@ -34,7 +35,8 @@ class WorkExecutor:
         evaluator: Evaluates candidates.
         client_for: Returns the client of a policy.
         keep: Renews a lease while its work is in progress.
-        count: Receives the result (``done``, ``released``, ``error`` or ``lost``) and duration of each unit.
+        count: Receives the result (``done``, ``parked``, ``released``, ``error`` or ``lost``) and duration of each
+            unit.
     """
 
     work: WorkStore
@@ -71,6 +73,9 @@ class WorkExecutor:
         try:
             with self.keep(lease):
                 commit = self._run(lease)
+        except EvaluationPending as pending:
+            result = "parked"
+            commit = self.work.park(lease, pending.requests)
         except UnavailableError as error:
             result = "released"
             _log.warning("run %s pauses: %s", lease.run_id, error)
@@ -92,9 +97,14 @@ class WorkExecutor:
             case WorkKind.GENERATE:
                 return generate(lease, self.work, self.client_for)
             case WorkKind.EVALUATE:
-                return evaluate(lease, self.work, self.evaluator)
+                return evaluate(lease, self.work, self._evaluator_of(lease))
             case WorkKind.CONFIRM:
-                return confirm(lease, self.work, self.evaluator)
+                return confirm(lease, self.work, self._evaluator_of(lease))
+
+    def _evaluator_of(self, lease: Lease) -> EvaluatorClient:
+        if self.work.context(lease.run_id).problem.attested:
+            return ExternalEvaluator(lease, self.work, self.evaluator)
+        return self.evaluator
 
 
 def _candidates(lease: Lease) -> dict[str, str]:

@@ -18,7 +18,7 @@ from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import named, not_found, read_stored, uuid7
+from speciate.storage.rows import attested, named, not_found, read_stored, uuid7
 from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
 from speciate.storage.visibility import changed_columns, listed, require_unused
 
@@ -32,6 +32,7 @@ _SUMMARY: Final = (
     problems.c.archived_at,
     problems.c.deleted_at,
     *(problems.c.definition[name].label(name) for name in ("title", "kind", "objectives", "targets")),
+    sa.literal_column(attested("problems.")).label("attested"),
 )
 
 
@@ -302,6 +303,7 @@ def _summary(row: sa.Row[Any]) -> ProblemSummary:
         version=row.version,
         title=row.title,
         kind=row.kind,
+        attested=row.attested,
         objectives=tuple(objective["name"] for objective in row.objectives),
         targets=tuple(target["name"] for target in row.targets),
         digest=row.digest,

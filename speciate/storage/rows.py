@@ -94,6 +94,12 @@ def where(conditions: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return (" WHERE " + " AND ".join(given) if given else ""), binds
 
 
+def attested(table: str) -> str:
+    """Return SQL that is true if the rewards of a problem come from external evaluators."""
+    stage = f"coalesce({table}definition -> 'stages' -> -1 ->> 'evaluation', '')"
+    return f"'external' IN (coalesce({table}definition ->> 'evaluation', ''), {stage})"
+
+
 V = TypeVar("V", bound=Value)
 
 

@@ -31,6 +31,7 @@ from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
 from speciate.storage.webhooks.store import WebhookStore
+from speciate.storage.work.external import ExternalEvaluations
 from speciate.storage.work.store import PostgresWorkStore
 
 
@@ -51,6 +52,7 @@ class Stores:
     policy_keys: PolicyKeyStore
     runs: PostgresRunStore
     work: PostgresWorkStore
+    evaluations: ExternalEvaluations
     queries: RunQueries
     unlocks: UnlockStore
     tournaments: TournamentStore
@@ -73,6 +75,7 @@ class Stores:
             self,
             catalog=replace(self.catalog, project=project),
             runs=replace(self.runs, project=project, own=own),
+            evaluations=replace(self.evaluations, project=project),
             unlocks=replace(self.unlocks, project=project),
             tournaments=replace(self.tournaments, project=project),
             campaigns=replace(self.campaigns, project=project),
@@ -123,6 +126,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         policy_keys=PolicyKeyStore(engine, sealer),
         runs=PostgresRunStore(engine),
         work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
+        evaluations=ExternalEvaluations(engine),
         queries=RunQueries(engine),
         unlocks=UnlockStore(engine),
         tournaments=TournamentStore(engine, summaries=RunSummaries(engine), results=TournamentResults(engine)),

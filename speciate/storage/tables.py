@@ -274,7 +274,32 @@ work = sa.Table(
     sa.Column("reason", sa.Text),
     _created(),
     # Partial: finished work is only in the primary key.
-    sa.Index("ix_work_live", "run_id", "state", postgresql_where=sa.text("state IN ('ready', 'leased')")),
+    sa.Index("ix_work_live", "run_id", "state", postgresql_where=sa.text("state IN ('ready', 'leased', 'parked')")),
+    postgresql_with={"fillfactor": "70"},
+)
+
+# Evaluations that programs outside the service perform for parked units (ADR 38). The result replaces the program.
+external_evaluations = sa.Table(
+    "external_evaluations",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("work_id", _Id, nullable=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("program", sa.Text, nullable=False),
+    sa.Column("program_hash", sa.Text, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("capabilities", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("measured", pg.JSONB),
+    sa.Column("result", pg.JSONB),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("lease_token", _Id),
+    sa.Column("lease_until", _Time),
+    sa.Column("holder", sa.Text),
+    _created(),
+    sa.UniqueConstraint("work_id", "program_hash", "seed"),
+    sa.Index("ix_external_evaluations_open", "id", postgresql_where=sa.text("state IN ('ready', 'leased')")),
     postgresql_with={"fillfactor": "70"},
 )
 
@@ -363,6 +388,7 @@ candidates = sa.Table(
     sa.Column("stopped_at", sa.Text),
     sa.Column("shape", sa.Text),
     sa.Column("reused_from", sa.Text),
+    sa.Column("attested_by", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),

@@ -23,7 +23,7 @@ from speciate.ports.records.unlocks import (
 )
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import where
+from speciate.storage.rows import attested, where
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
 from speciate.storage.runs.progress import RUNNING_SECONDS
 
@@ -31,7 +31,7 @@ SELECT_UNLOCKS = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
   a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
-  p.definition ->> 'kind' = 'in_process' AS forgeable,
+  p.definition ->> 'kind' = 'in_process' AS forgeable, {attested("p.")} AS attested,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
@@ -141,6 +141,7 @@ class UnlockStore(ScopedStore):
             version=problem.version,
             evaluator_digest=problem.evaluator_digest,
             forgeable=problem.definition.forgeable,
+            attested=problem.definition.attested,
             targets=tuple(
                 _target(t.name, t.unlock, tried, counts, [first for first in firsts if first.target == t.name])
                 for t in problem.definition.targets
@@ -160,7 +161,11 @@ class UnlockStore(ScopedStore):
                 early = _stages_without(problem.definition, objective)
                 binds = {"id": problem.id, "at": i, "limit": _MOST_RECORDS, "early": early}
                 binds |= _limits(problem.definition)
-                common = {"objective": objective.name, "forgeable": problem.definition.forgeable}
+                common = {
+                    "objective": objective.name,
+                    "forgeable": problem.definition.forgeable,
+                    "attested": problem.definition.attested,
+                }
                 found += [
                     ObjectiveRecord.model_validate(common | row._asdict()) for row in connection.execute(query, binds)
                 ]

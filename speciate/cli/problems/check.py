@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluators.broker_factory import open_broker
@@ -19,7 +19,7 @@ class SeedCheck:
     """Result of scoring a seed program.
 
     Attributes:
-        evaluation: The evaluation; None if the problem has no seed program.
+        evaluation: The evaluation; None if the problem has no seed program, or no sandboxed evaluation.
         met: Names of the targets it meets.
     """
 
@@ -52,6 +52,11 @@ class SeedCheck:
     def show(self, problem: Problem) -> None:
         """Print it."""
         output.print_line(f"{problem.slug}: {problem.title}")
+        if self.evaluation is None and problem.cascade[0].external:
+            output.print_line(
+                "The definition is valid. External evaluators measure everything: try yours on the seed program."
+            )
+            return
         if self.evaluation is None:
             output.print_line(
                 "The definition is valid. It has no seed program to score: policies write candidates from scratch."
@@ -89,10 +94,12 @@ def score_seed(problem: Problem) -> SeedCheck:
         EvaluatorUnavailableError: No evaluator process can be started.
         ConfigurationError: The configured tier does not exist.
     """
-    if not problem.seed_program:
+    if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
     with closing(open_broker(load_settings().sandbox)) as broker:
         (evaluation,) = broker.evaluate(problem, [problem.seed_program], seeds=[0])
+    if (last := problem.external_stage) is not None and evaluation.rewards is not None:
+        evaluation = replace(evaluation, stopped_at=evaluation.stopped_at or last.name)
     rewards = evaluation.rewards
     mask = 0 if rewards is None else problem.targets_met(rewards, stopped_at=evaluation.stopped_at)
     return SeedCheck(evaluation, tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1))

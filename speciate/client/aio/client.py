@@ -62,6 +62,11 @@ class AsyncClient:
         return aio.runs.AsyncCandidatesClient(self._transport)
 
     @cached_property
+    def evaluations(self) -> aio.evaluations.AsyncEvaluationsClient:
+        """Leases and results of external evaluators."""
+        return aio.evaluations.AsyncEvaluationsClient(self._transport)
+
+    @cached_property
     def tournaments(self) -> aio.declarations.AsyncTournamentsClient:
         """Head-to-head comparisons of policies."""
         return aio.declarations.AsyncTournamentsClient(self._transport)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from speciate.domain.lazy import lazy_submodules
 
 if TYPE_CHECKING:
-    from speciate.client.sync import administration, catalog, declarations, runs
+    from speciate.client.sync import administration, catalog, declarations, evaluations, runs
 
-    __all__ = ["administration", "catalog", "declarations", "runs"]
+    __all__ = ["administration", "catalog", "declarations", "evaluations", "runs"]
 
 __getattr__ = lazy_submodules(__name__)

@@ -65,6 +65,11 @@ class Client:
         return sync.runs.CandidatesClient(self._transport)
 
     @cached_property
+    def evaluations(self) -> sync.evaluations.EvaluationsClient:
+        """Leases and results of external evaluators."""
+        return sync.evaluations.EvaluationsClient(self._transport)
+
+    @cached_property
     def tournaments(self) -> sync.declarations.TournamentsClient:
         """Head-to-head comparisons of policies."""
         return sync.declarations.TournamentsClient(self._transport)

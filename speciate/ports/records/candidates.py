@@ -20,7 +20,8 @@ class CandidateRecord(Record):
             the similar program.
         reused_from: ``run/number`` of the candidate of another run whose result it reuses.
         advice: Number of the advice in its prompt; None if the run writes no advice.
-        tier: Isolation tier of its evaluation.
+        tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
+        attested_by: Name of the token that submitted the result; None if the service measured it.
         stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
     """
 
@@ -47,6 +48,7 @@ class CandidateRecord(Record):
     memory_bytes: int
     stopped_at: str | None
     reused_from: str | None = None
+    attested_by: str | None = None
     advice: int | None = None
     created_at: datetime
 

@@ -10,13 +10,18 @@ from speciate.ports.records.base import HideableRecord, Record
 
 
 class ProblemSummary(HideableRecord):
-    """A problem version in a list."""
+    """A problem version in a list.
+
+    Attributes:
+        attested: True if external evaluators submit its rewards.
+    """
 
     id: UUID
     slug: str
     version: int
     title: str
     kind: ProblemKind
+    attested: bool = False
     objectives: tuple[str, ...]
     targets: tuple[str, ...]
     digest: str

@@ -37,6 +37,7 @@ class UnlockRecord(Record):
         unlock: True if the target unlocks the problem.
         forgeable: True if candidates of this problem share a process with their evaluator. A second evaluation cannot
             rule out tampering, so confirmed unlocks keep this mark.
+        attested: True if external evaluators submit the rewards of this problem: the service measured nothing.
         evaluations: Evaluations spent up to and including the candidate.
         tokens: Tokens spent at its commit.
         seconds: Running seconds spent at its commit.
@@ -57,6 +58,7 @@ class UnlockRecord(Record):
     target: str
     unlock: bool
     forgeable: bool
+    attested: bool = False
     state: ClaimState
     number: int
     candidate_id: UUID
@@ -127,6 +129,7 @@ class ProblemUnlocks(Record):
     version: int
     evaluator_digest: str
     forgeable: bool
+    attested: bool = False
     targets: tuple[TargetUnlocks, ...]
 
 
@@ -136,12 +139,14 @@ class ObjectiveRecord(Record):
     Attributes:
         value: Value in the author's units.
         forgeable: True if the candidate shared a process with its evaluator.
+        attested: True if an external evaluator submitted the value.
         evaluations: Evaluations that its run had spent.
     """
 
     objective: str
     value: float
     forgeable: bool = False
+    attested: bool = False
     run_id: UUID
     number: int
     candidate_id: UUID

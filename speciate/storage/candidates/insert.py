@@ -27,7 +27,8 @@ _CANDIDATE_COLUMNS = (
     " inspirations bigint[], program text, program_hash text, status text, failure text, failure_reason text,"
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
-    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text"
+    " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text,"
+    " attested_by text"
 )
 
 
@@ -139,12 +140,13 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
         "stopped_at": evaluation.stopped_at,
         "shape": outcome.shape,
         "reused_from": outcome.reused_from,
+        "attested_by": evaluation.attested_by or None,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }
 
 
 _READ: Final = sa.text(
-    "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts FROM results x"
+    "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts, c.attested_by FROM results x"
     " JOIN runs r ON r.id = x.run_id AND r.deleted_at IS NULL"
     " JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number"
     # Retention deletes the program before the result.
@@ -158,11 +160,14 @@ def read_results(
     """Return the reusable results of programs, by program hash."""
     keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
-        row.program_hash: ReusedResult(
-            f"{row.run_id}/{row.number}", Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts)
-        )
+        row.program_hash: ReusedResult(f"{row.run_id}/{row.number}", _reused(row))
         for row in connection.execute(_READ, keys)
     }
+
+
+def _reused(row: sa.Row[Any]) -> Evaluation:
+    by = row.attested_by or ""
+    return Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts, attested_by=by)
 
 
 def keep_results(

@@ -29,7 +29,8 @@ _MEMBERS = sa.text(
 )
 # Programs are found by text or syntax tree, each through its own index.
 _DUPLICATE = (
-    "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at"
+    "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at,"
+    " attested_by"
     " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
 _DUPLICATES = sa.text(
@@ -99,6 +100,7 @@ def duplicates(
                 failure=failure,
                 tier=row.tier,
                 stopped_at=row.stopped_at,
+                attested_by=row.attested_by or "",
             ),
             row.targets,
         )

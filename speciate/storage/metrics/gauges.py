@@ -30,7 +30,7 @@ _WORK: Final = sa.text(
     " max(extract(epoch FROM clock_timestamp() - w.created_at)) AS oldest_s,"
     " count(*) FILTER (WHERE w.state = 'leased' AND w.lease_until < clock_timestamp()) AS overdue"
     " FROM work w JOIN run_progress p ON p.run_id = w.run_id"
-    " WHERE w.state IN ('ready', 'leased') AND p.state = 'running' GROUP BY 1, 2"
+    " WHERE w.state IN ('ready', 'leased', 'parked') AND p.state = 'running' GROUP BY 1, 2"
 )
 # Every commit sets the clock of a run, so an old clock means no commits.
 _STALLED: Final = sa.text(
@@ -47,7 +47,7 @@ class WorkGauge:
 
     Attributes:
         kind: Kind of work.
-        state: ``ready`` or ``leased``.
+        state: ``ready``, ``leased``, or ``parked`` until external evaluations arrive.
         units: Number of units.
         oldest_s: Age of the oldest in seconds.
         overdue: Number of units whose lease has expired.

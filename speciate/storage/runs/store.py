@@ -310,11 +310,12 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
-        """Return leased and ready work, oldest first."""
+        """Return unfinished work, oldest first."""
         query = sa.text(
             "SELECT id, run_id, kind, state, attempt, lane, extract(epoch FROM lease_until - clock_timestamp()) AS left"
-            " FROM work w WHERE state IN ('ready', 'leased') AND (cast(:project AS uuid) IS NULL OR EXISTS (SELECT"
-            " FROM runs r WHERE r.id = w.run_id AND r.project_id = :project)) ORDER BY id LIMIT :limit"
+            " FROM work w WHERE state IN ('ready', 'leased', 'parked') AND (cast(:project AS uuid) IS NULL"
+            " OR EXISTS (SELECT FROM runs r WHERE r.id = w.run_id AND r.project_id = :project))"
+            " ORDER BY id LIMIT :limit"
         )
         with reading(self._engine) as connection:
             rows = connection.execute(query, {"limit": limit, "project": self.project}).mappings().all()

@@ -25,7 +25,7 @@ from speciate.storage.webhooks.queue import enqueue_events
 
 _CANCEL = sa.text(
     "UPDATE work SET state = 'cancelled', lease_token = NULL, reason = :reason, payload = '{}'::jsonb"
-    " WHERE run_id = :run_id AND state IN ('ready', 'leased') AND NOT (:spare AND kind = 'confirm')"
+    " WHERE run_id = :run_id AND state IN ('ready', 'leased', 'parked') AND NOT (:spare AND kind = 'confirm')"
 )
 # Work, events and progress in one statement, because a round trip costs as much as the write.
 _WRITE = sa.text(
@@ -69,12 +69,12 @@ def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
 
 
 _CONFIRMING = sa.text(
-    "SELECT count(*) FROM work WHERE run_id = :run_id AND kind = 'confirm' AND state IN ('ready', 'leased')"
+    "SELECT count(*) FROM work WHERE run_id = :run_id AND kind = 'confirm' AND state IN ('ready', 'leased', 'parked')"
 )
 
 
 def open_confirmations(connection: sa.Connection, run_id: UUID) -> int:
-    """Return the number of ready and leased confirmations of a run."""
+    """Return the number of unfinished confirmations of a run."""
     return int(connection.execute(_CONFIRMING, {"run_id": run_id}).scalar_one())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Evaluation, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
@@ -20,6 +20,7 @@ from speciate.ports.work import (
     Confirmation,
     Duplicate,
     EvaluatedBatch,
+    ExternalRequest,
     Lease,
     ProposedBatch,
     ReconcileReport,
@@ -222,6 +223,29 @@ class MemoryWorkStore:
 
         return self._finish(lease, body)
 
+    def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
+        """Return the external results of a unit by program hash and seed."""
+        return {key: found for key, found in self._unit(work_id)[1].external.items() if found is not None}
+
+    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+        """Store requests to external evaluators, and set this unit aside."""
+        run, unit = self._unit(lease.work_id)
+        if not holds(unit, lease):
+            return None
+        for request in requests:
+            unit.external.setdefault((request.program_hash, request.seed), request.result)
+        unit.state, unit.token, unit.attempt = "parked", None, unit.attempt - 1
+        return self._write(run, Effects())
+
+    def submit(self, work_id: UUID, program_hash: str, seed: int, result: Evaluation) -> Commit:
+        """Store an external result; the last one of a unit makes it ready."""
+        run, unit = self._unit(work_id)
+        unit.external[program_hash, seed] = result
+        refs: tuple[WorkRef, ...] = ()
+        if unit.state == "parked" and None not in unit.external.values():
+            unit.state, refs = "ready", (WorkRef(work_id, unit.new.kind),)
+        return replace(self._write(run, Effects()), dispatch=refs)
+
     def end_lane(self, lease: Lease) -> Commit | None:
         """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
@@ -314,7 +338,7 @@ class MemoryWorkStore:
         if effects.cancel_rest:
             for unit in run.units.values():
                 spared = effects.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
-                if unit.state in {"ready", "leased"} and not spared:
+                if unit.state in {"ready", "leased", "parked"} and not spared:
                     unit.state, unit.token = "cancelled", None
         refs = []
         for new in effects.works:

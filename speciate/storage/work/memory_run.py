@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Evaluation, Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.ranking import Ranked
@@ -17,7 +17,7 @@ from speciate.search.strategy import Placement
 
 @dataclass(slots=True)
 class MemoryUnit:
-    """A unit of work with its lease."""
+    """A unit of work with its lease, and its external evaluations by program hash and seed."""
 
     new: NewWork
     state: str = "ready"
@@ -25,6 +25,7 @@ class MemoryUnit:
     token: UUID | None = None
     lease_until: float = 0.0
     reserved_tokens: int = 0
+    external: dict[tuple[str, int], Evaluation | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class MemoryRun:
 
 
 def open_confirmations(run: MemoryRun) -> int:
-    """Return the number of ready and leased confirmations."""
-    units = (unit for unit in run.units.values() if unit.state in {"ready", "leased"})
+    """Return the number of unfinished confirmations."""
+    units = (unit for unit in run.units.values() if unit.state in {"ready", "leased", "parked"})
     return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
 
 

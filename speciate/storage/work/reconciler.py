@@ -226,7 +226,9 @@ _STALLED: Final = sa.text(
 )
 _WORK: Final = sa.text(
     "SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,"
-    " string_agg(DISTINCT kind, ' and ') AS kinds FROM work WHERE run_id = :run_id AND state IN ('ready', 'leased')"
+    " count(*) FILTER (WHERE state = 'parked') AS parked,"
+    " string_agg(DISTINCT kind, ' and ') AS kinds FROM work WHERE run_id = :run_id"
+    " AND state IN ('ready', 'leased', 'parked')"
 )
 
 
@@ -246,15 +248,17 @@ def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
             if locked.progress.state is RunState.RUNNING and run_id in still:
                 work = connection.execute(_WORK, {"run_id": run_id}).one()
                 effects = Effects()
-                effects.event(EventKind.RUN_STALLED, message=_message(stall_s, work.ready, work.leased, work.kinds))
+                effects.event(EventKind.RUN_STALLED, message=_message(stall_s, work))
                 commits.append(write_effects(connection, locked, effects))
     return commits
 
 
-def _message(stall_s: float, ready: int, leased: int, kinds: str | None) -> str:
+def _message(stall_s: float, work: sa.Row[Any]) -> str:
     nothing = f"nothing was committed for {stall_s:g} s"
-    if not ready + leased:
+    if not work.ready + work.leased + work.parked:
         return f"{nothing} and no work is left: this is a bug"
-    if not leased:
-        return f"{nothing}: {ready} units of {kinds} work wait for a worker"
-    return f"{nothing}: {leased} units of {kinds} work are leased, {ready} wait"
+    if not work.ready + work.leased:
+        return f"{nothing}: {work.parked} batches wait for external evaluators; start one with `speciate evaluate`"
+    if not work.leased:
+        return f"{nothing}: {work.ready} units of {work.kinds} work wait for a worker"
+    return f"{nothing}: {work.leased} units of {work.kinds} work are leased, {work.ready} wait"

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Individual
+from speciate.domain.candidate import Evaluation, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
@@ -22,6 +22,7 @@ from speciate.ports.work import (
     Confirmation,
     Duplicate,
     EvaluatedBatch,
+    ExternalRequest,
     Lease,
     ProposedBatch,
     ReconcileReport,
@@ -52,6 +53,7 @@ from speciate.storage.work.effects import (
     refill_target,
     write_effects,
 )
+from speciate.storage.work.external import park_unit, read_external_results
 from speciate.storage.work.reconciler import Reconciler
 
 _CLAIM = sa.text(
@@ -275,6 +277,22 @@ class PostgresWorkStore(Store):
         if self._cache is not None and not confirmation.holds:
             self._cache.forget([lease.run_id])
         return commit
+
+    @with_retries
+    def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
+        """Return the external results of a unit by program hash and seed."""
+        with self._single.connect() as connection:
+            return read_external_results(connection, work_id)
+
+    @with_retries
+    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+        """Store requests to external evaluators, and set this unit aside."""
+        needs = self.context(lease.run_id).problem.capabilities
+        with self._engine.begin() as connection:
+            locked = lock_progress(connection, lease.run_id)
+            if not park_unit(connection, lease, requests, needs):
+                return None
+            return write_effects(connection, locked, Effects())
 
     def end_lane(self, lease: Lease) -> Commit | None:
         """Finish this unit without a successor."""

@@ -16,7 +16,7 @@ from speciate.tournaments.rendering.quality_tables import (
     score_laws,
 )
 from speciate.tournaments.report.methods import methods_power
-from speciate.tournaments.report.models import Comparison, Design, Report, Standing, Verdict
+from speciate.tournaments.report.models import Comparison, Design, ProblemFacts, Report, Standing, Verdict
 
 
 def sections(report: Report) -> tuple[Section, ...]:
@@ -92,10 +92,16 @@ def _design(design: Design) -> Section:
 def _problems(design: Design) -> Section:
     rows = tuple(
         (p.name, p.target, f"sha256 {p.digest[:16]}", f"sha256 {p.evaluator_digest[:16]}",
-         "FORGEABLE: candidates share a process with their scorer" if p.forgeable else "")
+         _mark(p))
         for p in design.problems
     )  # fmt: skip
     return Section("problems", "Problems", "", ("problem", "target", "definition", "evaluator", "mark"), rows)
+
+
+def _mark(problem: ProblemFacts) -> str:
+    if problem.attested:
+        return "ATTESTED: external evaluators submit the rewards"
+    return "FORGEABLE: candidates share a process with their scorer" if problem.forgeable else ""
 
 
 def _entrant(entrant: Entrant, baseline: str) -> str:

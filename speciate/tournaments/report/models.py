@@ -52,6 +52,7 @@ class ProblemFacts(ReportModel):
     evaluator_digest: str
     target: str
     forgeable: bool
+    attested: bool = False
 
 
 class PolicyFacts(ReportModel):

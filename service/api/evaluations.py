@@ -1,0 +1,179 @@
+"""Routes for external evaluators: lease candidates, keep the leases, submit rewards (ADR 38)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Annotated, Final, Self
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import APIRouter
+from pydantic import Field, StringConstraints, model_validator
+
+from service.api.schemas import Name
+from service.dependencies import StoresDep
+from service.principal import PrincipalDep
+from service.strict_json import StrictRoute
+from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.values import Identifier, Value
+from speciate.ports.records.base import Page
+from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.runs.external import ExternalResult
+from speciate.storage.work.external import Submission
+
+router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)
+
+MAX_LEASE_S: Final = 86_400.0
+_POLL_S: Final = 1.0
+_MAX_FEEDBACK: Final = 256 << 10
+
+_Reward = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Text = Annotated[str, StringConstraints(max_length=64 << 10)]
+
+
+class AcquireRequest(Value):
+    """Candidates to lease.
+
+    Attributes:
+        problem: Id or name of a problem version; all problems with external evaluation by default.
+        run: Limit to a run.
+        capabilities: What this evaluator's machine offers, such as ``gpu``. Candidates of problems that need more are
+            left out.
+        count: Maximum number of candidates.
+        wait_s: Seconds to wait for the first candidate.
+        lease_s: Seconds until the leases lapse without a heartbeat.
+    """
+
+    problem: Name | None = None
+    run: UUID | None = None
+    capabilities: tuple[Identifier, ...] = Field(default=(), max_length=64)
+    count: int = Field(default=1, ge=1, le=256)
+    wait_s: float = Field(default=0.0, ge=0, le=30)
+    lease_s: float = Field(default=60.0, ge=1, le=MAX_LEASE_S)
+
+
+class HeldLease(Value):
+    """A lease.
+
+    Attributes:
+        id: Id of the evaluation.
+        lease: Token of the lease.
+    """
+
+    id: UUID
+    lease: UUID
+
+
+class HeartbeatRequest(Value):
+    """Leases to renew.
+
+    Attributes:
+        leases: The leases.
+        lease_s: Seconds until they lapse; 0 gives the candidates back.
+    """
+
+    leases: tuple[HeldLease, ...] = Field(min_length=1, max_length=1000)
+    lease_s: float = Field(default=60.0, ge=0, le=MAX_LEASE_S)
+
+
+class ReportedFailure(Value):
+    """Why a candidate has no rewards.
+
+    Attributes:
+        kind: Class of failure.
+        reason: Short machine-readable reason, counted per run.
+        detail: Text for people and prompts.
+    """
+
+    kind: FailureKind
+    reason: Identifier = "external"
+    detail: _Text = ""
+
+
+class ReportedEvaluation(HeldLease):
+    """The result of one evaluation: either ``rewards`` or ``failure``.
+
+    Attributes:
+        rewards: Rewards by objective, in the author's units.
+        failure: Why there are none.
+        feedback: Named texts that later prompts show, 256 KiB in all.
+        wall_s: Duration in seconds.
+    """
+
+    rewards: dict[Identifier, _Reward] | None = Field(default=None, max_length=512)
+    failure: ReportedFailure | None = None
+    feedback: dict[Identifier, _Text] = Field(default_factory=dict, max_length=16)
+    wall_s: float = Field(default=0.0, ge=0, le=1e9)
+
+    @model_validator(mode="after")
+    def _one_result(self) -> Self:
+        if (self.rewards is None) == (self.failure is None):
+            raise ValueError("expected either 'rewards' or 'failure'")
+        if sum(map(len, self.feedback.values())) > _MAX_FEEDBACK:
+            raise ValueError(f"feedback is longer than {_MAX_FEEDBACK} characters")
+        return self
+
+    def submission(self) -> Submission:
+        """Return the result for the store."""
+        told = self.failure
+        failure = None if told is None else Failure(told.kind, told.reason, told.detail)
+        return Submission(self.id, self.lease, ExternalResult(self.rewards, failure, self.feedback, self.wall_s))
+
+
+class SubmitRequest(Value):
+    """Results to submit.
+
+    Attributes:
+        results: The results; each is booked or refused on its own.
+    """
+
+    results: tuple[ReportedEvaluation, ...] = Field(min_length=1, max_length=1000)
+
+
+@router.post("/evaluations:acquire")
+async def acquire_evaluations(
+    body: AcquireRequest, stores: StoresDep, principal: PrincipalDep
+) -> Page[LeasedEvaluation]:
+    """Lease candidates that wait for an external evaluation, oldest first.
+
+    The list is empty if none arrives within `wait_s` seconds. Keep a lease with `evaluations:heartbeat`; candidates of
+    lapsed leases are offered again.
+    """
+    problem = None if body.problem is None else (await to_thread.run_sync(stores.catalog.problem, body.problem)).id
+    lease = partial(
+        stores.evaluations.acquire,
+        count=body.count,
+        lease_s=body.lease_s,
+        holder=principal.name,
+        capabilities=body.capabilities,
+        problem_id=problem,
+        run_id=body.run,
+    )
+    deadline, pause_s = time.monotonic() + body.wait_s, _POLL_S / 16
+    while not (found := await to_thread.run_sync(lease)) and time.monotonic() < deadline:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _POLL_S)
+    return Page[LeasedEvaluation](items=found)
+
+
+@router.post("/evaluations:heartbeat")
+def renew_evaluations(body: HeartbeatRequest, stores: StoresDep) -> Page[RenewedLease]:
+    """Renew the leases of candidates. A lease without `lease_until` in the answer is lost: stop its evaluation."""
+    leases = [(held.id, held.lease) for held in body.leases]
+    return Page[RenewedLease](items=stores.evaluations.renew(leases, body.lease_s))
+
+
+@router.post("/evaluations:submit")
+def submit_evaluations(body: SubmitRequest, stores: StoresDep, principal: PrincipalDep) -> Page[SubmittedEvaluation]:
+    """Submit results. Each is booked once; repeating a request changes nothing.
+
+    A refused result has a `reason`: a lease that another evaluator holds, an ended run, a reward that is missing,
+    unknown or better than the better end of its declared range. The candidate stays leased, so submit a failure in its
+    place or give it back.
+    """
+    outcomes, commits = stores.evaluations.submit([one.submission() for one in body.results], by=principal.name)
+    for commit in commits:
+        stores.signals.committed(commit)
+    return Page[SubmittedEvaluation](items=outcomes)

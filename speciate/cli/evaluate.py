@@ -1,0 +1,238 @@
+"""``speciate evaluate``: lease candidates and evaluate each with a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, client, command_group, examples
+from speciate.domain.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from speciate.client import EvaluationWorker, Rewards
+    from speciate.ports.records.evaluations import LeasedEvaluation, SubmittedEvaluation
+
+app = command_group()
+
+_TAIL: Final = 4000
+_MAX_OUTPUT: Final = 1 << 20
+_GRACE_S: Final = 5.0
+
+
+@app.command(
+    "evaluate",
+    epilog=examples(
+        "speciate evaluate --problem fast-kernel -- ./measure.sh",
+        "speciate evaluate --problem fast-kernel --capability gpu --slots 4 --timeout 600 -- python measure.py",
+        "speciate evaluate --idle 300 --most 100 -- ./measure.sh    # in a job of a cluster",
+    ),
+    context_settings={"ignore_unknown_options": True},
+)
+def evaluate(
+    ctx: typer.Context,
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND", help="Command and arguments; the path of the candidate's file is added."),
+    ],
+    problem: Annotated[str | None, typer.Option("--problem", "-P", help="Limit to a problem version.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Limit to a run, by its whole id.")] = None,
+    capability: Annotated[
+        list[str] | None, typer.Option("--capability", "-c", help="What this machine offers, such as gpu. Repeatable.")
+    ] = None,
+    slots: Annotated[int, typer.Option(min=1, max=1024, help="Candidates at the same time.")] = 1,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one candidate; then its command is killed.")] = (
+        3600.0
+    ),
+    lease: Annotated[
+        float, typer.Option(min=3, max=86_400, help="Seconds after which others get the candidates of a dead worker.")
+    ] = 60.0,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="End after this many candidates.", show_default="no limit")
+    ] = None,
+    idle: Annotated[
+        float | None, typer.Option(min=0, help="End after this many seconds without one.", show_default="never")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate candidates on this machine with a command of your own.
+
+    They are those of problems with external evaluation.
+
+    The command runs once for each candidate, with the path of its file as last argument, and prints one JSON object as
+    its last line: rewards by objective, or {"rewards": {…}, "feedback": "…"}, or {"failure": "…"}. Another exit
+    status than 0 is a failure of the candidate.
+
+    Candidates are programs from a model: contain them as this machine requires. The command does not see
+    SPECIATE_TOKEN. Its environment has SPECIATE_SEED, SPECIATE_RUN, SPECIATE_NUMBER, SPECIATE_PROBLEM, SPECIATE_FILES
+    (the directory) and SPECIATE_MEASURED (rewards of earlier stages, as JSON).
+
+    Ctrl-C or SIGTERM gives unfinished candidates back.
+    """
+    from speciate.client import EvaluationWorker
+
+    if shutil.which(command[0]) is None:
+        raise InvalidInputError(
+            f"{command[0]!r} is not a command.",
+            remedy="Give the path of an executable file, such as ./measure.sh, or an interpreter with its script.",
+        )
+    runner = _CommandRunner(command, timeout)
+    with client(ctx) as service:
+        worker = EvaluationWorker(
+            service,
+            runner.evaluate,
+            problem=problem,
+            run=run,
+            capabilities=capability or (),
+            slots=slots,
+            lease_s=lease,
+            report=_print_json if as_json else _print,
+        )
+        _stop_on_signals(worker, runner)
+        what = f"candidates of {problem}" if problem else "candidates"
+        output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
+        done = worker.run_until(most=most, idle_s=idle)
+    output.print_note(f"{done} candidates leased.")
+
+
+def _stop_on_signals(worker: EvaluationWorker, runner: _CommandRunner) -> None:
+    def stop(*_: object) -> None:
+        worker.stop()
+        runner.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _print(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: SubmittedEvaluation) -> None:
+    if result.get("rewards") is not None:
+        told = output.format_rewards(result["rewards"])
+    else:
+        told = f"{result['failure']['kind']}: {result['failure']['detail'][-200:]}"
+    refused = f"  refused: {outcome.reason}" if outcome.reason else ""
+    output.print_line(f"{candidate.problem} {str(candidate.run_id)[-6:]}/{candidate.number}  {told}{refused}")
+
+
+def _print_json(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: SubmittedEvaluation) -> None:
+    about = candidate.model_dump(mode="json", include={"id", "run_id", "number", "problem", "seed", "attempt"})
+    output.print_json(about | dict(result) | outcome.model_dump(mode="json", include={"status", "reason"}))
+
+
+class _CommandRunner:
+    """Runs the command of the user for one candidate after another, in several threads."""
+
+    def __init__(self, command: list[str], timeout_s: float) -> None:
+        self._command, self._timeout_s = command, timeout_s
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Kill all commands in progress."""
+        self._stopped = True
+        with self._lock:
+            running = [*self._running]
+        for process in running:
+            _kill(process)
+
+    def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
+        """Return what the command prints about a candidate."""
+        from speciate.client import CandidateFailedError
+
+        with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            for file, text in candidate.files.items():
+                path = folder / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+            main = folder / next(iter(candidate.files))
+            with (folder / ".stdout").open("w+b") as out, (folder / ".stderr").open("w+b") as err:
+                status = self._run([*self._command, str(main)], _environment(candidate, folder), out, err)
+                printed, errors = _tail(out, _MAX_OUTPUT), _tail(err, _TAIL)
+        if status is None:
+            raise CandidateFailedError(f"no result within {self._timeout_s:g} s", kind="timeout", reason="wall_time")
+        if status != 0:
+            raise CandidateFailedError(f"exit status {status}\n{errors or printed[-_TAIL:]}", reason="exit_status")
+        return _read(printed)
+
+    def _run(self, command: list[str], environment: dict[str, str], out: Any, err: Any) -> int | None:
+        """Return the exit status, or None after the time limit; descendants in its process group are killed."""
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+        )
+        with self._lock:
+            self._running.add(process)
+        try:
+            if self._stopped:
+                _kill(process)
+            return process.wait(self._timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _kill(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.poll()
+
+
+def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
+    """Return the environment of the command: this process's, without the service's secrets."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPECIATE_")}
+    return kept | {
+        "SPECIATE_FILES": str(folder),
+        "SPECIATE_SEED": str(candidate.seed),
+        "SPECIATE_RUN": str(candidate.run_id),
+        "SPECIATE_NUMBER": str(candidate.number),
+        "SPECIATE_PROBLEM": candidate.problem,
+        "SPECIATE_MEASURED": json.dumps(candidate.measured),
+    }
+
+
+def _tail(file: Any, most: int) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - most))
+    text: str = file.read().decode("utf-8", "replace")
+    return text
+
+
+def _read(printed: str) -> Rewards:
+    """Return the rewards that a command printed as its last line."""
+    from speciate.client import CandidateFailedError, Rewards
+
+    lines = [line for line in printed.splitlines() if line.strip()]
+    expected = 'expected a JSON object as the last line, such as {"speed": 1.5}'
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        last = lines[-1][:200] if lines else "nothing"
+        raise CandidateFailedError(f"printed {last!r}: {expected}", kind="invalid_output", reason="no_json")
+    if "failure" in found:
+        raise CandidateFailedError(str(found["failure"]), reason="reported")
+    rewards = found["rewards"] if isinstance(found.get("rewards"), dict) else found
+    feedback = found.get("feedback", {}) if rewards is not found else {}
+    if isinstance(feedback, str):
+        feedback = {"feedback": feedback}
+    wrong = [name for name, value in rewards.items() if isinstance(value, bool) or not isinstance(value, int | float)]
+    if wrong or not isinstance(feedback, dict):
+        what = f"reward {wrong[0]!r} is not a number" if wrong else "feedback is neither a text nor an object of texts"
+        raise CandidateFailedError(what, kind="invalid_output", reason="invalid_rewards")
+    return Rewards(rewards, {str(name): str(text) for name, text in feedback.items()})

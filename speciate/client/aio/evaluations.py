@@ -1,0 +1,92 @@
+"""Client group for external evaluators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from speciate.client.aio.transport import AsyncResourceClient
+from speciate.client.calls import ApiCall, post
+from speciate.ports.records.base import Page
+from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation
+
+_PATH: Final = "/v1/evaluations"
+
+
+class AsyncEvaluationsClient(AsyncResourceClient):
+    """Leases and results of external evaluators; ``EvaluationWorker`` is a ready loop over them."""
+
+    async def acquire(
+        self,
+        *,
+        problem: str | UUID | None = None,
+        run: str | UUID | None = None,
+        capabilities: Iterable[str] = (),
+        count: int = 1,
+        wait_s: float = 0.0,
+        lease_s: float = 60.0,
+    ) -> tuple[LeasedEvaluation, ...]:
+        """Lease candidates that wait for an evaluation, oldest first.
+
+        Args:
+            problem: Limit to a problem version, by id or name.
+            run: Limit to a run.
+            capabilities: What this machine offers; candidates of problems that need more are left out.
+            count: Maximum number, at most 256.
+            wait_s: Seconds to wait for the first one, at most 30.
+            lease_s: Seconds until the leases lapse without ``renew``.
+        """
+        body = {
+            "problem": problem and str(problem),
+            "run": run and str(run),
+            "capabilities": list(capabilities),
+            "count": count,
+            "wait_s": wait_s,
+            "lease_s": lease_s,
+        }
+        call: ApiCall[Page[LeasedEvaluation]] = post(
+            f"{_PATH}:acquire", Page[LeasedEvaluation], body, timeout_s=wait_s + 30
+        )
+        return (await self._transport.send(call)).items
+
+    async def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
+        """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""
+        leases = [{"id": str(one.id), "lease": str(one.lease)} for one in held]
+        if not leases:
+            return ()
+        body = {"leases": leases, "lease_s": lease_s}
+        call = post(f"{_PATH}:heartbeat", Page[RenewedLease], body, idempotency_key=str(uuid4()))
+        return (await self._transport.send(call)).items
+
+    async def submit(
+        self,
+        candidate: LeasedEvaluation,
+        rewards: Mapping[str, float] | None = None,
+        *,
+        failure: Mapping[str, str] | None = None,
+        feedback: Mapping[str, str] | None = None,
+        wall_s: float = 0.0,
+    ) -> SubmittedEvaluation:
+        """Submit the result of one evaluation: either ``rewards`` or ``failure``. It is booked once.
+
+        Args:
+            candidate: The leased candidate.
+            rewards: Rewards by objective.
+            failure: ``kind`` (``timeout``, ``out_of_memory``, ``crashed``, ``invalid_output`` or ``rejected``), and
+                optionally ``reason`` and ``detail``.
+            feedback: Named texts that later prompts show.
+            wall_s: Duration in seconds.
+        """
+        result: dict[str, Any] = {"id": str(candidate.id), "lease": str(candidate.lease), "wall_s": wall_s}
+        result |= {"rewards": None if rewards is None else dict(rewards), "failure": failure and dict(failure)}
+        result |= {"feedback": dict(feedback or {})}
+        (outcome,) = await self.submit_all([result])
+        return outcome
+
+    async def submit_all(self, results: Sequence[Mapping[str, Any]]) -> tuple[SubmittedEvaluation, ...]:
+        """Submit results as the REST API takes them, and return what became of each, in order."""
+        body = {"results": [dict(result) for result in results]}
+        # Submissions are booked once, so that a repetition after a broken connection is safe.
+        call = post(f"{_PATH}:submit", Page[SubmittedEvaluation], body, idempotency_key=str(uuid4()))
+        return (await self._transport.send(call)).items

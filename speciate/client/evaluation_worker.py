@@ -1,0 +1,217 @@
+"""Evaluate leased candidates with a function, until there are no more or the worker is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from speciate.client.sync.client import Client
+from speciate.domain.candidate import FailureKind
+from speciate.domain.errors import InvalidInputError, UnavailableError
+from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
+
+T = TypeVar("T")
+
+_WAIT_S: Final = 10.0
+_MAX_DELAY_S: Final = 30.0
+_MAX_DETAIL: Final = 8000
+
+
+class CandidateFailedError(Exception):
+    """Raise it in an evaluation function to report that a candidate has no rewards.
+
+    Attributes:
+        kind: Class of failure.
+        detail: Text for people and prompts.
+        reason: Short machine-readable reason, counted per run.
+    """
+
+    def __init__(self, detail: str, *, kind: FailureKind | str = FailureKind.CRASHED, reason: str = "external") -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.reason = FailureKind(kind), detail, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Rewards:
+    """Result of an evaluation function that also gives feedback.
+
+    Attributes:
+        rewards: Rewards by objective, in the author's units.
+        feedback: Named texts that later prompts show.
+    """
+
+    rewards: Mapping[str, float]
+    feedback: Mapping[str, str] = field(default_factory=dict)
+
+
+Evaluate = Callable[[LeasedEvaluation], Mapping[str, float] | Rewards]
+Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], None]
+
+
+def _no_report(_: LeasedEvaluation, __: Mapping[str, Any], ___: SubmittedEvaluation) -> None:
+    return
+
+
+@dataclass
+class EvaluationWorker:
+    """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
+
+    An exception of the function is the candidate's failure. While the service is unavailable, the worker retries.
+
+    Attributes:
+        client: Client of the service; a token with scope ``evaluate`` suffices.
+        function: Returns the rewards of a candidate; it runs in several threads if there are several slots.
+        problem: Limit to a problem version, by id or name.
+        run: Limit to a run.
+        capabilities: What this machine offers.
+        slots: Candidates evaluated at the same time.
+        lease_s: Seconds after which the service offers the candidates of a silent worker to others.
+        report: Receives each candidate with its result and what became of it.
+    """
+
+    client: Client
+    function: Evaluate
+    problem: str | UUID | None = None
+    run: str | UUID | None = None
+    capabilities: Iterable[str] = ()
+    slots: int = 1
+    lease_s: float = 60.0
+    report: Report = _no_report
+    stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _free: threading.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or self.lease_s < 1:
+            raise InvalidInputError("slots and lease_s must be at least 1.")
+        self._free = threading.Semaphore(self.slots)
+
+    def run_until(self, *, most: int | None = None, idle_s: float | None = None) -> int:
+        """Evaluate candidates and return their number.
+
+        Args:
+            most: End after this many; None is no limit.
+            idle_s: End after this many seconds without a candidate; None waits until ``stop``.
+        """
+        beat = threading.Thread(target=self._beat, name="evaluation-leases", daemon=True)
+        beat.start()
+        done = 0
+        try:
+            with ThreadPoolExecutor(self.slots, thread_name_prefix="evaluation") as pool:
+                idle_since = time.monotonic()
+                while not self.stopping.is_set() and (most is None or done < most):
+                    if not self._free.acquire(timeout=1.0):
+                        continue
+                    found = self._acquire(idle_s, idle_since)
+                    if found is None:
+                        self._free.release()
+                        if idle_s is not None and not self._held and time.monotonic() - idle_since >= idle_s:
+                            break
+                        continue
+                    done += 1
+                    pool.submit(self._evaluate, found)
+                    idle_since = time.monotonic()
+                while self._held and not self.stopping.wait(0.1):
+                    pass
+                if self.stopping.is_set():
+                    self._give_back()
+        finally:
+            self.stopping.set()
+            beat.join()
+        return done
+
+    def stop(self) -> None:
+        """End soon: candidates under evaluation are given back, and their results do not count."""
+        self.stopping.set()
+
+    def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
+        left = _WAIT_S if idle_s is None else idle_s - (time.monotonic() - idle_since)
+        found = self._retried(
+            lambda: self.client.evaluations.acquire(
+                problem=self.problem,
+                run=self.run,
+                capabilities=self.capabilities,
+                wait_s=min(_WAIT_S, max(0.0, left)),
+                lease_s=self.lease_s,
+            )
+        )
+        if not found:
+            return None
+        with self._lock:
+            self._held[found[0].id] = found[0]
+        return found[0]
+
+    def _evaluate(self, candidate: LeasedEvaluation) -> None:
+        try:
+            result = self._result(candidate)
+            if self.stopping.is_set():  # the candidate was given back, and the function may have been interrupted
+                return
+            outcome = self._submit(candidate, result)
+            if outcome is not None and outcome.status is Acceptance.REFUSED and result.get("rewards") is not None:
+                # The candidate would wait for its lease to lapse, and then for the same evaluation.
+                result = _failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", outcome.reason)
+                outcome = self._submit(candidate, result)
+            if outcome is not None:
+                self.report(candidate, result, outcome)
+        finally:
+            with self._lock:
+                self._held.pop(candidate.id, None)
+            self._free.release()
+
+    def _result(self, candidate: LeasedEvaluation) -> dict[str, Any]:
+        started = time.monotonic()
+        try:
+            found = self.function(candidate)
+            rewards = found if isinstance(found, Rewards) else Rewards(found)
+            result: dict[str, Any] = {"rewards": dict(rewards.rewards), "feedback": dict(rewards.feedback)}
+        except CandidateFailedError as error:
+            result = _failure(error.kind, error.reason, error.detail)
+        except Exception as error:  # noqa: BLE001 - whatever the function raises is the failure of its candidate
+            result = _failure(FailureKind.CRASHED, "evaluator_raised", f"{type(error).__name__}: {error}")
+        return result | {"wall_s": time.monotonic() - started}
+
+    def _submit(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> SubmittedEvaluation | None:
+        """Submit a result; None if the worker stops before the service is available."""
+        body = {"id": str(candidate.id), "lease": str(candidate.lease), **result}
+        try:
+            found = self._retried(lambda: self.client.evaluations.submit_all([body]))
+        except InvalidInputError as error:  # a reward that is not finite, feedback that is too long
+            body = (
+                body | {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
+            )
+            found = self._retried(lambda: self.client.evaluations.submit_all([body]))
+        return found[0] if found else None
+
+    def _retried(self, call: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | None:
+        delay_s = 0.5
+        while True:
+            try:
+                return call()
+            except UnavailableError:
+                if self.stopping.wait(delay_s):
+                    return None
+                delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+    def _beat(self) -> None:
+        while not self.stopping.wait(self.lease_s / 3):
+            with self._lock:
+                held = [*self._held.values()]
+            with suppress(UnavailableError):  # the next beat tries again
+                self.client.evaluations.renew(held, lease_s=self.lease_s)
+
+    def _give_back(self) -> None:
+        with self._lock:
+            held = [*self._held.values()]
+        with suppress(UnavailableError):  # their leases lapse
+            self.client.evaluations.renew(held, lease_s=0)
+
+
+def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:
+    return {"failure": {"kind": kind.value, "reason": reason, "detail": detail[-_MAX_DETAIL:]}}

@@ -1,0 +1,181 @@
+"""Evaluate candidates outside the service: request the missing results, and check those that are submitted (ADR 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
+from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.problem import Problem
+from speciate.domain.reward import InvalidRewardsError, RewardSpace
+from speciate.domain.stage import CascadeStage
+from speciate.domain.values import text_digest
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.work import ExternalRequest, Lease, WorkKind, WorkStore
+from speciate.runs.payloads import read_proposals
+
+MAX_EXTERNAL_ATTEMPTS: Final = 5
+"""Leases of one request that may lapse before its candidate fails with ``worker_lost``."""
+
+_EVALUATION: Final = TypeAdapter(Evaluation)
+
+
+class EvaluationPending(Exception):  # noqa: N818 - not an error: the unit is parked until the results arrive
+    """Results of an external evaluator are missing.
+
+    Attributes:
+        requests: The missing results.
+    """
+
+    def __init__(self, requests: Sequence[ExternalRequest]) -> None:
+        super().__init__(f"{len(requests)} external evaluations")
+        self.requests = requests
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEvaluator:
+    """Evaluates the candidates of a work unit: early stages in the sandbox, the last one outside the service.
+
+    Attributes:
+        lease: The unit.
+        work: Store of the requests and their results.
+        sandbox: Evaluates the early stages.
+    """
+
+    lease: Lease
+    work: WorkStore
+    sandbox: EvaluatorClient
+
+    @property
+    def tier(self) -> str:
+        """Tier of the results."""
+        return ATTESTED
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        """Return the results of external evaluators; arguments as of ``EvaluatorClient.evaluate``.
+
+        Raises:
+            EvaluationPending: A result is missing.
+            EvaluatorUnavailableError: The sandbox does not work.
+        """
+        if not programs:
+            return []
+        keys = [(text_digest(program), seed) for program, seed in zip(programs, seeds, strict=True)]
+        known = self.work.external_results(self.lease.work_id)
+        missing = [i for i, key in enumerate(keys) if key not in known]
+        requests = self._requests(problem, [programs[i] for i in missing], [seeds[i] for i in missing], timeout_s)
+        if any(request.result is None for request in requests):
+            raise EvaluationPending(requests)
+        known |= {(r.program_hash, r.seed): r.result for r in requests if r.result is not None}
+        return [known[key] for key in keys]
+
+    def _requests(
+        self, problem: Problem, programs: Sequence[str], seeds: Sequence[int], timeout_s: float | None
+    ) -> list[ExternalRequest]:
+        numbers, confirmed = _numbers(self.lease), int(self.lease.payload.get("number", 0))
+        digests = [text_digest(program) for program in programs]
+        requests = [
+            ExternalRequest(numbers.get(digest, confirmed), program, digest, seed)
+            for program, digest, seed in zip(programs, digests, seeds, strict=True)
+        ]
+        if len(problem.cascade) == 1 or not requests:
+            return requests
+        measured = self.sandbox.evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
+        return [
+            replace(request, result=found)
+            if found.failure is not None or found.stopped_at is not None
+            else replace(request, measured=found)
+            for request, found in zip(requests, measured, strict=True)
+        ]
+
+
+def _numbers(lease: Lease) -> dict[str, int]:
+    """Return the candidate numbers of an ``evaluate`` unit by program hash."""
+    if lease.kind is WorkKind.CONFIRM:
+        return {}
+    proposals, first = read_proposals(lease.payload), int(lease.payload["first"])
+    return {p.program_hash: first + i for i, p in reversed(list(enumerate(proposals)))}
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalResult:
+    """What an external evaluator reports of a candidate: either ``rewards`` or ``failure``.
+
+    Attributes:
+        rewards: Rewards of the external stage by objective, in the author's units.
+        failure: Why there are none.
+        feedback: Named texts for later prompts.
+        wall_s: Wall-clock seconds.
+    """
+
+    rewards: Mapping[str, float] | None
+    failure: Failure | None = None
+    feedback: Mapping[str, str] = field(default_factory=dict)
+    wall_s: float = 0.0
+
+
+def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult, by: str) -> Evaluation:
+    """Return the evaluation that a submitted result makes.
+
+    Args:
+        problem: The problem; it has an external stage.
+        measured: Result of the sandboxed stages, if there are any.
+        result: What the external evaluator reports.
+        by: Name of its token.
+
+    Raises:
+        InvalidRewardsError: A reward is missing, unknown, not finite, or better than the better end of its range.
+    """
+    stage = problem.external_stage
+    if stage is None:
+        raise InvalidRewardsError("the problem has no external evaluation")
+    early = measured or Evaluation(rewards=problem.padded({}))
+    whole = replace(
+        early,
+        tier=ATTESTED,
+        attested_by=by,
+        wall_s=early.wall_s + result.wall_s,
+        artifacts={**early.artifacts, **result.feedback},
+    )
+    if result.failure is None:
+        vector = RewardSpace(stage.objectives).vector(result.rewards or {})
+        rewards = dict(zip((o.name for o in stage.objectives), vector, strict=True))
+        _check_ranges(stage, rewards)
+        return replace(whole, rewards=problem.padded(measured_rewards(problem, early) | rewards))
+    if measured is None or result.failure.reason in NOT_THE_PROGRAMS_FAULT:
+        return replace(whole, rewards=None, failure=result.failure)
+    why = f"stage {stage.name!r}: {result.failure.kind}: {result.failure.detail or result.failure.reason}"
+    return replace(whole, stopped_at=stage.name, artifacts={**whole.artifacts, "stopped": why})
+
+
+def measured_rewards(problem: Problem, measured: Evaluation) -> dict[str, float]:
+    """Return the rewards of the sandboxed stages by objective."""
+    early = {objective.name for step in problem.cascade if not step.external for objective in step.objectives}
+    vector = dict(zip(problem.space.names, measured.rewards or (), strict=True))
+    return {name: value for name, value in vector.items() if name in early}
+
+
+def _check_ranges(stage: CascadeStage, rewards: Mapping[str, float]) -> None:
+    for objective in stage.objectives:
+        if objective.role is ObjectiveRole.OBJECTIVE:
+            low, high = objective.range
+            value, maximize = rewards[objective.name], objective.direction is Direction.MAXIMIZE
+            if value > high if maximize else value < low:
+                end = f"at most {high:g}" if maximize else f"at least {low:g}"
+                raise InvalidRewardsError(f"reward {objective.name!r} is {value:g}: its declared range allows {end}")
+
+
+def evaluation_json(evaluation: Evaluation) -> Any:
+    """Return an evaluation as JSON values."""
+    return _EVALUATION.dump_python(evaluation, mode="json")
+
+
+def read_evaluation(stored: object) -> Evaluation:
+    """Return a stored evaluation."""
+    return _EVALUATION.validate_python(stored)

@@ -1,0 +1,311 @@
+"""Store external evaluations: requests of parked units, leases of external evaluators, and their results (ADR 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from speciate.domain.candidate import ATTESTED, Evaluation, Failure, FailureKind
+from speciate.domain.problem import Problem
+from speciate.domain.reward import InvalidRewardsError
+from speciate.domain.values import storable
+from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
+from speciate.runs.external import (
+    MAX_EXTERNAL_ATTEMPTS,
+    ExternalResult,
+    attest,
+    evaluation_json,
+    measured_rewards,
+    read_evaluation,
+)
+from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.rows import read_stored, uuid7
+
+_CACHED: Final = 256
+_PARK = sa.text(
+    "WITH parked AS (UPDATE work SET state = 'parked', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
+    " attempt = attempt - 1 WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING id, run_id),"
+    " requested AS (INSERT INTO external_evaluations (id, run_id, work_id, number, program, program_hash, seed,"
+    " measured, result, state, capabilities) SELECT r.id, p.run_id, p.id, r.number, r.program, r.program_hash, r.seed,"
+    " r.measured, r.result, CASE WHEN r.result IS NULL THEN 'ready' ELSE 'done' END, CAST(:needs AS text[])"
+    " FROM parked p, jsonb_to_recordset(:rows) AS r(id uuid, number bigint, program text, program_hash text,"
+    " seed bigint, measured jsonb, result jsonb) ON CONFLICT (work_id, program_hash, seed) DO NOTHING)"
+    " SELECT id FROM parked"
+).bindparams(sa.bindparam("rows", type_=JSONB))
+_RESULTS = sa.text("SELECT program_hash, seed, result FROM external_evaluations WHERE work_id = :id AND state = 'done'")
+_PROBLEM = sa.text("SELECT definition FROM problems WHERE id = :id")
+# A lapsed lease is offered again. The unit must still be parked: its run may have ended.
+_OFFERED: Final = (
+    "FROM external_evaluations e JOIN work w ON w.id = e.work_id JOIN run_progress g ON g.run_id = e.run_id"
+    " JOIN runs r ON r.id = e.run_id JOIN problems p ON p.id = r.problem_id"
+    " WHERE (e.state = 'ready' OR (e.state = 'leased' AND e.lease_until < clock_timestamp()))"
+    " AND w.state = 'parked' AND g.state = 'running' AND r.deleted_at IS NULL"
+)
+_ACQUIRE = sa.text(
+    "UPDATE external_evaluations SET state = 'leased', attempt = attempt + 1, lease_token = gen_random_uuid(),"
+    " lease_until = clock_timestamp() + make_interval(secs => :lease_s), holder = :holder WHERE id IN ("
+    f"SELECT e.id {_OFFERED} AND e.attempt < :most AND r.project_id = :project"
+    " AND (cast(:problem AS uuid) IS NULL OR p.id = :problem) AND (cast(:run AS uuid) IS NULL OR r.id = :run)"
+    " AND e.capabilities <@ CAST(:able AS text[])"
+    " ORDER BY e.id LIMIT :count FOR UPDATE OF e SKIP LOCKED)"
+    " RETURNING id, lease_token, lease_until, attempt, run_id, number, program, seed, measured"
+)
+_OF_RUNS = sa.text(
+    "SELECT r.id, r.problem_id, p.slug || '@' || p.version AS name FROM runs r JOIN problems p ON p.id = r.problem_id"
+    " WHERE r.id = ANY(:runs)"
+)
+_RENEW = sa.text(
+    "UPDATE external_evaluations e SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
+    " attempt = e.attempt - CASE WHEN :lease_s = 0 THEN 1 ELSE 0 END"
+    " FROM jsonb_to_recordset(:leases) AS l(id uuid, lease uuid), work w, run_progress g, runs r WHERE e.id = l.id"
+    " AND e.lease_token = l.lease AND e.state = 'leased' AND w.id = e.work_id AND w.state = 'parked'"
+    " AND g.run_id = e.run_id AND g.state IN ('running', 'paused') AND r.id = e.run_id AND r.project_id = :project"
+    " RETURNING e.id, e.lease_until"
+).bindparams(sa.bindparam("leases", type_=JSONB))
+_HELD = sa.text(
+    "SELECT e.id, e.work_id, e.run_id, e.state, e.lease_token, e.measured, w.state AS unit, r.problem_id"
+    " FROM external_evaluations e JOIN work w ON w.id = e.work_id JOIN runs r ON r.id = e.run_id"
+    " WHERE e.id = ANY(:ids) AND r.project_id = :project ORDER BY e.id FOR UPDATE OF e"
+)
+_BOOK = sa.text(
+    "UPDATE external_evaluations e SET state = 'done', result = b.result, lease_until = NULL, program = ''"
+    " FROM jsonb_to_recordset(:booked) AS b(id uuid, result jsonb) WHERE e.id = b.id"
+).bindparams(sa.bindparam("booked", type_=JSONB))
+# The unit is locked before its evaluations are counted, so that the last of two concurrent submissions sees both.
+_LOCK_UNITS = sa.text("SELECT id FROM work WHERE id = ANY(:units) ORDER BY id FOR UPDATE")
+_READY = sa.text(
+    "UPDATE work w SET state = 'ready', dispatched_at = CASE WHEN g.state = 'running' THEN clock_timestamp() END,"
+    " resends = 0 FROM run_progress g WHERE w.id = ANY(:units) AND w.state = 'parked' AND g.run_id = w.run_id"
+    " AND NOT EXISTS (SELECT FROM external_evaluations e WHERE e.work_id = w.id AND e.state <> 'done')"
+    " RETURNING w.id, w.run_id, w.kind, w.attempt, g.state"
+)
+_LAPSED = sa.text(
+    f"SELECT e.id, e.work_id {_OFFERED} AND e.attempt >= :most ORDER BY e.id LIMIT 256 FOR UPDATE OF e SKIP LOCKED"
+)
+_WAITING = sa.text(
+    "SELECT count(*) FILTER (WHERE e.state = 'ready' OR e.lease_until < clock_timestamp()) AS waiting,"
+    " count(*) FILTER (WHERE e.state = 'leased' AND e.lease_until >= clock_timestamp()) AS leased"
+    " FROM external_evaluations e JOIN work w ON w.id = e.work_id AND w.state = 'parked'"
+    " WHERE e.run_id = :run AND e.state <> 'done'"
+)
+
+
+def park_unit(
+    connection: sa.Connection, lease: Lease, requests: Sequence[ExternalRequest], needs: Sequence[str]
+) -> bool:
+    """Store the requests of a unit and set it aside; False if its lease is lost.
+
+    Args:
+        connection: A transaction that holds the lock of the run's progress.
+        lease: The unit.
+        requests: What it waits for.
+        needs: Capabilities that evaluators must have.
+    """
+    rows = [
+        {
+            "id": str(uuid7()),
+            "number": request.number,
+            "program": "" if request.result else request.program,
+            "program_hash": request.program_hash,
+            "seed": request.seed,
+            "measured": None if request.measured is None else evaluation_json(request.measured),
+            "result": None if request.result is None else evaluation_json(request.result),
+        }
+        for request in requests
+    ]
+    keys = {"id": lease.work_id, "token": lease.token, "rows": rows, "needs": list(needs)}
+    return connection.execute(_PARK, keys).one_or_none() is not None
+
+
+def read_external_results(connection: sa.Connection, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
+    """Return the results of a unit by program hash and seed."""
+    rows = connection.execute(_RESULTS, {"id": work_id})
+    return {(row.program_hash, row.seed): read_evaluation(row.result) for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A result for one evaluation.
+
+    Attributes:
+        id: Id of the evaluation.
+        lease: Token of its lease.
+        result: What the evaluator reports.
+    """
+
+    id: UUID
+    lease: UUID
+    result: ExternalResult
+
+
+@dataclass
+class ExternalEvaluations(ScopedStore):
+    """Leases candidates to external evaluators and books their results."""
+
+    retry_for_s: float = field(default=5.0, kw_only=True)
+    problems: dict[UUID, Problem] = field(default_factory=dict, kw_only=True, repr=False)
+    """Cache of problem versions, which never change."""
+
+    def _problem(self, problem_id: UUID) -> Problem:
+        found = self.problems.get(problem_id)
+        if found is None:
+            with reading(self._engine) as connection:
+                definition = connection.execute(_PROBLEM, {"id": problem_id}).scalar_one()
+            if len(self.problems) >= _CACHED:
+                self.problems.clear()
+            found = self.problems[problem_id] = read_stored(Problem, definition)
+        return found
+
+    @with_retries
+    def acquire(
+        self,
+        *,
+        count: int,
+        lease_s: float,
+        holder: str,
+        capabilities: Sequence[str] = (),
+        problem_id: UUID | None = None,
+        run_id: UUID | None = None,
+    ) -> tuple[LeasedEvaluation, ...]:
+        """Lease candidates that wait for an evaluation, oldest first.
+
+        Args:
+            count: Maximum number.
+            lease_s: Seconds until the leases lapse.
+            holder: Name of the token.
+            capabilities: What the evaluator's machine offers; problems that need more are left out.
+            problem_id: Limit to a problem version.
+            run_id: Limit to a run.
+        """
+        binds = {
+            "count": count,
+            "lease_s": lease_s,
+            "holder": holder,
+            "able": list(capabilities),
+            "problem": problem_id,
+            "run": run_id,
+            "project": self._home,
+            "most": MAX_EXTERNAL_ATTEMPTS,
+        }
+        with self._engine.begin() as connection:
+            rows = sorted(connection.execute(_ACQUIRE, binds).all(), key=lambda row: str(row.id))
+            of_runs = {row.id: row for row in connection.execute(_OF_RUNS, {"runs": [*{r.run_id for r in rows}]})}
+        return tuple(self._leased(row, of_runs[row.run_id]) for row in rows)
+
+    def _leased(self, row: sa.Row[Any], of_run: sa.Row[Any]) -> LeasedEvaluation:
+        problem = self._problem(of_run.problem_id)
+        stage = problem.external_stage
+        assert stage is not None  # noqa: S101 - only such problems have rows
+        measured = None if row.measured is None else read_evaluation(row.measured)
+        return LeasedEvaluation(
+            id=row.id,
+            lease=row.lease_token,
+            lease_until=row.lease_until,
+            attempt=row.attempt,
+            run_id=row.run_id,
+            number=row.number,
+            problem_id=of_run.problem_id,
+            problem=of_run.name,
+            program=row.program,
+            files=problem.files_in(row.program),
+            seed=row.seed,
+            objectives=tuple(objective.name for objective in stage.objectives),
+            measured={} if measured is None else measured_rewards(problem, measured),
+        )
+
+    @with_retries
+    def renew(self, leases: Sequence[tuple[UUID, UUID]], lease_s: float) -> tuple[RenewedLease, ...]:
+        """Renew leases, given as ids and lease tokens. Zero seconds give the candidates back."""
+        rows = [{"id": str(id_), "lease": str(lease)} for id_, lease in leases]
+        with self._engine.begin() as connection:
+            found = connection.execute(_RENEW, {"leases": rows, "lease_s": lease_s, "project": self._home})
+            until = {row.id: row.lease_until for row in found}
+        return tuple(RenewedLease(id=id_, lease_until=until.get(id_)) for id_, _ in leases)
+
+    @with_retries
+    def submit(
+        self, submissions: Sequence[Submission], *, by: str
+    ) -> tuple[tuple[SubmittedEvaluation, ...], tuple[Commit, ...]]:
+        """Book results, each once; a repeated submission with the same lease changes nothing.
+
+        Args:
+            submissions: The results.
+            by: Name of the token, which the scores carry.
+
+        Returns:
+            What became of each result, in order, and the commits to publish.
+        """
+        ids = [submission.id for submission in submissions]
+        with self._engine.begin() as connection:
+            held = {row.id: row for row in connection.execute(_HELD, {"ids": ids, "project": self._home})}
+            booked: dict[UUID, Evaluation] = {}
+            outcomes = tuple(self._judge(one, held.get(one.id), booked, by) for one in submissions)
+            units = [*{held[id_].work_id for id_ in booked}]
+            commits = _book(connection, booked, units)
+        return outcomes, commits
+
+    def _judge(
+        self, submission: Submission, row: sa.Row[Any] | None, booked: dict[UUID, Evaluation], by: str
+    ) -> SubmittedEvaluation:
+        reason = ""
+        if row is None:
+            reason = "there is no such evaluation"
+        elif row.lease_token != submission.lease:
+            reason = "the lease belongs to another evaluator, or it lapsed and the candidate was leased again"
+        elif row.state == "leased" and submission.id not in booked:
+            if row.unit != "parked":
+                reason = "its run has ended"
+            else:
+                measured = None if row.measured is None else read_evaluation(row.measured)
+                try:
+                    found = attest(self._problem(row.problem_id), measured, _storable(submission.result), by)
+                    booked[submission.id] = found
+                except InvalidRewardsError as error:
+                    reason = str(error)
+        status = Acceptance.REFUSED if reason else Acceptance.BOOKED
+        return SubmittedEvaluation(id=submission.id, status=status, reason=reason)
+
+    @with_retries
+    def fail_lapsed(self) -> tuple[Commit, ...]:
+        """Fail the candidates whose leases lapsed too often, and return the commits to publish."""
+        detail = f"the external evaluation lost its evaluator {MAX_EXTERNAL_ATTEMPTS} times"
+        failure = Failure(FailureKind.CRASHED, "worker_lost", detail)
+        with self._engine.begin() as connection:
+            rows = connection.execute(_LAPSED, {"most": MAX_EXTERNAL_ATTEMPTS}).all()
+            booked = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
+            return _book(connection, booked, [*{row.work_id for row in rows}])
+
+    @with_retries
+    def waiting(self, run_id: UUID) -> tuple[int, int]:
+        """Return how many evaluations of a run wait for an evaluator, and how many are leased."""
+        with reading(self._engine) as connection:
+            row = connection.execute(_WAITING, {"run": run_id}).one()
+        return int(row.waiting), int(row.leased)
+
+
+def _book(connection: sa.Connection, booked: dict[UUID, Evaluation], units: list[UUID]) -> tuple[Commit, ...]:
+    """Store results and make the units ready that wait for no more."""
+    if not booked:
+        return ()
+    connection.execute(_LOCK_UNITS, {"units": units})
+    rows = [{"id": str(id_), "result": evaluation_json(found)} for id_, found in booked.items()]
+    connection.execute(_BOOK, {"booked": rows})
+    return tuple(
+        Commit(row.run_id, dispatch=(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0),))
+        for row in connection.execute(_READY, {"units": units}).all()
+        if row.state == "running"
+    )
+
+
+def _storable(result: ExternalResult) -> ExternalResult:
+    texts = {storable(name): storable(text) for name, text in result.feedback.items()}
+    failure = result.failure
+    if failure is not None:
+        failure = Failure(failure.kind, storable(failure.reason), storable(failure.detail))
+    return ExternalResult(result.rewards, failure, texts, result.wall_s)
