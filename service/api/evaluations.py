@@ -167,7 +167,7 @@ def renew_evaluations(body: HeartbeatRequest, stores: StoresDep) -> Page[Renewed
 
 @router.post("/evaluations:submit")
 def submit_evaluations(body: SubmitRequest, stores: StoresDep, principal: PrincipalDep) -> Page[SubmittedEvaluation]:
-    """Submit results. Each is booked once; repeating a request changes nothing.
+    """Submit the results of evaluations. Each is booked once; repeating a request changes nothing.
 
     A refused result has a `reason`: a lease that another evaluator holds, an ended run, a reward that is missing,
     unknown or better than the better end of its declared range. The candidate stays leased, so submit a failure in its
