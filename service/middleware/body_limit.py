@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_response
@@ -51,6 +52,8 @@ class BodyLimit:
             return
         if body is None:
             await self._refuse(scope, receive, send)
+        elif body["type"] == "http.disconnect":  # for the log and the metrics: nobody receives it
+            await Response(status_code=HTTPStatus.BAD_REQUEST)(scope, receive, send)
         else:
             await self._app(scope, _replay(body, receive), send)
 

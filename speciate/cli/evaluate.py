@@ -118,7 +118,8 @@ def _print(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: Subm
     if result.get("rewards") is not None:
         told = output.format_rewards(result["rewards"])
     else:
-        told = f"{result['failure']['kind']}: {result['failure']['detail'][-200:]}"
+        detail = result["failure"]["detail"].strip() or result["failure"]["reason"]
+        told = f"{result['failure']['kind']}: {detail.splitlines()[-1][-200:]}"
     refused = f"  refused: {outcome.reason}" if outcome.reason else ""
     output.print_line(f"{candidate.problem} {str(candidate.run_id)[-6:]}/{candidate.number}  {told}{refused}")
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
 
@@ -103,6 +103,23 @@ def test_slow_body_is_rejected(url: str) -> None:
         status, details = answer(raw)
     assert status == details["status"] == 408
     assert "did not arrive in time" in str(details["detail"])
+
+
+def test_a_client_that_leaves_during_its_body_reaches_no_route() -> None:
+    reached, sent = [], []
+
+    async def app(*_: object) -> None:
+        reached.append(True)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        sent.append(message.get("status"))
+
+    scope = {"type": "http", "headers": [(b"content-length", b"10")]}
+    asyncio.run(BodyLimit(app, max_bytes=100)(scope, receive, send))
+    assert (reached, sent[0]) == ([], 400)
 
 
 @pytest.mark.parametrize("encoding", ["length", "chunks"])
