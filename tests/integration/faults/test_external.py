@@ -70,4 +70,4 @@ def test_evaluators_die_and_every_candidate_is_evaluated_once(service: Service, 
         id=run_id,
     )
     assert [row for row in rows if row[2] is not None or row[1] != [float(row[3])]] == []
-    assert len({row[0] for row in rows}) == len(rows) > BUDGET // 4
+    assert len({row[0] for row in rows}) == len(rows) > 10
