@@ -18,7 +18,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import ExternalRequest, Lease, WorkKind, WorkStore
 from speciate.runs.payloads import read_proposals
 
-MAX_EXTERNAL_ATTEMPTS: Final = 5
+MAX_EXTERNAL_ATTEMPTS: Final = 10
 """Leases of one request that may lapse before its candidate fails with ``worker_lost``."""
 
 _EVALUATION: Final = TypeAdapter(Evaluation)

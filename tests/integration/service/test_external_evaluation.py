@@ -13,6 +13,7 @@ from speciate.domain.candidate import ATTESTED
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
+from speciate.runs.external import MAX_EXTERNAL_ATTEMPTS
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.runs import ToyEvaluator, toy_problem
@@ -133,7 +134,7 @@ def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails
     assert (second["id"], second["attempt"]) == (first["id"], 1)  # giving back is no failed attempt
     assert outside.api.post("/v1/evaluations:heartbeat", leases).json()["items"][0]["lease_until"] is None
     assert submit(outside.api, measured(first))[0]["status"] == "refused"
-    for attempt in range(2, 6):
+    for attempt in range(2, MAX_EXTERNAL_ATTEMPTS + 1):
         lapse(stores)
         (again,) = acquire(outside.api)
         assert again["attempt"] == attempt
