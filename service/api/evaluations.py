@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field, StringConstraints, model_validator
 
 from service.api.schemas import Name
@@ -134,7 +134,7 @@ class SubmitRequest(Value):
 
 @router.post("/evaluations:acquire")
 async def acquire_evaluations(
-    body: AcquireRequest, stores: StoresDep, principal: PrincipalDep
+    body: AcquireRequest, request: Request, stores: StoresDep, principal: PrincipalDep
 ) -> Page[LeasedEvaluation]:
     """Lease candidates that wait for an external evaluation, oldest first.
 
@@ -154,6 +154,8 @@ async def acquire_evaluations(
     deadline, pause_s = time.monotonic() + body.wait_s, _POLL_S / 16
     while not (found := await to_thread.run_sync(lease)) and time.monotonic() < deadline:
         await asyncio.sleep(pause_s)
+        if await request.is_disconnected():  # a dead evaluator must not lease what another one waits for
+            break
         pause_s = min(2 * pause_s, _POLL_S)
     return Page[LeasedEvaluation](items=found)
 

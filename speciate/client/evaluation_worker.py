@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -87,6 +87,7 @@ class EvaluationWorker:
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _free: threading.Semaphore = field(init=False)
+    _error: BaseException | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.lease_s < 1:
@@ -99,6 +100,9 @@ class EvaluationWorker:
         Args:
             most: End after this many; None is no limit.
             idle_s: End after this many seconds without a candidate; None waits until ``stop``.
+
+        Raises:
+            SpeciateError: The service refuses the requests of this worker.
         """
         beat = threading.Thread(target=self._beat, name="evaluation-leases", daemon=True)
         beat.start()
@@ -116,7 +120,7 @@ class EvaluationWorker:
                             break
                         continue
                     done += 1
-                    pool.submit(self._evaluate, found)
+                    pool.submit(self._evaluate, found).add_done_callback(self._ended)
                     idle_since = time.monotonic()
                 while self._held and not self.stopping.wait(0.1):
                     pass
@@ -125,6 +129,8 @@ class EvaluationWorker:
         finally:
             self.stopping.set()
             beat.join()
+        if self._error is not None:
+            raise self._error
         return done
 
     def stop(self) -> None:
@@ -147,6 +153,12 @@ class EvaluationWorker:
         with self._lock:
             self._held[found[0].id] = found[0]
         return found[0]
+
+    def _ended(self, future: Future[None]) -> None:
+        """Stop on an error that no further candidate would avoid: a revoked token, a defect."""
+        if (error := future.exception()) is not None:
+            self._error = self._error or error
+            self.stopping.set()
 
     def _evaluate(self, candidate: LeasedEvaluation) -> None:
         try:
