@@ -9,6 +9,7 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.policies.guides import MALFORMED, Guide, constraint
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
+from speciate.policies.numbers import read_number
 from speciate.policies.openai_wire import MalformedResponseError, ModelCard, error_message, model_cards, path_of
 from speciate.policies.queueing import sequences_at_work
 from speciate.prompts.text import bounded, printable
@@ -171,13 +172,13 @@ def _make_room(cards: Sequence[ModelCard], send: Send) -> None:
     """Unload idle adapters that we loaded, the oldest first, until there is a free slot; leave others alone."""
     status, body = send("GET", "/metrics", None)
     metrics = body.decode("utf-8", "replace") if status == 200 else ""
-    states = [(float(value), dict(_LABEL.findall(labels))) for labels, value in _STATE.findall(metrics)]
-    if not states:
+    states = [(read_number(value) or 0.0, dict(_LABEL.findall(labels))) for labels, value in _STATE.findall(metrics)]
+    state = max(states, key=lambda pair: pair[0])[1] if states else {}
+    if (room := read_number(state.get("max_lora"))) is None:
         return
-    state = max(states, key=lambda pair: pair[0])[1]
     loaded = [card.id for card in cards if card.parent is not None]
     busy = _busy_adapters(metrics, state)
-    surplus = len(loaded) + 1 - int(state["max_lora"])
+    surplus = len(loaded) + 1 - int(room)
     for name in [name for name in loaded if _OURS.search(name) and name not in busy][: max(0, surplus)]:
         send("POST", "unload_lora_adapter", {"lora_name": name})
 
@@ -186,4 +187,6 @@ def _busy_adapters(metrics: str, state: Mapping[str, str]) -> set[str]:
     # The state is updated by each step: an idle server still reports the adapters of its last step.
     if not sequences_at_work(metrics):
         return set()
-    return {name for key in ("running_lora_adapters", "waiting_lora_adapters") for name in state[key].split(",")}
+    return {
+        name for key in ("running_lora_adapters", "waiting_lora_adapters") for name in state.get(key, "").split(",")
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.rollout import Completion, Prompt
 from speciate.domain.values import storable
+from speciate.policies.numbers import mean_logprob, read_count
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _FINGERPRINT: Final = "system_fingerprint"
@@ -126,10 +126,10 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeiling
     )
     return SampleResult(
         completions=tuple(
-            Completion(text, tokens, _finish(choice), _mean_logprob(choice))
+            Completion(text, tokens, _finish(choice), mean_logprob(_logprobs(choice)))
             for choice, text, tokens in zip(ordered, texts, shares, strict=True)
         ),
-        prompt_tokens=_possible(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
+        prompt_tokens=read_count(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
         latency_s=latency_s,
     )
 
@@ -154,8 +154,8 @@ def reported_tokens(body: bytes, ceilings: TokenCeilings) -> int:
     except MalformedResponseError:
         return 0
     reported = usage if isinstance(usage, dict) else {}
-    prompt = _possible(reported.get("prompt_tokens"), ceilings.prompt)
-    return (prompt or 0) + (_possible(reported.get("completion_tokens"), ceilings.completion) or 0)
+    prompt = read_count(reported.get("prompt_tokens"), ceilings.prompt)
+    return (prompt or 0) + (read_count(reported.get("completion_tokens"), ceilings.completion) or 0)
 
 
 def model_cards(body: bytes) -> list[ModelCard]:
@@ -177,8 +177,7 @@ def _card(item: Mapping[str, Any]) -> ModelCard:
         storable(value)[:_MOST_NAME] if isinstance(value, str) and value else None
         for value in (item.get("root"), item.get("parent"), digest)
     )
-    longest = length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
-    return ModelCard(str(item["id"]), root, parent, longest, digest and digest[:_MOST_DIGEST])
+    return ModelCard(str(item["id"]), root, parent, read_count(length) or None, digest and digest[:_MOST_DIGEST])
 
 
 def error_message(body: bytes) -> str:
@@ -216,8 +215,7 @@ def _object(value: object, what: str) -> dict[str, Any]:
 
 
 def _index(choice: Mapping[str, Any]) -> int:
-    index = choice.get("index")
-    return index if isinstance(index, int) else 0
+    return read_count(choice.get("index")) or 0
 
 
 def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
@@ -257,22 +255,10 @@ def _counted(reported: object, choices: Sequence[Mapping[str, Any]]) -> list[int
     return counts if sum(counts) == reported else None
 
 
-def _mean_logprob(choice: Mapping[str, Any]) -> float | None:
-    values = _logprobs(choice)
-    known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
-    return sum(known) / len(known) if known else None
-
-
-def _possible(reported: object, ceiling: int) -> int | None:
-    if isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= ceiling:
-        return reported
-    return None
-
-
 def _shares(reported: object, texts: Sequence[str], max_tokens: int, ceiling: int) -> list[int]:
     """Divide the reported tokens among the completions in proportion to their bytes; the sum stays exact."""
     sizes = [len(text.encode("utf-8", "replace")) for text in texts]
-    total = _possible(reported, ceiling)
+    total = read_count(reported, ceiling)
     if total is None:
         return [min(size + 1, max_tokens) for size in sizes]
     weight, shares, before, seen = sum(sizes) or len(sizes), [], 0, 0

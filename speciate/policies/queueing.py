@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from speciate.policies.numbers import sum_of_counts
+
 _WAITING: Final = re.compile(
     r"^(?:vllm:|speciate_serve_)num_requests_waiting(?:\{[^}\n]*\})? +([0-9.eE+]+)", re.MULTILINE
 )
@@ -20,13 +22,12 @@ _POLL_S: Final = 0.25
 
 def waiting_sequences(metrics: str) -> int | None:
     """Return the sequences that wait at an endpoint, over all models and engines; None if it does not report them."""
-    found = _WAITING.findall(metrics)
-    return int(sum(map(float, found))) if found else None
+    return sum_of_counts(_WAITING.findall(metrics))
 
 
 def sequences_at_work(metrics: str) -> int:
     """Return the sequences that run or wait at a vLLM server."""
-    return int(sum(map(float, _RUNNING.findall(metrics)))) + (waiting_sequences(metrics) or 0)
+    return (sum_of_counts(_RUNNING.findall(metrics)) or 0) + (waiting_sequences(metrics) or 0)
 
 
 class QueueGate:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 import numpy as np
+
+from speciate.policies.numbers import read_number
 
 _TRANSIENT: Final = frozenset({408, 409, 429})
 
@@ -48,13 +49,11 @@ def retry_after_s(header: str | None) -> float | None:
     """Return the seconds of a ``Retry-After`` header, given as a number or a date; None if it is neither."""
     if header is None:
         return None
-    try:
-        seconds = float(header)
-    except ValueError:
+    if (seconds := read_number(header)) is None:
         try:
             date = parsedate_to_datetime(header)
         except ValueError:
             return None
         aware = date if date.tzinfo else date.replace(tzinfo=UTC)
         seconds = (aware - datetime.now(UTC)).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return max(0.0, seconds)

@@ -19,7 +19,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
 from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
-from speciate.problems.toml_places import MAX_VALUES, is_readable, line_of, toml_places
+from speciate.problems.toml_places import limit_error, line_of, toml_places
 
 FILE_NAME: Final = "problem.toml"
 
@@ -89,18 +89,13 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
 
 
 def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
-    if not is_readable(text):
-        many = f"holds more than {MAX_VALUES} values: expected cases in a file of their own, cases = 'cases.json'"
-        raise invalid(name, [FieldError(many, file=file, line=1)])
+    if (over := limit_error(text)) is not None:
+        raise invalid(name, [replace(over, file=file)])
     try:
         raw = tomllib.loads(text)
         places = toml_places(text)
     except tomllib.TOMLDecodeError as error:
         raise invalid(name, [_syntax_field_error(str(error), text, file)]) from error
-    except RecursionError as error:
-        raise invalid(
-            name, [FieldError("is nested too deep: expected tables of plain values", file=file, line=1)]
-        ) from error
     except ValueError as error:  # tomllib passes on errors of int(), without a place
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else None

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from speciate.domain.errors import FieldError
+
 Path = tuple[str | int, ...]
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
@@ -33,13 +35,63 @@ _SCALAR: Final = re.compile(r"[^,\]}\n#]*")
 MAX_VALUES: Final = 100_000
 """Limit on the values in a TOML text: ``tomllib`` reads them twenty times slower than JSON."""
 
+MAX_KEY_PARTS: Final = 8
+"""Limit on the parts of a dotted key: reading a key takes the square of their number."""
 
-def is_readable(text: str) -> bool:
-    """Return True if a TOML text contains at most ``MAX_VALUES`` values, without parsing it."""
-    if sum(map(text.count, "=,[")) <= MAX_VALUES:
-        return True
-    # Programs and comments contain many of these characters, so remove them first.
-    return sum(map(_TEXT.sub("", text).count, "=,[")) <= MAX_VALUES
+MAX_DEPTH: Final = 20
+"""Limit on the nesting of arrays and inline tables: every value inside them takes time and memory in proportion."""
+
+# A key of too many parts, once strings are removed. The lookbehind allows one attempt in each run of key characters:
+# attempts from every character would take the square of the run's length.
+_LONG_KEY: Final = re.compile(rf"(?<![A-Za-z0-9_. \t-])(?:[A-Za-z0-9_ \t-]*+\.){{{MAX_KEY_PARTS}}}")
+_BRACKET: Final = re.compile(r"[\[\]{}]")
+
+
+def limit_error(text: str) -> FieldError | None:
+    """Return the first limit that a TOML text exceeds, with its line, or None; the text is not parsed."""
+    bare: str | None = None
+    if sum(map(text.count, "=,[")) > MAX_VALUES:
+        # Programs and comments contain many of these characters, so remove them first.
+        bare = _without_texts(text)
+        if sum(map(bare.count, "=,[")) > MAX_VALUES:
+            message = (
+                f"holds more than {MAX_VALUES} values: expected cases in a file of their own, cases = 'cases.json'"
+            )
+            return FieldError(message, line=1)
+    bare = _without_texts(text) if bare is None else bare
+    found = [
+        (at, message)
+        for at, message in (
+            (_long_key(bare), f"has a key of more than {MAX_KEY_PARTS} parts: expected fewer dots"),
+            (_deep_value(bare), f"is nested deeper than {MAX_DEPTH}: expected tables of plain values"),
+        )
+        if at is not None
+    ]
+    if not found:
+        return None
+    at, message = min(found)
+    return FieldError(message, line=bare.count("\n", 0, at) + 1)
+
+
+def _without_texts(text: str) -> str:
+    """Return a TOML text without the contents of its strings and comments, on the same lines."""
+    return _TEXT.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def _long_key(bare: str) -> int | None:
+    found = _LONG_KEY.search(bare)
+    return found.end() if found else None
+
+
+def _deep_value(bare: str) -> int | None:
+    depth = 0
+    for found in _BRACKET.finditer(bare):
+        depth += 1 if found[0] in "[{" else -1
+        if depth > MAX_DEPTH:
+            return found.start()
+        if depth < 0:  # tomllib reads no further
+            return None
+    return None
 
 
 def line_of(places: dict[Path, int], path: Sequence[str | int]) -> int:

@@ -84,8 +84,9 @@ class WorkExecutor:
         except Exception as error:  # noqa: BLE001 - the boundary: an unexpected exception pauses the run with its reason
             result = "error"
             _log.exception("run %s pauses: unexpected exception in %s work %s", lease.run_id, lease.kind, lease.work_id)
-            reason = f"unexpected exception in {lease.kind.value} work: {type(error).__name__}: {error!s:.500}"
-            commit = self.work.release(lease, f"{reason}. See the worker's log; resume the run to retry.")
+            # The text of an exception may quote a statement or a secret: it stays in the log.
+            reason = f"unexpected {type(error).__name__} in {lease.kind.value} work {lease.work_id}"
+            commit = self.work.release(lease, f"{reason}. The worker's log names the cause; resume the run to retry.")
         if commit is None:
             _log.info("lease of %s work %s was lost, its result is dropped", lease.kind.value, lease.work_id)
             return "lost"

@@ -98,6 +98,16 @@ def test_completion_sends_one_text(endpoint: Endpoint, connect: Connect) -> None
     assert result.completions[0].mean_logprob == -3.0
 
 
+def test_impossible_numbers_in_an_answer_are_ignored(endpoint: Endpoint, connect: Connect) -> None:
+    tokens = '{"token_logprobs": [-1.0, 1' + "0" * 400 + ', -1e308, -1e308, NaN, "-5"]}'
+    text = json.dumps(CHOICE)[:-1] + f', "index": 1{"0" * 400}, "logprobs": {tokens}}}'
+    usage = f'{{"prompt_tokens": 1{"0" * 400}, "completion_tokens": 1e999}}'
+    endpoint.misbehave = lambda _: (200, {}, f'{{"choices": [{text}], "usage": {usage}}}'.encode())
+    (result,) = connect(options={"check": False}).sample([request()])
+    assert result.completions[0].mean_logprob == -1.0
+    assert 0 < result.completions[0].tokens <= 64
+
+
 def test_other_weights_than_the_registered_ones_are_refused_at_once(
     endpoint: Endpoint, connect: Connect, waits: list[float]
 ) -> None:

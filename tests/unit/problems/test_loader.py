@@ -1,5 +1,6 @@
 import json
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from speciate.domain.problem import ProblemKind
 from speciate.domain.unstorable import MAX_VALUES
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.problems.loader import load_problem, parse_problem
-from speciate.problems.toml_places import is_readable
+from speciate.problems.toml_places import MAX_DEPTH, MAX_KEY_PARTS, limit_error
 
 TOML = """\
 slug = "small"
@@ -115,7 +116,7 @@ def test_a_syntax_error_has_line_and_column(text: str, line: int, column: int | 
 
 
 def test_nesting_without_end_is_a_field_error_and_no_crash() -> None:
-    assert "nested too deep" in the_field_error("a = " + "[" * 10_000).message
+    assert "nested deeper" in the_field_error("a = " + "[" * 10_000).message
 
 
 @pytest.mark.parametrize("digits", ["7" * 5000, "0x" + "7" * 5000])
@@ -437,12 +438,34 @@ def test_signs_inside_texts_and_comments_are_no_values_of_toml(quotes: str) -> N
     signs = "a = [1, 2] " * 100_001
     escaped = '\\"' if quotes[0] == '"' else ""
     text = f"text = {quotes}{signs}{escaped}{signs}{quotes} # '{signs}\n"
-    assert is_readable(text)
-    assert not is_readable(f"{text}more = [{'1,' * 100_001}]")
+    assert limit_error(text) is None
+    assert limit_error(f"{text}more = [{'1,' * 100_001}]") is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{} = 1", f"more than {MAX_KEY_PARTS} parts"),
+        ("[{}]", f"more than {MAX_KEY_PARTS} parts"),
+        ("[[ {} ]]", f"more than {MAX_KEY_PARTS} parts"),
+        ("x = {{ {} = 1 }}", f"more than {MAX_KEY_PARTS} parts"),
+        ("x = " + "[" * (MAX_DEPTH + 1), f"deeper than {MAX_DEPTH}"),
+        ("x = " + "{{x = " * (MAX_DEPTH + 1), f"deeper than {MAX_DEPTH}"),
+    ],
+)
+def test_long_keys_and_deep_values_are_refused_with_their_line(line: str, words: str) -> None:
+    text = 'text = """\na.\n"""\n# a.b\n'
+    for key in ("a." * MAX_KEY_PARTS + "a", " . ".join('"a"' for _ in range(MAX_KEY_PARTS + 1))):
+        error = limit_error(text + line.format(key))
+        assert error is not None
+        assert (words in error.message, error.line) == (True, 5)
+    allowed = f"{text}{'a.' * (MAX_KEY_PARTS - 1)}a = {'[' * MAX_DEPTH}1.5, '{'.' * 99}'{']' * MAX_DEPTH}"
+    assert limit_error(allowed) is None
+    tomllib.loads(allowed)
 
 
 def test_quotes_that_never_close_are_looked_through_once() -> None:
     begun = time.monotonic()
     for broken in ('="\\x', '\\"""x', "'''x'", '"""\\"'):
-        is_readable("," * 100_001 + broken * 20_000)
+        limit_error("," * 100_001 + broken * 20_000)
     assert time.monotonic() - begun < 30  # followed from every quote to the end, each of them takes minutes

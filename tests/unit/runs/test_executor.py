@@ -260,12 +260,14 @@ def test_an_unavailable_endpoint_pauses_the_run() -> None:
 
 def test_an_unexpected_exception_pauses_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     s = session(toy_spec(12))
-    monkeypatch.setattr(s.evaluator, "evaluate", lambda *_, **__: [1 / 0])
+    monkeypatch.setattr(s.evaluator, "evaluate", lambda *_, **__: [{}["SELECT secret"]])
+    (work_id,) = s.signals.waiting
     s.go()
     progress = s.store.runs[s.context.run_id].progress
     assert progress.state is RunState.PAUSED
     assert progress.reason is not None
-    assert "ZeroDivisionError" in progress.reason
+    assert f"unexpected KeyError in evaluate work {work_id}" in progress.reason
+    assert "SELECT" not in progress.reason
     monkeypatch.undo()
     s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()

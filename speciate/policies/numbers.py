@@ -1,0 +1,43 @@
+"""Read numbers that endpoints report. Any value may arrive: text, NaN, 10**400."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+_MOST: Final = 10**12
+"""No endpoint reports more tokens, sequences or adapters."""
+_LEAST_LOGPROB: Final = -1e6
+_MOST_LOGPROB: Final = 1.0  # rounding may exceed 0 a little
+
+
+def read_number(value: object) -> float | None:
+    """Return a JSON number, or a number in a text of metrics, as a finite float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def read_count(value: object, most: int = _MOST) -> int | None:
+    """Return a JSON integer between 0 and ``most``; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
+
+
+def sum_of_counts(texts: Iterable[str]) -> int | None:
+    """Return the sum of numbers in a text of metrics, without those that are no counts; None if none is left."""
+    numbers = [number for text in texts if (number := read_number(text)) is not None and 0 <= number <= _MOST]
+    return int(sum(numbers)) if numbers else None
+
+
+def mean_logprob(values: Iterable[object]) -> float | None:
+    """Return the mean of the log-probabilities among reported values; None if there is none."""
+    numbers = [n for value in values if not isinstance(value, str) and (n := read_number(value)) is not None]
+    known = [number for number in numbers if _LEAST_LOGPROB <= number <= _MOST_LOGPROB]
+    return sum(known) / len(known) if known else None

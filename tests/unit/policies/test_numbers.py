@@ -1,0 +1,36 @@
+"""Numbers from endpoints: whatever arrives is a usable number or None."""
+
+import math
+from typing import Any
+
+import pytest
+
+from speciate.policies.numbers import mean_logprob, read_count, read_number
+from speciate.policies.queueing import sequences_at_work, waiting_sequences
+
+
+@pytest.mark.parametrize(
+    "value", [10**400, -(10**400), math.inf, math.nan, "1e400", "1.2.3", "", "nan", True, [], None]
+)
+def test_what_is_no_finite_number_is_none(value: Any) -> None:
+    assert read_number(value) is None
+    assert mean_logprob([value, -1.0]) == -1.0
+    assert mean_logprob([value]) is None
+
+
+def test_numbers_are_read() -> None:
+    assert (read_number("2.5"), read_number(-3), read_number("1e3")) == (2.5, -3.0, 1000.0)
+    assert (read_count(5), read_count(6, 5), read_count(-1), read_count(2.0), read_count(True)) == (
+        5,
+        None,
+        *[None] * 3,
+    )
+    assert mean_logprob([-1.0, -1e308, -1e308, 700.0, "-2", -3]) == -2.0  # no sum reaches infinity
+
+
+@pytest.mark.parametrize("waiting", ["1e400", "1.2.3", "1e300", "+", "-0"])
+def test_a_queue_that_no_server_has_does_not_count(waiting: str) -> None:
+    metrics = f'vllm:num_requests_waiting{{engine="0"}} {waiting}\nvllm:num_requests_running 1.1.1\n'
+    assert waiting_sequences(metrics) is None
+    assert sequences_at_work(metrics) == 0
+    assert waiting_sequences(metrics + 'vllm:num_requests_waiting{engine="1"} 3.0\n') == 3
