@@ -310,6 +310,7 @@ def upgrade() -> None:
         sa.Column("shape", sa.Text),
         sa.Column("reused_from", sa.Text),
         sa.Column("attested_by", sa.Text),
+        sa.Column("origin", sa.Text),
         _created(),
         sa.UniqueConstraint("run_id", "number"),
         sa.UniqueConstraint("work_id", "ord"),
@@ -395,6 +396,13 @@ def upgrade() -> None:
         sa.Column("weight", pg.DOUBLE_PRECISION, nullable=False),
     )
     op.create_index("ix_run_policies_policy_id", "run_policies", ["policy_id"])
+    op.create_table(
+        "run_seeds",
+        sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("ord", sa.Integer, primary_key=True),
+        sa.Column("program", sa.Text, nullable=False),
+        sa.Column("origin", sa.Text),
+    )
     op.create_table(
         "run_progress",
         sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
@@ -538,10 +546,10 @@ def downgrade() -> None:
     op.execute("DROP TRIGGER audit_is_append_only ON audit")
     op.execute("DROP FUNCTION audit_is_append_only()")
     tables = (
-        "external_evaluations work tournament_runs run_progress run_policies rollouts results events elites claims "
-        "candidates campaign_runs advice webhook_deliveries tournament_amendments sessions runs problem_set_members "
-        "campaign_slices webhooks tournaments tokens problems problem_sets policies campaigns reconciler "
-        "prompts projects policy_keys idempotency_keys audit"
+        "external_evaluations work tournament_runs run_progress run_seeds run_policies rollouts results events elites "
+        "claims candidates campaign_runs advice webhook_deliveries tournament_amendments sessions runs "
+        "problem_set_members campaign_slices webhooks tournaments tokens problems problem_sets policies campaigns "
+        "reconciler prompts projects policy_keys idempotency_keys audit"
     )
     for table in tables.split():
         op.drop_table(table)

@@ -88,6 +88,7 @@ def create_run(
         labels=body.labels(),
         idempotency_key=idempotency_key,
         can_advise=can_advise,
+        seeds=body.seed_request(),
     )
     response.headers["Location"] = f"/v1/runs/{run_id}"
     return _current(run_id, stores, response)

@@ -12,6 +12,7 @@ from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedRequest
 from speciate.domain.values import Slug, Value
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
@@ -110,7 +111,7 @@ class PolicySubmission(Value):
         return self
 
 
-class RunSubmission(RunSpec, Labels):
+class RunSubmission(RunSpec, Labels, SeedRequest):
     """A run to start.
 
     Attributes:
@@ -130,6 +131,10 @@ class RunSubmission(RunSpec, Labels):
     def labels(self) -> Labels:
         """Return name, tags and note of the run."""
         return Labels.model_validate(self.model_dump(include=set(Labels.model_fields)))
+
+    def seed_request(self) -> SeedRequest:
+        """Return the seed programs of the run."""
+        return SeedRequest.model_validate(self.model_dump(include=set(SeedRequest.model_fields)))
 
 
 class SteeringRequest(Value):

@@ -198,6 +198,7 @@ def _show(found: CandidateDetail) -> None:
             ("parents", _numbers(found.parents)),
             ("inspirations", _numbers(found.inspirations)),
             ("near-duplicate of" if found.failure_reason == "near_duplicate" else "duplicate of", found.duplicate_of),
+            ("seed from", found.origin),
             ("reused from", found.reused_from),
             ("rewards", output.format_rewards(found.rewards)),
             ("weighted sum", output.format_number(found.scalar)),

@@ -13,6 +13,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedRequest, SeedSource
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Value
 
@@ -23,6 +24,12 @@ BudgetLike = int | Budget | Mapping[str, float | None]
 
 PoliciesLike = str | UUID | Mapping[str, float]
 """A policy by id or name, or an ensemble of names with weights."""
+
+SeedsLike = Iterable[str] | Mapping[str, str]
+"""Seed programs: texts, or texts by name."""
+
+SeedSourcesLike = str | UUID | Iterable[str | UUID | SeedSource]
+"""Runs to take seed programs from; see ``SeedSource.parse``."""
 
 
 def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
@@ -48,6 +55,21 @@ def run_spec(budget: BudgetLike, **values: Any) -> RunSpec:
 def run_labels(name: str, tags: Iterable[str], note: str) -> Labels:
     """Return the labels of a new run. Raises as ``run_spec`` does."""
     return _valid(Labels, {"name": name, "tags": as_tuple(tags), "note": note})
+
+
+def seed_request(seeds: SeedsLike, seed_from: SeedSourcesLike) -> SeedRequest:
+    """Return the seed programs of a new run. Raises as ``run_spec`` does."""
+    if isinstance(seeds, str):
+        seeds = (seeds,)
+    named = seeds.items() if isinstance(seeds, Mapping) else (("", program) for program in seeds)
+    sources = (seed_from,) if isinstance(seed_from, str | UUID) else seed_from
+    return _valid(
+        SeedRequest,
+        {
+            "seeds": tuple({"program": program, "name": name} for name, program in named),
+            "seed_from": tuple(s if isinstance(s, SeedSource) else SeedSource.parse(str(s)) for s in sources),
+        },
+    )
 
 
 def relabelling(

@@ -116,6 +116,7 @@ class Proposal:
         failure: Rejection on reading, or None.
         policy: Position of the policy among those of its role.
         advice: Number of the advice in the prompt; None if the run has no guidance.
+        origin: Where a seed program given to the run was taken from; see ``SeedProgram``.
     """
 
     program: str
@@ -129,6 +130,7 @@ class Proposal:
     failure: Failure | None = None
     policy: int = 0
     advice: int | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

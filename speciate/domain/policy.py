@@ -31,7 +31,7 @@ class PolicyRole(StrEnum):
     """Task of a policy for a candidate."""
 
     SEED = "seed"
-    """None: the candidate is the problem's seed program."""
+    """None: the candidate is a seed program."""
     PROPOSE = "propose"
     """Write a program from scratch."""
     MUTATE = "mutate"

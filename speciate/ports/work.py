@@ -15,6 +15,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedProgram
 from speciate.search.strategy import EliteTable, Placement
 
 
@@ -116,6 +117,7 @@ class RunContext:
         mutator_id: ID of the mutator.
         ensembles: Policies by role, if a role has several. ``proposer`` and ``mutator`` are the first ones.
         project_id: The project, within which runs share results.
+        seeds: Programs to evaluate first in place of the problem's seed program; empty for the latter.
     """
 
     run_id: UUID
@@ -127,6 +129,13 @@ class RunContext:
     mutator_id: UUID | None = None
     ensembles: Mapping[PolicyRole, tuple[WeightedPolicy, ...]] = field(default_factory=dict)
     project_id: UUID | None = None
+    seeds: tuple[SeedProgram, ...] = ()
+
+    @property
+    def seed_programs(self) -> tuple[SeedProgram, ...]:
+        """The programs of the first batch, candidates 1 to n; empty if every candidate starts from scratch."""
+        own = self.problem.seed_program
+        return self.seeds or ((SeedProgram(own),) if own else ())
 
     @property
     def reuses(self) -> bool:

@@ -26,6 +26,7 @@ from speciate.prompts.text import unstorable
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 _THOUGHT_END: Final = "</think>"
 _MAX_READ: Final = 8 * MAX_PROGRAM_BYTES
+_PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,7 @@ def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:
     if base is None or isinstance(kept, Failure) or not blocks_or_none(problem.seed_program):
         return kept
     if protected_digest(kept) != protected_digest(problem.seed_program):
-        detail = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
-        return rejected(Reason.PROTECTED_REGION_CHANGED, detail)
+        return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
     return kept
 
 
@@ -227,6 +227,21 @@ def _syntax(program: str, problem: Problem) -> Failure | None:
         return syntax_failure(program)
     tree = parse_python(program)
     return tree if isinstance(tree, Failure) else None
+
+
+def program_failure(program: str, problem: Problem) -> Failure | None:
+    """Return why a whole program that no policy wrote cannot be a candidate of a problem, or None if it can."""
+    if failure := _unstorable(program):
+        return failure
+    if not program.strip():
+        return _no_answer(problem, "the program is empty")
+    if problem.many_files:
+        whole = with_files("", program, problem)
+        if isinstance(whole, Failure):
+            return whole
+    if blocks_or_none(problem.seed_program) and protected_digest(program) != protected_digest(problem.seed_program):
+        return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
+    return _syntax(program, problem)
 
 
 def _no_answer(problem: Problem, detail: str) -> Failure:

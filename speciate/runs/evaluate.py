@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
+from speciate.domain.policy import PolicyRole
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import (
@@ -155,11 +156,11 @@ def _reject_out_of_scale(context: RunContext, results: Mapping[int, Evaluation])
 def _near_duplicates(
     context: RunContext, work: WorkStore, new: Mapping[int, Proposal], first: int
 ) -> dict[str, NearDuplicate]:
-    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch."""
+    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch, except seeds."""
     neighbours = Neighbours(context, work, {proposal.island for proposal in new.values()}, first)
     found = {}
     for number, proposal in new.items():
-        if near := neighbours.nearest(proposal.program):
+        if proposal.role is not PolicyRole.SEED and (near := neighbours.nearest(proposal.program)):
             found[proposal.program_hash] = near
         else:
             neighbours.add(number, proposal.program)

@@ -16,7 +16,6 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
-from speciate.domain.values import text_digest
 from speciate.ports.work import CandidateOutcome, Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
 from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
@@ -34,6 +33,7 @@ from speciate.runs.lanes import (
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.tally import announce, claim_targets, count, judge_alarm, keep_best, summary, with_state
 from speciate.search.cells import improves
+from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
 
 MAX_ATTEMPTS = 3
@@ -56,6 +56,7 @@ def create(progress: RunProgress, context: RunContext, granted: int | None = Non
         strategy=spec.strategy,
         seed=spec.seed,
         lanes=spec.lanes,
+        **({"seeds": len(context.seeds)} if context.seeds else {}),
         **_ensembles(context),
     )
     progress.state = RunState.CREATED
@@ -75,7 +76,7 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
 
 
 def start(progress: RunProgress, context: RunContext) -> Effects:
-    """Start a run with the evaluation of the seed program, or with all lanes if there is none."""
+    """Start a run with the evaluation of the seed programs, or with all lanes if there are none."""
     effects = Effects()
     progress.state = RunState.RUNNING
     effects.event(EventKind.RUN_STARTED)
@@ -84,14 +85,21 @@ def start(progress: RunProgress, context: RunContext) -> Effects:
 
 
 def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Evaluate the seed program, unless it is scored, and start all lanes otherwise."""
-    seed = context.problem.seed_program
+    """Evaluate the seed programs, unless one is scored, and start all lanes otherwise.
+
+    Seed programs are spread over the islands, from which the strategy lets them migrate.
+    """
     unscored = progress.batches <= 1 and not progress.evaluated
-    if seed and unscored and progress.evaluations_left(context.spec.budget) != 0:
-        proposal = Proposal(program=seed, program_hash=text_digest(seed), role=PolicyRole.SEED)
-        add_evaluate(progress, effects, lane=0, ordinal=0, proposals=[proposal], reserved=1)
+    seeds = context.seed_programs[: progress.evaluations_left(context.spec.budget)] if unscored else ()
+    if seeds:
+        islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
+        proposals = [
+            Proposal(seed.program, seed.digest, PolicyRole.SEED, island=i % islands, origin=seed.origin)
+            for i, seed in enumerate(seeds)
+        ]
+        add_evaluate(progress, effects, lane=0, ordinal=0, proposals=proposals, reserved=len(proposals))
         progress.batches = 1
-        progress.reserved_evaluations += 1
+        progress.reserved_evaluations += len(proposals)
     else:
         open_lanes(progress, context, effects)
 
@@ -177,9 +185,9 @@ def record_evaluations(
     )
     judge_alarm(progress, effects)
     pending = _announce_claims(effects)
-    opens_lanes = lease.ordinal == 0 and bool(context.problem.seed_program)
+    opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, first, batch.outcomes)
-    if diagnosis is None or not opens_lanes:  # a run whose seed program cannot be scored opens no lanes
+    if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:
         progress.diagnosis = diagnosis.stored_json()

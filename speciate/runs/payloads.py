@@ -48,6 +48,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         "failure": None if failure is None else [failure.kind.value, failure.reason, failure.detail],
         "policy": proposal.policy,
         **({} if proposal.advice is None else {"advice": proposal.advice}),
+        **({} if proposal.origin is None else {"origin": proposal.origin}),
     }
 
 
@@ -65,4 +66,5 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         failure=None if failure is None else Failure(FailureKind(failure[0]), failure[1], failure[2]),
         policy=item.get("policy", 0),
         advice=item.get("advice"),
+        origin=item.get("origin"),
     )

@@ -35,8 +35,8 @@ class StoredPopulation:
 
     @property
     def seed_number(self) -> int | None:
-        """Candidate number of the seed program; None if the problem has none."""
-        return SEED_NUMBER if self._context.problem.seed_program else None
+        """Candidate number of the first seed program; None if there is none."""
+        return SEED_NUMBER if self._context.seed_programs else None
 
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island."""
@@ -50,4 +50,4 @@ class StoredPopulation:
 
 
 SEED_NUMBER = 1
-"""Candidate number of a seed program."""
+"""Candidate number of the first seed program."""

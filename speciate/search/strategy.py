@@ -87,7 +87,7 @@ class PopulationView(Protocol):
 
     @property
     def seed_number(self) -> int | None:
-        """Number of the seed program's candidate, or None without a seed program."""
+        """Number of the first seed program's candidate, or None without a seed program."""
         ...
 
     def elites(self, island: int) -> EliteTable:

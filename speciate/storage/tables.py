@@ -201,6 +201,16 @@ run_policies = sa.Table(
     sa.Column("weight", pg.DOUBLE_PRECISION, nullable=False),
 )
 
+# Programs that a run evaluates first in place of the problem's seed program.
+run_seeds = sa.Table(
+    "run_seeds",
+    metadata,
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("ord", sa.Integer, primary_key=True),
+    sa.Column("program", sa.Text, nullable=False),
+    sa.Column("origin", sa.Text),
+)
+
 # The mutable row of a run: small and without indexes on mutable columns, so that updates stay in the page.
 progress = sa.Table(
     "run_progress",
@@ -389,6 +399,7 @@ candidates = sa.Table(
     sa.Column("shape", sa.Text),
     sa.Column("reused_from", sa.Text),
     sa.Column("attested_by", sa.Text),
+    sa.Column("origin", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.UniqueConstraint("run_id", "number"),

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.event import Event, EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit, RunContext
@@ -40,8 +41,10 @@ class MemoryHarness:
     def __post_init__(self) -> None:
         self.work = MemoryWorkStore(self.clock.now)
 
-    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
-        context = RunContext(uuid4(), problem, toy_policy(), uuid4(), spec)
+    def begin(
+        self, problem: Problem, spec: RunSpec, granted: int | None = None, seeds: tuple[SeedProgram, ...] = ()
+    ) -> Commit:
+        context = RunContext(uuid4(), problem, toy_policy(), uuid4(), spec, seeds=seeds)
         self.work.add(context, granted)
         return self.work.start(context.run_id)
 
@@ -84,10 +87,12 @@ class PostgresHarness:
     def __post_init__(self) -> None:
         self.work: PostgresWorkStore = self.stores.work
 
-    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
+    def begin(
+        self, problem: Problem, spec: RunSpec, granted: int | None = None, seeds: tuple[SeedProgram, ...] = ()
+    ) -> Commit:
         stored, _ = self.stores.catalog.add_problem(problem)
         policy, _ = self.stores.catalog.add_policy(toy_policy())
-        run_id, _ = self.stores.runs.create(stored, RunPolicies(policy), spec, granted=granted)
+        run_id, _ = self.stores.runs.create(stored, RunPolicies(policy), spec, granted=granted, seeds=seeds)
         return self.stores.runs.start(run_id)
 
     def pause(self, run_id: UUID) -> Commit:

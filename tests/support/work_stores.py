@@ -13,6 +13,7 @@ from speciate.domain.guidance import Advice, Gain
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec, RunState
+from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
@@ -43,8 +44,10 @@ class StoreHarness(Protocol):
 
     work: WorkStore
 
-    def begin(self, problem: Problem, spec: RunSpec, granted: int | None = None) -> Commit:
-        """Create and start a run with the toy policy and the first grant of a campaign."""
+    def begin(
+        self, problem: Problem, spec: RunSpec, granted: int | None = None, seeds: tuple[SeedProgram, ...] = ()
+    ) -> Commit:
+        """Create and start a run with the toy policy, the first grant of a campaign and seed programs."""
         ...
 
     def pause(self, run_id: UUID) -> Commit:
@@ -186,6 +189,23 @@ class WorkStoreConformance:
     def test_without_a_seed_program_the_lanes_open_at_once(self) -> None:
         commit = self._begin(toy_spec(8, lanes=2), toy_problem(seed_program=""))
         assert [ref.kind for ref in commit.dispatch] == [WorkKind.GENERATE] * 2
+
+    def test_given_seed_programs_are_one_batch_spread_over_the_islands(self) -> None:
+        seeds = tuple(SeedProgram(f"x = {x}\ny = 9\n", f"{x}.py") for x in range(5))
+        spec = toy_spec(10, lanes=2, strategy_options={"islands": 2})
+        commit = self.harness.begin(toy_problem(seed_program="x = 1\ny = 1\n"), spec, seeds=seeds)
+        lease = self._claim(self._only(commit))
+        proposals = read_proposals(lease.payload)
+        assert [(p.program, p.origin, p.island) for p in proposals] == [
+            (seed.program, seed.origin, i % 2) for i, seed in enumerate(seeds)
+        ]
+        assert {p.role for p in proposals} == {PolicyRole.SEED}
+        assert self.harness.progress(lease.run_id).reserved_evaluations == 5
+        after = self.harness.work.record_evaluations(lease, self._scored(lease))
+        assert after is not None
+        assert [ref.kind for ref in after.dispatch] == [WorkKind.GENERATE] * 2
+        assert [int(self._claim(ref).payload["answers"]) for ref in after.dispatch] == [4, 1]
+        assert [program for _, program, _ in self.harness.candidates(lease.run_id)] == [s.program for s in seeds]
 
     def test_work_is_leased_once(self) -> None:
         ref = self._only(self._begin())

@@ -27,6 +27,7 @@ from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedSource
 from speciate.policies import can_advise
 from speciate.runs.declarations import policies_of
 from speciate.storage.runs.start import start_run
@@ -45,7 +46,7 @@ _COUNTS: Final = {
 _BASIC: Final = re.compile(r"(problem|policy|budget)(\.|$)")
 """Fields that the form always shows; all others are under "Advanced"."""
 
-_OPTIONAL: Final = ("mutator", "name", "tags", "shown")
+_OPTIONAL: Final = ("mutator", "name", "tags", "seed_from", "shown")
 """Fields that are empty by default; ``shown`` is sent by the button that shows a strategy's options."""
 
 _CHECKS: Final = {
@@ -89,6 +90,7 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
             **{name: parse_number("integer", text[name]) for name in _COUNTS if text.get(name)},
             **{name: text.get(name) == "on" for name in _CHECKS},
             **read_labels(values),
+            "seed_from": [SeedSource.parse(source) for source in text.get("seed_from", "").split()],
         }
     )
     require_confirmation(values, limits)
@@ -100,6 +102,7 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         spec=submitted.spec(),
         labels=submitted.labels(),
         can_advise=can_advise,
+        seeds=submitted.seed_request(),
         # A form sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
     )

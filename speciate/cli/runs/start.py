@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,8 +20,12 @@ from speciate.cli.common import (
     drop_none,
     examples,
     parse_key_values,
+    resolve_run,
 )
 from speciate.domain.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from speciate.client import Client
 
 app = command_group()
 
@@ -59,6 +64,8 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
         "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
         "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
         "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
+        "speciate run my-problem -p qwen -b 2000 --seed-from 0198c0de-7f00-7000-8000-000000000001:best",
+        "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
     ),
 )
 def run_command(
@@ -111,6 +118,21 @@ def run_command(
         int | None,
         typer.Option(metavar="BATCHES", help="Interval at which the policy writes advice for its own prompts."),
     ] = None,
+    seeds: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Start from the programs in this folder, one per file, instead of the problem's seed program.",
+        ),
+    ] = None,
+    seed_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN[:front[=N]|:best]",
+            help="Start from the Pareto front, the best N of it or the best candidate of a run of the same problem;"
+            " repeatable.",
+        ),
+    ] = None,
     name: Annotated[str, typer.Option(help="Display name, one line.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="Tag for grouping runs; repeatable.")] = None,
     note: Annotated[str, typer.Option(help="Free-text note.")] = "",
@@ -144,6 +166,8 @@ def run_command(
             name=name,
             tags=tag or (),
             note=note,
+            seeds=read_seeds(seeds),
+            seed_from=[_source(service, text) for text in seed_from or ()],
             idempotency_key=idempotency_key,
             strategy=strategy,
             policy_choice=choice,
@@ -168,6 +192,32 @@ def run_command(
             from speciate.cli.runs.watch import watch_run
 
             raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json))
+
+
+def read_seeds(folder: Path | None) -> dict[str, str]:
+    """Return the programs of a folder by file name, in the order of the names; hidden files are skipped.
+
+    Raises:
+        InvalidInputError: The folder or a file cannot be read, or there is no file.
+    """
+    if folder is None:
+        return {}
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        found = {path.name: path.read_text(encoding="utf-8") for path in files}
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"--seeds {folder}: a file is not UTF-8 text: {error}.") from None
+    except OSError as error:
+        raise InvalidInputError(f"--seeds {error.filename}: {error.strerror}.") from None
+    if not found:
+        raise InvalidInputError(f"--seeds {folder}: the folder holds no program.", remedy="Put one program per file.")
+    return found
+
+
+def _source(service: Client, text: str) -> str:
+    """Return a source of seed programs with the complete id of its run."""
+    run, colon, take = text.partition(":")
+    return f"{resolve_run(service, run).id}{colon}{take}"
 
 
 def parse_policies(named: list[str], option: str) -> str | dict[str, float]:

@@ -11,7 +11,16 @@ from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 
-from speciate.client.arguments import BudgetLike, PoliciesLike, as_tuple, run_labels, run_spec
+from speciate.client.arguments import (
+    BudgetLike,
+    PoliciesLike,
+    SeedsLike,
+    SeedSourcesLike,
+    as_tuple,
+    run_labels,
+    run_spec,
+    seed_request,
+)
 from speciate.client.calls import change_visibility, get, get_list, get_page, path_segment, post
 from speciate.client.sync.run import RunHandle
 from speciate.client.sync.transport import HideableClient, ResourceClient
@@ -34,6 +43,8 @@ class RunsClient(HideableClient[RunHandle]):
         name: str = "",
         tags: Iterable[str] = (),
         note: str = "",
+        seeds: SeedsLike = (),
+        seed_from: SeedSourcesLike = (),
         idempotency_key: str | None = None,
         **spec: Any,
     ) -> RunHandle:
@@ -47,6 +58,9 @@ class RunsClient(HideableClient[RunHandle]):
             name: Name of the run, one line.
             tags: Tags shared with other runs.
             note: Free text. Like the name and the tags, not part of the spec.
+            seeds: Programs to start from in place of the problem's seed program: texts, or texts by name.
+            seed_from: Runs of the same problem to start from: ``"RUN"`` for its Pareto front, ``"RUN:front=N"`` for the
+                best N of it, ``"RUN:best"``, or ``SeedSource`` objects. A run is named by its id.
             idempotency_key: Repeating a request with the same key returns the same run. Default: a new key per call.
             spec: Further fields of ``speciate.domain.run.RunSpec``: strategy, strategy_options, seed, lanes, …
 
@@ -62,6 +76,7 @@ class RunsClient(HideableClient[RunHandle]):
             "mutator": mutator and _policies(mutator),
             **run_spec(budget, **spec).model_dump(mode="json"),
             **labels.model_dump(mode="json", exclude_defaults=True),
+            **seed_request(seeds, seed_from).model_dump(mode="json", exclude_defaults=True),
         }
         # The key makes it safe to repeat the request after a broken connection.
         call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))

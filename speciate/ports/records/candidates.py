@@ -19,6 +19,7 @@ class CandidateRecord(Record):
         duplicate_of: Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with
             the similar program.
         reused_from: ``run/number`` of the candidate of another run whose result it reuses.
+        origin: ``run/number`` of the candidate, or name of the file, from which the run took a seed program.
         advice: Number of the advice in its prompt; None if the run writes no advice.
         tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
         attested_by: Name of the token that submitted the result; None if the service measured it.
@@ -48,6 +49,7 @@ class CandidateRecord(Record):
     memory_bytes: int
     stopped_at: str | None
     reused_from: str | None = None
+    origin: str | None = None
     attested_by: str | None = None
     advice: int | None = None
     created_at: datetime

@@ -60,6 +60,7 @@ class RunSetup(Record):
         policy: The proposing policy, the first one of an ensemble.
         mutator: The policy that changes parents, if it is another one; the first one of an ensemble.
         ensembles: The policies of all roles if one of them has several; otherwise empty.
+        seeds: Number of seed programs that it was given; 0 if it starts from the problem's.
     """
 
     id: UUID
@@ -77,6 +78,7 @@ class RunSetup(Record):
     mutator_version: int | None = None
     ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
+    seeds: int = 0
     created_at: datetime
 
 

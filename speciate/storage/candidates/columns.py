@@ -67,7 +67,7 @@ class CandidateColumns:
         rewards: Raw rewards in declared order, NaN for failed candidates, shape (n, d).
         failure: n strings, ``kind: reason`` or empty.
         duplicate: True for duplicates of earlier programs, shape (n,).
-        seed: True for the problem's seed program, shape (n,).
+        seed: True for seed programs, shape (n,).
         targets: Bit mask of the targets met, shape (n,).
     """
 

@@ -28,7 +28,7 @@ _CANDIDATE_COLUMNS = (
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
     " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text,"
-    " attested_by text"
+    " attested_by text, origin text"
 )
 
 
@@ -140,6 +140,7 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
         "stopped_at": evaluation.stopped_at,
         "shape": outcome.shape,
         "reused_from": outcome.reused_from,
+        "origin": proposal.origin,
         "attested_by": evaluation.attested_by or None,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -16,17 +17,20 @@ from speciate.domain.problem import Problem
 from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunSpec
+from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Target
 from speciate.ports.records.policies import EnsembleMember, Ensembles
 from speciate.ports.records.runs import RankedCandidate
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.storage.rows import read_stored
-from speciate.storage.tables import run_policies
+from speciate.storage.tables import run_policies, run_seeds
 
 _CONTEXT = sa.text(
     "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
-    " b.definition AS mutator FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
+    " b.definition AS mutator, (SELECT jsonb_agg(jsonb_build_array(s.program, s.origin) ORDER BY s.ord)"
+    " FROM run_seeds s WHERE s.run_id = r.id) AS seeds"
+    " FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
     " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
 )
 
@@ -103,6 +107,7 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
         mutator=None if row.mutator is None else read_stored(Policy, row.mutator),
         mutator_id=row.mutator_id,
         ensembles=read_shares(connection, run_id),
+        seeds=tuple(SeedProgram(program, origin) for program, origin in row.seeds or ()),
     )
 
 
@@ -140,6 +145,16 @@ def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles)
     ]
     if rows:
         connection.execute(sa.insert(run_policies), rows)
+
+
+def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedProgram]) -> None:
+    """Store the seed programs of a new run."""
+    rows = [
+        {"run_id": run_id, "ord": ord_, "program": seed.program, "origin": seed.origin}
+        for ord_, seed in enumerate(seeds)
+    ]
+    if rows:
+        connection.execute(sa.insert(run_seeds), rows)
 
 
 def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,7 +32,7 @@ from speciate.storage.runs.context import ScoringSchema, load_context, load_scor
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
     " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
-    " attested_by, created_at"
+    " attested_by, origin, created_at"
 )
 _ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (
@@ -123,6 +123,14 @@ class RunQueries(Store):
             rows = connection.execute(_RANKED, binds).all()
         rows = sorted(rows, key=lambda row: (measures.ranking.merit(row.rewards, row.met), -row.number), reverse=True)
         return tuple(measures.ranked(row) for row in rows[:limit])
+
+    @with_retries
+    def programs(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
+        """Return the programs of candidates by number; those that retention deleted are empty."""
+        query = sa.text("SELECT number, program FROM candidates WHERE run_id = :id AND number = ANY(:numbers)")
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {"id": run_id, "numbers": list(numbers)})
+            return {row.number: row.program for row in rows}
 
     @with_retries
     def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:

@@ -7,10 +7,13 @@ from uuid import UUID
 from speciate.domain.errors import ConflictError
 from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec, RunState
+from speciate.domain.seeds import NO_SEEDS, SeedRequest
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import CommitListener
 from speciate.runs.checks import CanAdvise, check_run, writes_text
+from speciate.runs.seeds import accepted_seeds
+from speciate.storage.runs.seeds import read_seeds
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.telemetry.logs import add_log_context
 
@@ -25,20 +28,30 @@ def start_run(
     labels: Labels = NO_LABELS,
     idempotency_key: str | None = None,
     can_advise: CanAdvise = writes_text,
+    seeds: SeedRequest = NO_SEEDS,
 ) -> tuple[UUID, bool]:
     """Create a run and start it. A repeated idempotency key returns the run of the first request.
 
-    The arguments are those of ``check_run`` and ``PostgresRunStore.create``.
+    The arguments are those of ``check_run``, ``read_seeds`` and ``PostgresRunStore.create``.
 
     Returns:
         The run's ID, and True if the run is new.
 
     Raises:
-        InvalidInputError: The run cannot work; see ``check_run``.
-        ConflictError: The key belongs to a different request.
+        InvalidInputError: The run cannot work; see ``check_run`` and ``read_seeds``.
+        NotFoundError: A run to take seed programs from does not exist.
+        ConflictError: The key belongs to a different request, or a run to take seed programs from is not visible.
     """
     check_run(problem, policies, spec, can_advise)
-    run_id, new = store.create(problem, policies, spec, labels=labels, idempotency_key=idempotency_key)
+    run_id, new = store.create(
+        problem,
+        policies,
+        spec,
+        labels=labels,
+        idempotency_key=idempotency_key,
+        seeds=accepted_seeds(problem.definition, spec, read_seeds(store, problem, seeds)),
+        seed_request=seeds,
+    )
     if new:
         add_log_context(run=str(run_id))
     # An interrupted first request may have created the run without starting it.

@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import NO_LABELS, Labels, Relabelling
 from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
+from speciate.domain.seeds import NO_SEEDS, SeedProgram, SeedRequest
 from speciate.domain.values import digest_of, storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
@@ -26,9 +27,10 @@ from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7, where
-from speciate.storage.runs.context import SHARES, insert_shares, load_context, members
+from speciate.storage.runs.context import SHARES, insert_seeds, insert_shares, load_context, members
 from speciate.storage.runs.listing import RUN_TABLES, run_page
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
+from speciate.storage.runs.queries import RunQueries
 from speciate.storage.tables import policies, problems, progress, run_policies, runs
 from speciate.storage.visibility import changed_columns, listed, require_undeclared
 from speciate.storage.work.effects import write_effects
@@ -37,6 +39,7 @@ _SELECT = f"""
 SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at,
   r.archived_at, r.deleted_at, g.*,
   {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
+  (SELECT count(*) FROM run_seeds s WHERE s.run_id = r.id) AS seeds,
   p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {SHARES} AS shares, c.id AS best_id, c.scalar AS best_scalar
@@ -82,6 +85,8 @@ class PostgresRunStore(ScopedStore):
         labels: Labels = NO_LABELS,
         granted: int | None = None,
         idempotency_key: str | None = None,
+        seeds: Sequence[SeedProgram] = (),
+        seed_request: SeedRequest = NO_SEEDS,
     ) -> tuple[UUID, bool]:
         """Create a run in state ``created``. A repeated idempotency key returns the run of the first request.
 
@@ -92,6 +97,8 @@ class PostgresRunStore(ScopedStore):
             labels: Name, tags and note.
             granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
             idempotency_key: Key of the request.
+            seeds: Seed programs.
+            seed_request: The request from which they were read; the key covers it.
 
         Returns:
             The run's ID, and True if the run is new.
@@ -100,7 +107,7 @@ class PostgresRunStore(ScopedStore):
             ConflictError: The key belongs to a different request.
         """
         # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
-        return self._create(uuid7(), problem, policies, spec, labels, granted, idempotency_key)
+        return self._create(uuid7(), problem, policies, spec, labels, granted, idempotency_key, seeds, seed_request)
 
     @with_retries
     def _create(
@@ -112,6 +119,8 @@ class PostgresRunStore(ScopedStore):
         labels: Labels,
         granted: int | None,
         idempotency_key: str | None,
+        seeds: Sequence[SeedProgram],
+        seed_request: SeedRequest,
     ) -> tuple[UUID, bool]:
         project, policy = self._home, policies.policy
         mutator_id = policies.mutator.id if policies.mutator else None
@@ -125,6 +134,8 @@ class PostgresRunStore(ScopedStore):
                 ]
                 if labels != NO_LABELS:
                     request.append(labels.stored_json())
+                if seed_request != NO_SEEDS:
+                    request.append(seed_request.stored_json())
                 held = claim_key(connection, scoped_key(project, idempotency_key), digest_of(request), run_id)
                 if held != run_id:
                     return held, False
@@ -153,6 +164,7 @@ class PostgresRunStore(ScopedStore):
             if added.one_or_none() is None:
                 return run_id, True
             insert_shares(connection, run_id, policies.ensembles)
+            insert_seeds(connection, run_id, seeds)
             budget = spec.budget
             connection.execute(
                 sa.insert(progress).values(
@@ -331,6 +343,10 @@ class PostgresRunStore(ScopedStore):
             )
             for row in rows
         )
+
+    def queries(self) -> RunQueries:
+        """Return the queries of the same database."""
+        return RunQueries(self._engine, retry_for_s=self.retry_for_s)
 
     @with_retries
     def free_slots(self) -> int | None:

@@ -122,6 +122,28 @@ def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
     }
 
 
+def test_seed_programs_are_read_from_a_folder_and_from_runs(cli: Cli, service: FakeService, tmp_path: Path) -> None:
+    service.on("POST", "/v1/runs", say(run_json(), 202))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
+    folder = tmp_path / "programs"
+    for command in (["--seeds", folder], ["--seeds", tmp_path]):
+        refused = cli("run", "packing", "-p", "m", "-b", 5, *command)
+        assert refused.code == ExitCode.INVALID
+        assert str(command[1]) in refused.err
+        folder.mkdir(exist_ok=True)
+    for name, text in (("b.py", "b = 1\n"), ("a.py", "a = 1\n"), (".hidden", "")):
+        (folder / name).write_text(text)
+    wrong = cli("run", "packing", "-p", "m", "-b", 5, "--seed-from", f"{RUN}:worst")
+    assert "expected RUN, RUN:front, RUN:front=N" in wrong.err
+    sent = cli(
+        "run", "packing", "-p", "m", "-b", 5, "--seeds", folder, "--seed-from", RUN, "--seed-from", f"{RUN}:front=3"
+    )
+    assert sent.code == ExitCode.OK, sent.err
+    body = service.requests[-1].body
+    assert body["seeds"] == [{"program": "a = 1\n", "name": "a.py"}, {"program": "b = 1\n", "name": "b.py"}]
+    assert body["seed_from"] == [{"run": str(RUN)}, {"run": str(RUN), "limit": 3}]
+
+
 def test_several_policies_with_weights(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/runs", say(run_json(), 202))
     several = [

@@ -1,0 +1,117 @@
+"""Seed programs of a run: the programs that it evaluates first, in place of the problem's seed program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Self
+
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.values import MAX_PROGRAM_BYTES, Value, text_digest
+
+MAX_SEEDS: Final = 256
+"""Most seed programs of a run: they are one batch."""
+
+MAX_SEED_BYTES: Final = 8 << 20
+"""Largest size of a run's seed programs together, in bytes of UTF-8."""
+
+# Without a slash, so that a name is never taken for ``run/number``.
+_NAME: Final = r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+
+_RUN: Final = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedProgram:
+    """A seed program of a run.
+
+    Attributes:
+        program: Program text.
+        origin: ``run/number`` of the candidate or name of the file that it was taken from; None for the problem's own.
+    """
+
+    program: str
+    origin: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return text_digest(self.program)
+
+
+class SeedText(Value):
+    """A seed program sent with the request.
+
+    Attributes:
+        program: Program text; files of a program with many files stand under their headings.
+        name: Name of its file, without a folder; empty for none.
+    """
+
+    program: str = Field(min_length=1, max_length=MAX_PROGRAM_BYTES)
+    name: Annotated[str, StringConstraints(pattern=_NAME, max_length=200)] = ""
+
+
+class SeedChoice(StrEnum):
+    """Candidates to take from another run."""
+
+    FRONT = "front"
+    """The Pareto front, best first."""
+    BEST = "best"
+    """The best candidate."""
+
+
+class SeedSource(Value):
+    """Another run of the same problem whose candidates become seed programs.
+
+    Attributes:
+        run: Id of the run.
+        take: Candidates to take.
+        limit: Most candidates to take from the front, best first; null takes all.
+    """
+
+    run: Annotated[str, StringConstraints(pattern=_RUN)]
+    take: SeedChoice = SeedChoice.FRONT
+    limit: int | None = Field(default=None, ge=1, le=MAX_SEEDS)
+
+    @model_validator(mode="after")
+    def _limit_has_a_use(self) -> Self:
+        if self.limit is not None and self.take is not SeedChoice.FRONT:
+            raise ValueError(f"limit: expected only with take {SeedChoice.FRONT.value!r}")
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``RUN``, ``RUN:front``, ``RUN:front=N`` or ``RUN:best``.
+
+        Raises:
+            InvalidInputError: The text has another form.
+        """
+        run, _, choice = text.strip().partition(":")
+        take, equals, limit = choice.partition("=")
+        try:
+            return cls.model_validate(
+                {"run": run, "take": take or SeedChoice.FRONT, "limit": limit if equals else None}
+            )
+        except ValidationError:
+            raise InvalidInputError(
+                f"cannot start from {text.strip()[:80]!r}: expected RUN, RUN:front, RUN:front=N with N up to"
+                f" {MAX_SEEDS}, or RUN:best, where RUN is the id of a run."
+            ) from None
+
+
+class SeedRequest(Value):
+    """Seed programs of a new run; without any, it starts from the problem's seed program.
+
+    Attributes:
+        seeds: Programs sent with the request.
+        seed_from: Runs of the same problem whose best candidate or front to start from. Their programs are copied when
+            the run is created and come after those of `seeds`.
+    """
+
+    seeds: tuple[SeedText, ...] = Field(default=(), max_length=MAX_SEEDS)
+    seed_from: tuple[SeedSource, ...] = Field(default=(), max_length=16)
+
+
+NO_SEEDS: Final = SeedRequest()
