@@ -9,18 +9,13 @@ from typing import Annotated, Final, Self
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.values import MAX_PROGRAM_BYTES, Value, text_digest
+from speciate.domain.values import MAX_PROGRAM_BYTES, NAME, RUN_ID, Value, text_digest
 
 MAX_SEEDS: Final = 256
 """Most seed programs of a run: they are one batch."""
 
 MAX_SEED_BYTES: Final = 8 << 20
 """Largest size of a run's seed programs together, in bytes of UTF-8."""
-
-# Without a slash, so that a name is never taken for ``run/number``.
-_NAME: Final = r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-
-_RUN: Final = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class SeedText(Value):
     """
 
     program: str = Field(min_length=1, max_length=MAX_PROGRAM_BYTES)
-    name: Annotated[str, StringConstraints(pattern=_NAME, max_length=200)] = ""
+    name: Annotated[str, StringConstraints(pattern=NAME, max_length=200)] = ""
 
 
 class SeedChoice(StrEnum):
@@ -71,7 +66,7 @@ class SeedSource(Value):
         limit: Most candidates to take from the front, best first; null takes all.
     """
 
-    run: Annotated[str, StringConstraints(pattern=_RUN)]
+    run: Annotated[str, StringConstraints(pattern=RUN_ID)]
     take: SeedChoice = SeedChoice.FRONT
     limit: int | None = Field(default=None, ge=1, le=MAX_SEEDS)
 

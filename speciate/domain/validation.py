@@ -22,6 +22,8 @@ _PATTERNS: Final = {
     values.WORD: "1 to 255 visible ASCII characters without blanks",
     values.ONE_LINE: "one line without control characters",
     values.LINE: "one line without control characters, or nothing",
+    values.NAME: "one line without slashes and control characters, or nothing",
+    values.RUN_ID: "the id of a run: 36 digits, letters from a to f and hyphens",
     values.TAG: "letters, digits and any of . _ : / = + -, a letter or digit first",
     values.NO_NUL: "a text without NUL characters",
     values.KEY_ID: "the id of a stored key: 36 digits, letters from a to f and hyphens",
