@@ -380,6 +380,8 @@ def upgrade() -> None:
         sa.Column("latency_s", pg.DOUBLE_PRECISION, nullable=False),
         sa.Column("finish_reason", sa.Text, nullable=False),
         sa.Column("mean_logprob", pg.DOUBLE_PRECISION),
+        sa.Column("logprobs", pg.ARRAY(sa.REAL)),
+        sa.Column("token_ids", pg.ARRAY(sa.Integer)),
         sa.Column("answers", sa.Integer, nullable=False),
         sa.Column("reason", sa.Text),
         sa.Column("advice", sa.BigInteger),

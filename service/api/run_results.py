@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -14,7 +15,7 @@ from service.responses import JSON_LINES, json_lines, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
-from speciate.ports.records.base import Page
+from speciate.ports.records.base import Page, Record
 from speciate.ports.records.candidates import (
     AdviceRecord,
     CandidateDetail,
@@ -132,5 +133,20 @@ def list_run_unlocks(
 def export_run(run_id: RunId, stores: StoresDep) -> StreamingResponse:
     """Stream every candidate with its texts as JSON Lines, by number."""
     stores.runs.get(run_id)  # raise 404 before the response begins
-    headers = {"Content-Disposition": f'attachment; filename="run-{run_id}.jsonl"'}
-    return StreamingResponse(json_lines(stores.queries.export(run_id)), media_type=JSON_LINES, headers=headers)
+    return _attached(f"run-{run_id}", stores.queries.export(run_id))
+
+
+@router.get(
+    "/rollouts/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "A rollout per line."}},
+)
+def export_run_rollouts(run_id: RunId, stores: StoresDep) -> StreamingResponse:
+    """Stream every rollout with prompt, completion, known tokens and the rewards of its answers as JSON Lines."""
+    stores.runs.get(run_id)  # raise 404 before the response begins
+    return _attached(f"rollouts-{run_id}", stores.queries.export_rollouts(run_id))
+
+
+def _attached(name: str, records: Iterator[Record]) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
+    return StreamingResponse(json_lines(records), media_type=JSON_LINES, headers=headers)

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from speciate.domain.policy import PolicyRole
-from speciate.domain.values import digest_of
+from speciate.domain.values import digest_of, storable
 
 TemplateText = Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
 
@@ -49,6 +49,11 @@ class Prompt:
         """SHA-256 of both parts."""
         return digest_of([self.system, self.user])
 
+    def messages(self) -> list[dict[str, str]]:
+        """Return the messages of a chat request."""
+        system = [{"role": "system", "content": storable(self.system)}] if self.system else []
+        return [*system, {"role": "user", "content": storable(self.user)}]
+
     def text(self) -> str:
         """Return the prompt as one text, for completion endpoints."""
         return f"{self.system}\n\n{self.user}" if self.system else self.user
@@ -63,12 +68,17 @@ class Completion:
         tokens: Completion tokens.
         finish_reason: ``stop``, ``length``, … as reported by the endpoint.
         mean_logprob: Mean log-probability of its tokens, natural logarithm, if requested.
+        logprobs: Log-probability of each token; empty unless requested and reported for every token.
+        token_ids: Id of each token in the policy's vocabulary; empty unless ``logprobs`` are known and the endpoint
+            reports ids.
     """
 
     text: str
     tokens: int = 0
     finish_reason: str = "stop"
     mean_logprob: float | None = None
+    logprobs: tuple[float, ...] = ()
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

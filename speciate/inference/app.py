@@ -147,7 +147,9 @@ class Routes:
             for prompt in prompts
         )
         requests = await self._complete(body.model, wanted, http)
-        answer = completions(body.model, served.text, requests, logprobs=body.logprobs is not None)
+        answer = completions(
+            body.model, served.text, requests, logprobs=body.logprobs is not None, ids=body.return_token_ids
+        )
         return JSONResponse(answer | fingerprint(served.digest))
 
     async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
@@ -157,7 +159,7 @@ class Routes:
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
         request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
         await self._complete(body.model, [request], http)
-        answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs)
+        answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs, ids=body.return_token_ids)
         return JSONResponse(answer | fingerprint(served.digest))
 
     def _find(self, model: str) -> LoadedModel:

@@ -66,6 +66,7 @@ class SamplingRequest(BaseModel):
         top_p: Nucleus mass.
         seed: Completion i is drawn from (seed, i); random by default.
         stop: Strings that end a completion and are not part of it.
+        return_token_ids: True to report the ids of the sampled tokens.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -76,6 +77,7 @@ class SamplingRequest(BaseModel):
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
+    return_token_ids: bool = False
 
     @model_validator(mode="before")
     @classmethod

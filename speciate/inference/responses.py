@@ -19,7 +19,7 @@ def completion_text(text: TextTokenizer, request: GenerationRequest, index: int)
 
 
 def completions(
-    model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool
+    model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool, ids: bool
 ) -> dict[str, Any]:
     """Return the response of ``/v1/completions``: the choices of all prompts, in order."""
     choices: list[dict[str, Any]] = []
@@ -32,12 +32,15 @@ def completions(
                     "text": completion_text(text, request, index),
                     "logprobs": _completion_logprobs(text, sampled) if logprobs else None,
                     "finish_reason": sampled.finish_reason,
+                    **_ids(sampled, ids),
                 }
             )
     return _answer("cmpl", "text_completion", model, choices, requests)
 
 
-def chat_completions(model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
+def chat_completions(
+    model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool, ids: bool
+) -> dict[str, Any]:
     """Return the response of ``/v1/chat/completions``."""
     choices = [
         {
@@ -45,10 +48,15 @@ def chat_completions(model: str, text: TextTokenizer, request: GenerationRequest
             "message": {"role": "assistant", "content": completion_text(text, request, index)},
             "logprobs": _chat_logprobs(text, request.sampled[index]) if logprobs else None,
             "finish_reason": request.sampled[index].finish_reason,
+            **_ids(request.sampled[index], ids),
         }
         for index in range(request.params.n)
     ]
     return _answer("chatcmpl", "chat.completion", model, choices, [request])
+
+
+def _ids(sampled: SampledCompletion, wanted: bool) -> dict[str, list[int]]:
+    return {"token_ids": list(sampled.token_ids)} if wanted else {}
 
 
 def _answer(

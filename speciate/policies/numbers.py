@@ -8,6 +8,7 @@ from typing import Final
 
 _MOST: Final = 10**12
 """No endpoint reports more tokens, sequences or adapters."""
+_MOST_TOKEN_ID: Final = 2**31 - 1
 _LEAST_LOGPROB: Final = -1e6
 _MOST_LOGPROB: Final = 1.0  # rounding may exceed 0 a little
 
@@ -36,8 +37,15 @@ def sum_of_counts(texts: Iterable[str]) -> int | None:
     return int(sum(numbers)) if numbers else None
 
 
-def mean_logprob(values: Iterable[object]) -> float | None:
-    """Return the mean of the log-probabilities among reported values; None if there is none."""
+def read_logprobs(values: Iterable[object]) -> list[float]:
+    """Return the log-probabilities among reported values."""
     numbers = [n for value in values if not isinstance(value, str) and (n := read_number(value)) is not None]
-    known = [number for number in numbers if _LEAST_LOGPROB <= number <= _MOST_LOGPROB]
-    return sum(known) / len(known) if known else None
+    return [number for number in numbers if _LEAST_LOGPROB <= number <= _MOST_LOGPROB]
+
+
+def read_token_ids(values: object) -> tuple[int, ...]:
+    """Return reported token ids; empty unless every value is one."""
+    if not isinstance(values, list):
+        return ()
+    ids = [read_count(value, _MOST_TOKEN_ID) for value in values]
+    return tuple(each for each in ids if each is not None) if None not in ids else ()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from speciate.domain.policy import Policy, PromptFormat
-from speciate.domain.rollout import Completion, Prompt
+from speciate.domain.rollout import Completion
 from speciate.domain.values import storable
-from speciate.policies.numbers import mean_logprob, read_count
+from speciate.policies.numbers import read_count, read_logprobs, read_token_ids
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _FINGERPRINT: Final = "system_fingerprint"
@@ -84,7 +84,7 @@ def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any])
         "stream": False,
     }
     if policy.prompt_format is PromptFormat.CHAT:
-        body["messages"] = _messages(request.prompt)
+        body["messages"] = request.prompt.messages()
         if sampling.logprobs:
             body["logprobs"] = True
     else:
@@ -126,7 +126,7 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeiling
     )
     return SampleResult(
         completions=tuple(
-            Completion(text, tokens, _finish(choice), mean_logprob(_logprobs(choice)))
+            _completion(choice, text, tokens, keep=policy.sampling.logprobs)
             for choice, text, tokens in zip(ordered, texts, shares, strict=True)
         ),
         prompt_tokens=read_count(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
@@ -192,11 +192,6 @@ def error_message(body: bytes) -> str:
     return data if isinstance(data, str) else json.dumps(data)
 
 
-def _messages(prompt: Prompt) -> list[dict[str, str]]:
-    system = [{"role": "system", "content": storable(prompt.system)}] if prompt.system else []
-    return [*system, {"role": "user", "content": storable(prompt.user)}]
-
-
 def _json(body: bytes) -> object:
     # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
     marks = sum(body.count(mark) for mark in b",[{")
@@ -247,6 +242,17 @@ def _logprobs(choice: Mapping[str, Any]) -> list[object]:
         return values
     content = found.get("content")
     return [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+
+
+def _completion(choice: Mapping[str, Any], text: str, tokens: int, *, keep: bool) -> Completion:
+    """Return a completion; ``keep`` its tokens' log-probabilities and ids, if the endpoint reports all of them."""
+    reported = _logprobs(choice)
+    known = read_logprobs(reported)
+    mean = sum(known) / len(known) if known else None
+    if not keep or len(known) < len(reported):
+        return Completion(text, tokens, _finish(choice), mean)
+    ids = read_token_ids(choice.get("token_ids"))
+    return Completion(text, tokens, _finish(choice), mean, tuple(known), ids if len(ids) == len(known) else ())
 
 
 def _counted(reported: object, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:

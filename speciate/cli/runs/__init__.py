@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from speciate.client import Client
-    from speciate.ports.records.candidates import ExportedCandidate
+    from speciate.ports.records.base import Record
     from speciate.ports.records.runs import RunRecord
 
 app = command_group()
@@ -205,22 +205,36 @@ def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: As
 
 
 @app.command(
-    "export", epilog=examples("speciate runs export RUN > run.jsonl", "speciate runs export RUN --out run.jsonl")
+    "export",
+    epilog=examples(
+        "speciate runs export RUN > run.jsonl",
+        "speciate runs export RUN --out run.jsonl",
+        "speciate runs export RUN --rollouts --out rollouts.jsonl",
+    ),
 )
 def export(
     ctx: typer.Context,
     run_id: RunId,
     out: Annotated[Path | None, typer.Option("--out", help="File to write (default: standard output).")] = None,
+    rollouts: Annotated[
+        bool,
+        typer.Option(
+            "--rollouts",
+            help="Export completions with prompts, known tokens and rewards instead, for trainers.",
+        ),
+    ] = False,
 ) -> None:
     """Export every candidate with its texts as JSON Lines, ordered by number."""
     with client(ctx) as service:
         run = resolve_run(service, run_id)
+        kind, expected = ("rollout", run.record.rollouts) if rollouts else ("candidate", run.record.candidates)
+        records: Iterator[Record] = run.export_rollouts() if rollouts else run.export()
         if out is None:
-            for candidate in run.export():
-                output.print_json(candidate)
+            for record in records:
+                output.print_json(record)
             return
-        count = _write(out, run.export(), run.record.candidates)
-    output.print_line(f"{output.pluralize(count, 'candidate')} in {out}")
+        count = _write(out, records, expected)
+    output.print_line(f"{output.pluralize(count, kind)} in {out}")
 
 
 def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, RunRecord]]:
@@ -231,16 +245,16 @@ def _change_visibility(service: Client, name: str, change: VisibilityChange) -> 
 add_visibility_commands(app, "runs", "runs that have ended", "RUN", _change_visibility)
 
 
-def _write(path: Path, candidates: Iterator[ExportedCandidate], expected: int) -> int:
+def _write(path: Path, records: Iterator[Record], expected: int) -> int:
     from rich.progress import track
 
     from speciate.cli.export import replaced_file
 
     console, count = output.console(stderr=True), 0
     with replaced_file(path) as part, part.open("w", encoding="utf-8") as file:
-        steps = track(candidates, "Exporting", total=expected, console=console, disable=not console.is_terminal)
-        for count, candidate in enumerate(steps, start=1):  # noqa: B007
-            file.write(candidate.model_dump_json() + "\n")
+        steps = track(records, "Exporting", total=expected, console=console, disable=not console.is_terminal)
+        for count, record in enumerate(steps, start=1):  # noqa: B007
+            file.write(record.model_dump_json() + "\n")
     return count
 
 

@@ -183,6 +183,10 @@ class AsyncRunHandle:
         """Yield every candidate with its texts, by number."""
         return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
 
+    def export_rollouts(self) -> AsyncIterator[records.candidates.ExportedRollout]:
+        """Yield every completion with its prompt, known tokens and the rewards of its answers, for trainers."""
+        return self._transport.lines(get(f"{self._path}/rollouts/export", records.candidates.ExportedRollout))
+
     async def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""
         return notebook.frame([candidate async for candidate in self.candidates()])

@@ -184,6 +184,10 @@ class RunHandle:
         """Yield every candidate with its texts, by number."""
         return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
 
+    def export_rollouts(self) -> Iterator[records.candidates.ExportedRollout]:
+        """Yield every completion with its prompt, known tokens and the rewards of its answers, for trainers."""
+        return self._transport.lines(get(f"{self._path}/rollouts/export", records.candidates.ExportedRollout))
+
     def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""
         return notebook.frame(list(self.candidates()))

@@ -109,6 +109,67 @@ class RolloutDetail(RolloutRecord):
     completion: str
 
 
+class ChatMessage(Record):
+    """A message of a conversation."""
+
+    role: str
+    content: str
+
+
+class RolloutAnswer(Record):
+    """The candidate of one answer of a completion.
+
+    Attributes:
+        number: Number of the candidate in the run; its export has the program.
+        rewards: Rewards by objective in the author's units; None if it failed.
+        scalar: Declared weighted sum of the normalized rewards; None if it failed or the problem declares no weights.
+        duplicate_of: Number of the earlier candidate with the same program.
+    """
+
+    number: int
+    rewards: dict[str, float] | None
+    scalar: float | None
+    targets: tuple[str, ...]
+    failure: FailureKind | None
+    failure_reason: str | None
+    duplicate_of: int | None
+
+
+class ExportedRollout(Record):
+    """A completion in an export for trainers, with the rewards of its answers.
+
+    Attributes:
+        problem: ``name@version``.
+        policy: ``name@version``.
+        prompt: Messages for a policy with prompt format ``chat``, else one text.
+        completion: Messages or text, as ``prompt``. Empty if retention deleted it.
+        token_ids: Ids of the completion's tokens; None if the endpoint reported none.
+        logprobs: Log-probabilities of the completion's tokens, natural logarithm; None unless the policy requests them
+            (``sampling.logprobs``) and its endpoint reports all.
+        answers: The candidates read from the completion, in the order written.
+        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve.
+    """
+
+    id: UUID
+    run_id: UUID
+    problem: str
+    policy: str
+    batch: int
+    role: PolicyRole
+    seed: int
+    prompt: tuple[ChatMessage, ...] | str
+    completion: tuple[ChatMessage, ...] | str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+    token_ids: tuple[int, ...] | None
+    logprobs: tuple[float, ...] | None
+    answers: tuple[RolloutAnswer, ...]
+    reason: str | None
+    advice: int | None
+    created_at: datetime
+
+
 class AdviceRecord(Record):
     """A piece of advice that a run wrote for its own prompts.
 

@@ -19,8 +19,8 @@ from speciate.storage.tables import results
 
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
-    " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, answers int, reason text,"
-    " advice bigint"
+    " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, logprobs real[],"
+    " token_ids int[], answers int, reason text, advice bigint"
 )
 _CANDIDATE_COLUMNS = (
     "id uuid, number bigint, ord int, policy_id uuid, role text, island int, parents bigint[],"
@@ -107,6 +107,8 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
         "latency_s": rollout.latency_s,
         "finish_reason": storable(rollout.completion.finish_reason),
         "mean_logprob": rollout.completion.mean_logprob,
+        "logprobs": list(rollout.completion.logprobs) or None,
+        "token_ids": list(rollout.completion.token_ids) or None,
         "answers": rollout.answers,
         "reason": rollout.reason,
         "advice": rollout.advice,

@@ -11,6 +11,9 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.errors import NotFoundError
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PromptFormat
+from speciate.domain.rollout import Prompt
 from speciate.ports.records.base import Page
 from speciate.ports.records.candidates import (
     AdviceRecord,
@@ -18,6 +21,8 @@ from speciate.ports.records.candidates import (
     CandidateRecord,
     EliteRecord,
     ExportedCandidate,
+    ExportedRollout,
+    RolloutAnswer,
     RolloutDetail,
     RolloutRecord,
 )
@@ -52,6 +57,22 @@ _ANCESTORS = sa.text(
     " WHERE run_id = :run_id AND number IN (SELECT number FROM line) ORDER BY number DESC"
 )
 
+_BATCHES = sa.text(
+    "SELECT (data ->> 'batch')::bigint AS batch, (data ->> 'first')::bigint AS first, (data ->> 'proposals')::int AS n"
+    f" FROM events WHERE run_id = :id AND kind = '{EventKind.BATCH_PROPOSED.value}'"
+)
+_ROLLOUTS = sa.text(
+    "SELECT r.*, coalesce(t.system, '') AS system, coalesce(t.\"user\", '') AS \"user\","
+    " p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy,"
+    " a.definition ->> 'prompt_format' AS prompt_format"
+    " FROM rollouts r JOIN runs u ON u.id = r.run_id JOIN problems p ON p.id = u.problem_id"
+    " JOIN policies a ON a.id = r.policy_id LEFT JOIN prompts t ON t.digest = r.prompt_digest"
+    " WHERE r.run_id = :id AND (r.batch, r.ord) > (:batch, :ord) ORDER BY r.batch, r.ord LIMIT 200"
+)
+_ANSWERS = sa.text(
+    "SELECT rollout_id, number, rewards, scalar, targets, failure, failure_reason, duplicate_of FROM candidates"
+    " WHERE run_id = :id AND number = ANY(:numbers) AND rollout_id IS NOT NULL ORDER BY number"
+)
 _RANKED = sa.text(
     "SELECT id, number, rewards, scalar, targets & ~refuted AS met FROM candidates WHERE run_id = :id"
     " AND number = ANY(:numbers)"
@@ -241,6 +262,28 @@ class RunQueries(Store):
                 return
             last = rows[-1].number
 
+    def export_rollouts(self, run_id: UUID) -> Iterator[ExportedRollout]:
+        """Stream every rollout of a run with its texts, tokens and answers, in the order of the requests."""
+        measures, last = self._measures(run_id), [-1, 0]
+        with reading(self._engine) as connection:
+            batches = connection.execute(_BATCHES, {"id": run_id})
+            numbers = {row.batch: range(row.first, row.first + row.n) for row in batches}
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(_ROLLOUTS, {"id": run_id, "batch": last[0], "ord": last[1]}).all()
+                wanted = [number for batch in {row.batch for row in rows} for number in numbers.get(batch, ())]
+                answers: dict[UUID, list[RolloutAnswer]] = {}
+                for row in connection.execute(_ANSWERS, {"id": run_id, "numbers": wanted}):
+                    values = _candidate(measures, row)
+                    answers.setdefault(row.rollout_id, []).append(
+                        RolloutAnswer.model_validate({name: values[name] for name in RolloutAnswer.model_fields})
+                    )
+            for row in rows:
+                yield _exported(row, tuple(answers.get(row.id, ())))
+            if not rows:
+                return
+            last = [rows[-1].batch, rows[-1].ord]
+
     def _detail(self, where: str, keys: Mapping[str, Any], what: str) -> CandidateDetail:
         with reading(self._engine) as connection:
             row = connection.execute(sa.text(f"SELECT *, {_ADVICE} FROM candidates WHERE {where}"), keys).one_or_none()
@@ -251,6 +294,19 @@ class RunQueries(Store):
     def _load_measures(self, run_id: UUID) -> ScoringSchema:
         with reading(self._engine) as connection:
             return load_scoring_schema(connection, run_id)
+
+
+def _exported(row: sa.Row[Any], answers: tuple[RolloutAnswer, ...]) -> ExportedRollout:
+    prompt, completion = Prompt(row.system, row.user), row.completion
+    chat = row.prompt_format != PromptFormat.COMPLETION
+    return ExportedRollout.model_validate(
+        {
+            **row._mapping,
+            "prompt": prompt.messages() if chat else prompt.text(),
+            "completion": [{"role": "assistant", "content": completion}] if chat else completion,
+            "answers": answers,
+        }
+    )
 
 
 def _whole(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:

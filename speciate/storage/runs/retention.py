@@ -55,7 +55,8 @@ _RESULTS = sa.text(
     " AND c.run_id = x.run_id AND c.number = x.number AND c.program = ''"
 )
 _ROLLOUTS = sa.text(
-    "UPDATE rollouts SET completion = '' WHERE run_id = :id AND batch > :after AND batch <= :upto"
+    "UPDATE rollouts SET completion = '', logprobs = NULL, token_ids = NULL"
+    " WHERE run_id = :id AND batch > :after AND batch <= :upto"
     f" AND completion <> '' AND id NOT IN ({_KEPT_ROLLOUTS})"
 )
 _PRUNED = sa.text("UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = :id")

@@ -90,7 +90,9 @@ def test_logprobs(http: TestClient) -> None:
         assert tops[token] == value < 0
         assert len(tops) in (2, 3)
     assert found["text_offset"][:2] == [0, len(found["tokens"][0])]
-    (choice,) = _complete(http, logprobs=0)["choices"]
+    assert "token_ids" not in choice
+    (choice,) = _complete(http, logprobs=0, return_token_ids=True)["choices"]
+    assert len(choice["token_ids"]) == len(choice["logprobs"]["tokens"])
     assert all(len(tops) == 1 for tops in choice["logprobs"]["top_logprobs"])
 
 

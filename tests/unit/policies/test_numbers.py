@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from speciate.policies.numbers import mean_logprob, read_count, read_number
+from speciate.policies.numbers import read_count, read_logprobs, read_number, read_token_ids
 from speciate.policies.queueing import sequences_at_work, waiting_sequences
 
 
@@ -14,8 +14,8 @@ from speciate.policies.queueing import sequences_at_work, waiting_sequences
 )
 def test_what_is_no_finite_number_is_none(value: Any) -> None:
     assert read_number(value) is None
-    assert mean_logprob([value, -1.0]) == -1.0
-    assert mean_logprob([value]) is None
+    assert read_logprobs([value, -1.0]) == [-1.0]
+    assert read_token_ids([value, 1]) == read_token_ids(value) == ()
 
 
 def test_numbers_are_read() -> None:
@@ -25,7 +25,9 @@ def test_numbers_are_read() -> None:
         None,
         *[None] * 3,
     )
-    assert mean_logprob([-1.0, -1e308, -1e308, 700.0, "-2", -3]) == -2.0  # no sum reaches infinity
+    assert read_logprobs([-1.0, -1e308, -1e308, 700.0, "-2", -3]) == [-1.0, -3.0]  # no sum reaches infinity
+    assert read_token_ids([0, 2**31 - 1]) == (0, 2**31 - 1)
+    assert read_token_ids([2**31]) == ()
 
 
 @pytest.mark.parametrize("waiting", ["1e400", "1.2.3", "1e300", "+", "-0"])
