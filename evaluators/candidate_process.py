@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -20,6 +21,7 @@ LOADING = -1
 """Index that reports a program that cannot be loaded."""
 
 _MAX_STRAY_FRAMES = 1000
+_NONCE_BITS = 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def _candidate_seed(seed: int, problem: Problem) -> int:
 class CandidateProcess:
     """A process that serves calls into one candidate's program.
 
-    The first frame per call counts; frames for unknown or answered calls are dropped.
+    The first frame per call counts. Frames for unknown or answered calls are dropped, and so are frames that were sent
+    before their call.
     """
 
     def __init__(self, contained: SandboxedProcess, program: str, seed: int, problem: Problem) -> None:
@@ -62,7 +65,7 @@ class CandidateProcess:
         self._session.post(
             {**_program_files(program, problem), "seed": _candidate_seed(seed, problem), **_commands(problem)}
         )
-        self._open = {LOADING}
+        self._open = {LOADING: LOADING}  # what the candidate has to repeat, and the number of the call
         self._strays = 0
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
@@ -87,8 +90,10 @@ class CandidateProcess:
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         """Queue a call."""
-        self._open.add(index)
-        self._session.post({"index": index, "call": name, "args": args})
+        # A random number, so that nothing sent before the question can be its answer.
+        nonce = secrets.randbits(_NONCE_BITS)
+        self._open[nonce] = index
+        self._session.post({"index": nonce, "call": name, "args": args})
 
     def answer(self, allowance: TimeAllowance) -> CallResult:
         """Return the next result of an open call.
@@ -98,9 +103,8 @@ class CandidateProcess:
         """
         while True:
             message = self._session.receive(allowance)
-            index = message.get("index")
-            if type(index) is int and index in self._open:
-                self._open.remove(index)
+            nonce = message.get("index")
+            if type(nonce) is int and (index := self._open.pop(nonce, None)) is not None:
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
             if self._strays > _MAX_STRAY_FRAMES:

@@ -37,6 +37,10 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 _HOST: Final = re.compile(r"^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$")
 _NUMBERS: Final = re.compile(r"^[0-9.]+$")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# Reserved by IANA; older versions of Python take them for global.
+_RESERVED: Final = tuple(
+    map(ipaddress.ip_network, ("192.88.99.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16", "2001:2::/48"))
+)
 
 
 class ForbiddenAddressError(InvalidInputError):
@@ -153,7 +157,8 @@ def _kind(address: Address) -> str | None:
     if address.is_multicast:
         return "a multicast"
     site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    return None if address.is_global and not site_local else "a private or reserved"
+    reserved = any(address.version == known.version and address in known for known in _RESERVED)
+    return None if address.is_global and not site_local and not reserved else "a private or reserved"
 
 
 def _inside(address: Address) -> Iterable[Address]:

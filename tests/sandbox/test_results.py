@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.arenas import CASES, PATIENT
+from tests.sandbox.arenas import CASES, GOOD, PATIENT
 from tests.sandbox.programs import in_solve
 
 INVALID, CRASHED = FailureKind.INVALID_OUTPUT, FailureKind.CRASHED
@@ -13,6 +13,12 @@ INVALID, CRASHED = FailureKind.INVALID_OUTPUT, FailureKind.CRASHED
 
 def frame(body: str) -> str:
     return f"os.write(3, len({body!r}).to_bytes(4, 'big') + {body!r}.encode())"
+
+
+def asked(body: str) -> str:
+    """Return a line of ``solve`` that sends a frame with the number of the question in place of ``%d``."""
+    made = f"({body!r} % __import__('sys')._getframe(1).f_locals['index']).encode()"
+    return f"__import__('os').write(3, (lambda b: len(b).to_bytes(4, 'big') + b)({made}))"
 
 
 REFUSALS = {
@@ -101,24 +107,29 @@ def test_a_wrong_answer_is_wrong_however_it_compares(any_arena, top):
 
 
 def test_the_first_frame_of_a_question_wins(any_arena):
-    top = "import os, json\n"
-    forged = (
-        "os.write(3, (lambda b: len(b).to_bytes(4, 'big') + b)(json.dumps({'index': x, 'value': 'forged'}).encode()))"
-    )
-    assert any_arena.attack(in_solve(forged, "return 2 * x", top=top)).rewards == (0.0,)
+    assert any_arena.attack(in_solve(asked('{"index": %d, "value": "forged"}'), "return 2 * x")).rewards == (0.0,)
 
 
 def test_answers_that_are_given_twice_count_once(any_arena):
     twice = [{"input": [i], "expected": i} for i in range(4)]
-    top = "import os\n" + frame('{"index": 0, "value": 0}') + "\n" + frame('{"index": 0, "value": 1}') + "\n"
-    assert any_arena.attack(in_solve("return 9", top=top), cases=twice).rewards == (0.25,)
+    lines = [asked('{"index": %d, "value": 0}'), asked('{"index": %d, "value": 1}'), "return 1"]
+    assert any_arena.attack(in_solve(*lines), cases=twice).rewards == (0.25,)
 
 
 def test_answers_ahead_of_the_questions_do_not_count(any_arena):
-    """Hidden cases are asked when the visible ones are answered: what is said before answers nothing."""
+    """Questions have random numbers: what is said before a question cannot be its answer."""
     cases = [{"input": [0], "expected": 0}, {"input": [1], "expected": 1, "hidden": True}]
-    top = "import os\n" + frame('{"index": 1, "value": 1}') + "\n"
+    top = "import os\n" + "\n".join(frame(f'{{"index": {i}, "value": 1}}') for i in range(20)) + "\n"
     assert any_arena.attack(in_solve("return 0", top=top), cases=cases).rewards == (0.5,)
+    script = """
+def evaluate(candidate, context):
+    first = candidate.call("solve", 0).unwrap()
+    return {"score": float(candidate.call("solve", 1).unwrap() == 1)}
+"""
+    ahead = [frame(f'{{"index": {i}, "value": 1}}') for i in range(20)]
+    lines = [*ahead, asked('{"index": %d1, "value": 1}'), "return 0"]
+    found = any_arena.attack(in_solve(*lines, top="import os"), kind="evaluator", evaluator=script)
+    assert found.rewards == (0.0,), found
 
 
 def test_frames_for_no_question_are_dropped(any_arena):
@@ -136,9 +147,9 @@ FRAMES = {
     "big int": frame('{"index": 0, "value": ' + "9" * 5000 + "}"),
     "long header": "os.write(3, b'\\xff' * 4)",
     "a pickle": "import pickle\nos.write(3, (lambda b: len(b).to_bytes(4, 'big') + b)(pickle.dumps({'index': 0})))",
-    "unknown refusal": frame('{"index": 0, "error": "nothing", "detail": ""}'),
-    "refusal without text": frame('{"index": 0, "error": "raised", "detail": 3}'),
-    "answer without value": frame('{"index": 0}'),
+    "unknown refusal": asked('{"index": %d, "error": "nothing", "detail": ""}'),
+    "refusal without text": asked('{"index": %d, "error": "raised", "detail": 3}'),
+    "answer without value": asked('{"index": %d}'),
     "value for the loading": frame('{"index": -1, "value": 1}'),
     "a flood of frames": "while True: " + frame("{}"),
     "a flood of results": "while True: " + frame('{"index": 99, "value": "' + "x" * 50000 + '"}'),
@@ -149,7 +160,8 @@ FRAMES = {
 
 @pytest.mark.parametrize("lines", FRAMES.values(), ids=FRAMES)
 def test_hostile_frames_are_refused(any_arena, lines):
-    failure = any_arena.attack(f"import os\n{lines}\ndef solve(x):\n    return 2 * x\n").failure
+    program = in_solve(lines, "return 2 * x") if "_getframe" in lines else f"import os\n{lines}\n" + GOOD
+    failure = any_arena.attack(program).failure
     assert failure is not None
     assert failure.kind in {FailureKind.INVALID_OUTPUT, FailureKind.CRASHED}
 
