@@ -217,6 +217,12 @@ class Settings(BaseModel):
         return {f"{self.env_prefix}{name.upper()}": _plain(value) for name, value in self if value is not None}
 
 
+def secret_variables() -> tuple[str, ...]:
+    """Return the variables of the settings that hold secrets."""
+    annotations = {name: str(field.annotation) for name, field in Settings.model_fields.items()}
+    return tuple(f"{Settings.env_prefix}{name.upper()}" for name, kind in annotations.items() if "SecretStr" in kind)
+
+
 def in_file(variable: str) -> str | None:
     """Return the text of the file that the variable ``…_FILE`` names; None if it is not set.
 

@@ -10,9 +10,11 @@ from speciate.domain.errors import ConfigurationError, SpeciateError
 from speciate.messaging.broker import make_celery
 from speciate.ports.work import Queue
 from speciate.priority import lower_priority
+from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
 from workers.composition import counters, evaluator, settings, stores
 from workers.drain import drain_coordinator
+from workers.environment import erase
 from workers.reconciler import start_reconciler
 from workers.startup import Presence, describe, wait_for_schema
 from workers.tasks import register
@@ -39,6 +41,7 @@ def _prepare(**_: object) -> None:
         evaluator()
     except SpeciateError as error:
         raise SystemExit(str(error)) from None
+    erase(secret_variables())  # this process and its children hold the settings, and candidates run beside them
 
 
 # At the start, and again where Celery would configure logging: a connected handler prevents that.

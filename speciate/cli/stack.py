@@ -32,9 +32,13 @@ from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, ht
 
 READY_TIMEOUT_S: Final = 180.0
 PREDECESSOR_TIMEOUT_S: Final = 15.0
+_TOKENS: Final = ("SPECIATE_TOKEN", "SPECIATE_METRICS_TOKEN")
+_ADDRESSES: Final = ("SPECIATE_DATABASE_URL", "SPECIATE_DATABASE_DIRECT_URL", "SPECIATE_REDIS_URL")
 _WITHHELD_SECRETS: Final = {
-    "evaluate": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE),
-    "policies": (sealing.VARIABLE,),
+    "evaluate": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE, *_TOKENS),
+    "generate": _TOKENS,
+    "control": _TOKENS,
+    "policies": (sealing.VARIABLE, *_TOKENS, *_ADDRESSES),
 }
 """Secrets that a process does not need and therefore does not receive."""
 _WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - loopback address to connect to

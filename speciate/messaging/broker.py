@@ -89,6 +89,10 @@ class RedisChannel(kombu_redis.Channel):
 
 
 class RedisTransport(kombu_redis.Transport):
-    """Kombu's Redis transport with ``RedisChannel``."""
+    """Kombu's Redis transport with ``RedisChannel``.
+
+    A server that is out of memory counts as unavailable: a worker waits for it instead of exiting.
+    """
 
     Channel = RedisChannel
+    connection_errors = (*kombu_redis.Transport.connection_errors, redis.exceptions.OutOfMemoryError)

@@ -1,4 +1,4 @@
-"""External evaluators are killed at random: nothing is lost and nothing is counted twice."""
+"""External evaluators are killed at random, and Valkey is out of memory: nothing is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.problems.loader import bundled, load_problem
 from tests.integration.faults.conftest import Service
 
 BUDGET = 120
@@ -71,3 +72,25 @@ def test_evaluators_die_and_every_candidate_is_evaluated_once(service: Service, 
     )
     assert [row for row in rows if row[1] is not None or row[0] != [float(row[2])]] == []
     assert len(rows) > 10
+
+
+def test_workers_survive_a_valkey_that_is_out_of_memory(service: Service) -> None:
+    policy = Policy.model_validate({"slug": "mutator", "kind": "program_mutator"})
+    spec = RunSpec(budget=Budget(evaluations=600), lanes=16, batch=2)
+    before = {name: status.pid for name, status in service.stack.poll().items()}
+    run_id = service.begin(load_problem(bundled()["sorting-network-8"]), policy, spec)
+    service.wait(run_id, lambda run: run.spent.evaluations >= 10)
+    try:
+        for _ in range(4):  # messages that were sent just before find no memory for their receipt
+            service.stores.redis.config_set("maxmemory", 1)
+            time.sleep(0.8)
+            service.stores.redis.config_set("maxmemory", 0)
+            time.sleep(0.3)
+        assert {name: (s.running, s.pid) for name, s in service.stack.poll().items()} == {
+            name: (True, pid) for name, pid in before.items()
+        }
+    finally:
+        service.stores.redis.config_set("maxmemory", 0)
+    service.wait_for_end(run_id)
+    service.check_complete(run_id, 600)
+    assert {name: status.pid for name, status in service.stack.poll().items()} == before

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
+import psutil
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -42,6 +44,18 @@ def test_no_log_holds_a_secret(deployment: Deployment) -> None:
             assert secret.get_secret_value() not in text
         assert TOKEN not in text
         assert 'two\\"lines' not in text
+
+
+def test_no_environment_holds_a_secret_that_its_process_does_not_need(deployment: Deployment) -> None:
+    settings = deployment.stack.settings
+    assert settings.database_url is not None
+    database, token = settings.database_url.get_secret_value().encode(), TOKEN.encode()
+    holding = {database: {"api", "generate", "control"}, token: {"api"}}
+    for name, status in deployment.stack.poll().items():
+        for process in (parent := psutil.Process(status.pid), *parent.children(recursive=True)):
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+            for secret, names in holding.items():
+                assert (secret in environment) <= (name in names), (name, process.cmdline())
 
 
 def test_one_trace_holds_the_request_and_its_work(deployment: Deployment, receiver: Receiver) -> None:
