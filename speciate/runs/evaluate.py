@@ -11,6 +11,7 @@ import numpy as np
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
 from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import (
@@ -133,15 +134,15 @@ def _results(
     )
     results = dict(zip(programs, evaluations, strict=True))
     results |= {number: found.evaluation for number, found in reused.items()}
-    return _reject_out_of_scale(context, results), {number: found.source for number, found in reused.items()}
+    return reject_out_of_scale(context.problem, results), {number: found.source for number, found in reused.items()}
 
 
-def _reject_out_of_scale(context: RunContext, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
+def reject_out_of_scale(problem: Problem, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
     """Fail candidates whose rewards overflow after normalization by the declared ranges: they cannot be ranked."""
     scored = {number: result.rewards for number, result in results.items() if result.rewards is not None}
     checked = dict(results)
     if scored:
-        distances = np.abs(context.problem.space.normalise(list(scored.values()))).max(axis=1)
+        distances = np.abs(problem.space.normalise(list(scored.values()))).max(axis=1)
         for number, distance in zip(scored, distances.tolist(), strict=True):
             if not distance <= _MAX_DISTANCE:
                 detail = (

@@ -200,6 +200,42 @@ def prompt(
         output.print_text(rendered.user)
 
 
+@app.command(
+    "export",
+    epilog=examples(
+        "speciate problems export verifiers:./circle-packing-env circle-packing-26",
+        "speciate problems export verifiers:./my-env ./my-problem",
+    ),
+)
+def export(
+    ctx: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="verifiers:DIR", help="Format, and the directory to create.")],
+    name: Annotated[
+        str, typer.Argument(metavar="DIR|PROBLEM", help="Directory, bundled problem, or name, name@version or id.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write a problem as a package for another system: an environment for Prime Intellect's verifiers.
+
+    The package scores completions with Speciate's sandboxed evaluator. A directory or bundled problem needs no running
+    service.
+    """
+    from speciate.compat.verifiers import write_verifiers
+    from speciate.problems.loader import bundled, load_problem
+
+    kind, _, folder = target.partition(":")
+    if kind != "verifiers" or not folder:
+        raise InvalidInputError(f"cannot export to {target!r}.", remedy="Expected verifiers:DIR.")
+    path = Path(name) if _exists(Path(name)) else bundled().get(name)
+    if path is not None:
+        problem = load_problem(path)
+    else:
+        with client(ctx) as service:
+            problem = service.problems.get(name).definition
+    hint = f"Next: pip install -e {folder}"
+    _write_files(lambda directory: write_verifiers(problem, directory), Path(folder), hint, as_json=as_json)
+
+
 @app.command("templates", epilog=examples("speciate problems templates my-problem"))
 def templates(directory: Directory, as_json: AsJson = False) -> None:
     """Write the default prompt templates into a problem directory, for editing."""

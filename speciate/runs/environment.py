@@ -1,0 +1,89 @@
+"""Prompts and scores of a problem outside a run, for environments of reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.candidate import Failure
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Prompt
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.prompts.mutation import build_prompt
+from speciate.prompts.parse import parse_completion
+from speciate.runs.evaluate import reject_out_of_scale
+
+_POLICY: Final = Policy(slug="environment", kind="scripted")
+"""One program per completion, written in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionScore:
+    """Score of a completion.
+
+    Attributes:
+        rewards: For each objective of role ``objective`` the reward normalized by its range, higher is better: 0 at or
+            beyond the worst end, 1 at the best end. All are 0 if the completion fails or violates a constraint.
+        measured: Rewards of all objectives in the author's units; empty if the completion fails.
+        feasible: True if no constraint is violated.
+        unlocked: True if the unlock target is met. It is not confirmed by further evaluations.
+        failure: Kind, reason and detail of the failure, or None.
+    """
+
+    rewards: dict[str, float]
+    measured: dict[str, float]
+    feasible: bool
+    unlocked: bool
+    failure: str | None
+
+
+def environment_prompts(problem: Problem, count: int) -> Iterator[Prompt]:
+    """Yield at most ``count`` distinct prompts for a first program; they differ in wording.
+
+    A problem with a single wording has one prompt.
+    """
+    known: set[str] = set()
+    for seed in range(count):
+        prompt = build_prompt(problem, PolicyRole.PROPOSE, (), (), _POLICY, np.random.default_rng(seed))
+        if prompt.digest not in known:
+            known.add(prompt.digest)
+            yield prompt
+
+
+def score_completion(problem: Problem, completion: str, evaluator: EvaluatorClient) -> CompletionScore:
+    """Evaluate the program of a completion as a run evaluates it, with the evaluation seed 0.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator does not work.
+    """
+    answer = parse_completion(completion, problem=problem, policy=_POLICY, parent=None)[0]
+    if answer.failure is not None:
+        return _failed(problem, answer.failure)
+    (found,) = evaluator.evaluate(problem, [answer.program], seeds=[0])
+    found = reject_out_of_scale(problem, {0: found})[0]
+    if found.rewards is None:
+        return _failed(problem, found.failure)
+    space = problem.space
+    feasible = not space.violation([found.rewards])[0]
+    normalized = space.normalise([found.rewards])[0].tolist()
+    met = problem.targets_met(found.rewards, stopped_at=found.stopped_at)
+    return CompletionScore(
+        rewards={
+            objective.name: max(0.0, value) if feasible else 0.0
+            for objective, value in zip(space.selected, normalized, strict=True)
+        },
+        measured=dict(zip(space.names, found.rewards, strict=True)),
+        feasible=feasible,
+        unlocked=any(target.unlock and met >> i & 1 for i, target in enumerate(problem.targets)),
+        failure=None,
+    )
+
+
+def _failed(problem: Problem, failure: Failure | None) -> CompletionScore:
+    text = "" if failure is None else f"{failure.kind.value} ({failure.reason}): {failure.detail}"
+    rewards = {objective.name: 0.0 for objective in problem.space.selected}
+    return CompletionScore(rewards, {}, feasible=False, unlocked=False, failure=text)
