@@ -74,6 +74,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
+        if path.exists() and not path.is_file():  # a named pipe would wait for its writer
+            raise InvalidInputError(f"{path} is not a file: expected the manifest of a checkpoint.")
         return Manifest.model_validate_json(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(

@@ -20,7 +20,9 @@ def futex(op, value, seconds=0.0):
     return found if found >= 0 else -ctypes.get_errno()
 """
 _WAIT = _FUTEX + in_solve("return futex(0, word, 2.0) == 0")
-_WAKE = _FUTEX + in_solve("end = time.time() + 1.5", "while time.time() < end: futex(1, 1), futex(10, 1)", "return False")
+_WAKE = _FUTEX + in_solve(
+    "end = time.time() + 1.5", "while time.time() < end: futex(1, 1), futex(10, 1)", "return False"
+)
 
 
 def test_a_futex_on_a_common_page_wakes_nobody_else(arena):
