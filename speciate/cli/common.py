@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line per list item.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of items.")]
+LogTo = Annotated[
+    str | None,
+    typer.Option(
+        "--log", metavar="TRACKER[:PROJECT]", help="Log the metrics of the run to trackio or wandb while watching."
+    ),
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or its first or last characters (at least 6).")]
 AnswerDir = Annotated[
     Path | None,

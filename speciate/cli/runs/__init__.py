@@ -12,6 +12,7 @@ from speciate.cli.common import (
     AnswerDir,
     AsJson,
     Limit,
+    LogTo,
     NoAnswerDir,
     RunId,
     client,
@@ -137,19 +138,32 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     )  # fmt: skip
 
 
-@app.command("watch", epilog=examples("speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind"))
+@app.command(
+    "watch",
+    epilog=examples(
+        "speciate runs watch RUN", "speciate runs watch RUN --json | jq .kind", "speciate runs watch RUN --log trackio"
+    ),
+)
 def watch(
-    ctx: typer.Context, run_id: RunId, out: AnswerDir = None, no_out: NoAnswerDir = False, as_json: AsJson = False
+    ctx: typer.Context,
+    run_id: RunId,
+    out: AnswerDir = None,
+    no_out: NoAnswerDir = False,
+    log: LogTo = None,
+    as_json: AsJson = False,
 ) -> None:
     """Watch a run until it ends or is paused; then print its best candidate and write the program.
 
     Exit code: 0 if it completed with a confirmed unlock, 9 if it completed without one, 10 if it is paused, 1 if it
     failed or was cancelled.
     """
+    from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
 
+    tracker = load_tracker(log) if log else None
     with client(ctx) as service:
-        raise typer.Exit(watch_run(service, resolve_run(service, run_id), out, write=not no_out, as_json=as_json))
+        run = resolve_run(service, run_id)
+        raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
 
 
 @app.command("pause", epilog=examples("speciate runs pause RUN --reason 'the endpoint moves'"))

@@ -12,6 +12,7 @@ from speciate.cli.answer import require_free
 from speciate.cli.common import (
     AnswerDir,
     AsJson,
+    LogTo,
     NoAnswerDir,
     Yes,
     client,
@@ -66,6 +67,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
         "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
         "speciate run my-problem -p qwen -b 2000 --seed-from 0198c0de-7f00-7000-8000-000000000001:best",
         "speciate run my-problem -p qwen -b 2000 --seeds ./programs",
+        "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
     ),
 )
 def run_command(
@@ -141,6 +143,7 @@ def run_command(
     watch: Watch = False,
     out: AnswerDir = None,
     no_out: NoAnswerDir = False,
+    log: LogTo = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
@@ -156,6 +159,13 @@ def run_command(
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
         require_free(out, None)
+    tracker = None
+    if log is not None:
+        from speciate.cli.runs.tracking import load_tracker
+
+        if not watch:
+            raise InvalidInputError("--log needs --watch.", remedy="Later: speciate runs watch RUN --log TRACKER.")
+        tracker = load_tracker(log)
     confirm_budget(limits, yes=yes, as_json=as_json)
     with client(ctx) as service:
         run = service.runs.create(
@@ -191,7 +201,7 @@ def run_command(
         if watch:
             from speciate.cli.runs.watch import watch_run
 
-            raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json))
+            raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

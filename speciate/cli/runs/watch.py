@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,6 +15,7 @@ from speciate.cli.answer import find_answer, require_free
 from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
+from speciate.cli.runs.tracking import RunLog, Tracker, open_log
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
@@ -57,7 +58,9 @@ class RunView(Protocol):
         ...
 
 
-def watch_run(service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool) -> ExitCode:
+def watch_run(
+    service: Client, run: RunHandle, out: Path | None, *, write: bool, as_json: bool, tracker: Tracker | None = None
+) -> ExitCode:
     """Show a run until it ends or is paused, then its best candidate, and write the program.
 
     Args:
@@ -66,6 +69,7 @@ def watch_run(service: Client, run: RunHandle, out: Path | None, *, write: bool,
         out: Directory for the program; None for the default one.
         write: False to write nothing.
         as_json: Print only its events, from the first, as JSON Lines; the program is written only to a given directory.
+        tracker: Experiment tracker that receives the metrics of the run, from its first event.
 
     Returns:
         ``OK`` if the run completed with a confirmed unlock, ``NOT_UNLOCKED`` if it completed without one, ``PAUSED``
@@ -73,8 +77,8 @@ def watch_run(service: Client, run: RunHandle, out: Path | None, *, write: bool,
     """
     if out is not None:
         require_free(out, run.id)
-    with note_on_interrupt("run", run.id):
-        record = _show(run, as_json=as_json)
+    with note_on_interrupt("run", run.id), open_log(tracker, run) if tracker else nullcontext() as log:
+        record = _show(run, log, as_json=as_json)
     _conclude(service, run, out, write=write and (out is not None or not as_json), as_json=as_json)
     match record.state:
         case RunState.COMPLETED:
@@ -85,10 +89,12 @@ def watch_run(service: Client, run: RunHandle, out: Path | None, *, write: bool,
             return ExitCode.FAILED
 
 
-def _show(run: RunHandle, *, as_json: bool) -> RunRecord:
+def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
     if as_json:
         known, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
+            if log is not None:
+                log.add(event)
             output.print_json(event)
             # Work in flight is still booked after a pause, so the last event of a paused run may be of any kind.
             if event.seq >= known and (paused or event.kind == EventKind.RUN_PAUSED):
@@ -97,7 +103,7 @@ def _show(run: RunHandle, *, as_json: bool) -> RunRecord:
                 paused = False
         return retry_unavailable(run.refresh)
     with _open_view(run, {o.name: o.directed for o in run.problem().definition.objectives}) as view:
-        record = _watch(run, view)
+        record = _watch(run, view, log)
     _print_result(record)
     return record
 
@@ -122,14 +128,20 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
         output.print_note(f"Print it with: speciate best {run.id}")
 
 
-def _watch(run: RunHandle, view: RunView) -> RunRecord:
+def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
     record = run.refresh()
+    known = record.last_event
     seed = _seed_rewards(run, record)
     view.show_progress(record, seed)
     if record.state is RunState.PAUSED:
+        _log_history(run, log, known)
         return record
     shown_at = time.monotonic()
-    for event in run.watch(after=record.last_event):
+    for event in run.watch(after=known if log is None else 0):
+        if log is not None:
+            log.add(event)
+        if event.seq <= known:
+            continue
         view.show_event(event)
         if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
             break
@@ -141,6 +153,16 @@ def _watch(run: RunHandle, view: RunView) -> RunRecord:
     record = retry_unavailable(run.refresh)
     view.show_progress(record, seed or _seed_rewards(run, record))
     return record
+
+
+def _log_history(run: RunHandle, log: RunLog | None, last: int) -> None:
+    """Log the events up to ``last``, after which a paused run may send none."""
+    if log is None or not last:
+        return
+    for event in run.watch():
+        log.add(event)
+        if event.seq >= last:
+            break
 
 
 def _is_paused(run: RunHandle) -> bool:

@@ -1,0 +1,149 @@
+"""Metrics of a run in an experiment tracker."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from speciate.cli.errors import ExitCode
+from speciate.cli.runs.tracking import RunMetrics
+from speciate.domain.problem import Problem
+from speciate.ports.records.runs import EventRecord
+from tests.support.runs import toy_problem
+from tests.unit.cli.conftest import MAIN, Cli
+from tests.unit.client.fake_service import END, RUN, FakeService, event, problem_json, run_json, say, stream
+
+
+def _candidate(rewards: list[float] | None, duplicate_of: int | None = None) -> dict[str, Any]:
+    return {"rewards": rewards, "failure": None if rewards else "crashed", "duplicate_of": duplicate_of}
+
+
+def _batch(seq: int, evaluations: int, archive: int, *candidates: dict[str, Any]) -> bytes:
+    placed = [[0, "cell", i] for i in range(archive)]
+    return event(seq, evaluations=evaluations, archive=placed, candidates=list(candidates))
+
+
+EVENTS = [
+    event(1, "run.started"),
+    event(2, "batch.proposed", tokens=50),
+    _batch(3, 2, 2, _candidate([3.0, 8.0]), _candidate(None)),
+    event(4, "batch.proposed", tokens=7),
+    _batch(5, 5, 1, _candidate([9.0, 9.0]), _candidate([1.0, 4.0]), _candidate([1.0, 4.0], 4)),
+    event(6, "target.confirmed", target="half", candidate=3, evaluations=5, unlock=False),
+]  # x is maximized, y minimized
+
+
+@pytest.fixture
+def watched(service: FakeService) -> FakeService:
+    version = problem_json() | {"definition": toy_problem().model_dump(mode="json")}
+    done = {"state": "completed", "last_event": 6, "best": None, "reached": []}
+    service.on("POST", "/v1/runs", say(run_json(**done), 202))
+    service.on("GET", f"/v1/runs/{RUN}", say(run_json(**done)))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(version))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(*EVENTS, END))
+    return service
+
+
+class Recorder(ModuleType):
+    """A module with the interface that wandb and trackio share."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.opened: dict[str, Any] = {}
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.finished = self.broken = False
+
+    def init(self, **given: Any) -> None:
+        print("wandb is here")  # noqa: T201
+        self.opened = given
+
+    def log(self, values: dict[str, float], *, step: int) -> None:
+        if self.broken:
+            raise OSError("disk full")
+        self.logged.append((step, values))
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setitem(sys.modules, "wandb", recorder)
+    return recorder
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_the_metrics_of_the_whole_run_are_logged(
+    cli: Cli, watched: FakeService, wandb: Recorder, more: list[str]
+) -> None:
+    outcome = cli("runs", "watch", RUN, "--log", "wandb:mine", "--no-out", *more)
+    assert outcome.code == ExitCode.NOT_UNLOCKED
+    first = {"tokens": 50, "evaluations": 2, "archive_updates": 2, "failed": 1, "duplicates": 0}
+    second = {"tokens": 57, "evaluations": 5, "archive_updates": 3, "failed": 1, "duplicates": 1}
+    assert [step for step, _ in wandb.logged] == [2, 5, 5]
+    one, two, three = (values for _, values in wandb.logged)
+    assert one == first | {"best/x": 3.0, "best/y": 8.0, "weighted_sum": pytest.approx(0.25)}
+    assert two == second | {"best/x": 9.0, "best/y": 4.0, "weighted_sum": pytest.approx(0.5)}
+    assert three == two | {"reached/half": 1.0}
+    assert wandb.opened["project"] == "mine"
+    assert wandb.opened["config"]["run"] == str(RUN)
+    assert wandb.opened["config"]["budget"]
+    assert wandb.finished
+    # Standard output belongs to the watch.
+    assert "wandb is here" not in outcome.out
+    if more:
+        assert [json.loads(line)["seq"] for line in outcome.lines] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_tracker_that_fails_does_not_end_the_watch(cli: Cli, watched: FakeService, wandb: Recorder) -> None:
+    wandb.broken = True
+    outcome = cli("runs", "watch", RUN, "--log", "wandb", "--no-out")
+    assert outcome.code == ExitCode.NOT_UNLOCKED
+    assert outcome.err.count("disk full") == 1
+    assert wandb.finished
+
+
+def test_a_tracker_is_checked_before_the_run_starts(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    command = ["run", "packing", "-p", "m", "-b", 5]
+    for given, code, text in (
+        (["--watch", "--log", "trackio"], ExitCode.CONFIGURATION, "pip install 'speciate[tracking]'"),
+        (["--watch", "--log", "mlflow"], ExitCode.INVALID, "expected trackio or wandb"),
+        (["--log", "wandb"], ExitCode.INVALID, "--log needs --watch"),
+    ):
+        refused = cli(*command, *given)
+        assert (refused.code, service.requests) == (code, [])
+        assert text in refused.err
+
+
+def test_infeasible_candidates_are_never_best() -> None:
+    given = toy_problem().model_dump(mode="json")
+    given["objectives"][1] |= {"role": "constraint", "limit": 5.0}
+    metrics = RunMetrics(Problem.model_validate(given | {"weights": {"x": 1.0}}))
+    raw = _batch(1, 2, 0, _candidate([9.0, 6.0]), _candidate([2.0, 5.0])).decode()
+    assert metrics.add(EventRecord.model_validate_json(raw.partition("data: ")[2]))
+    assert (metrics.values["best/x"], metrics.values["best/y"]) == (2.0, 5.0)
+
+
+def test_trackio_keeps_the_metrics_in_its_local_database(watched: FakeService, tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "SPECIATE_URL": watched.url}
+    command = [sys.executable, "-c", MAIN, "runs", "watch", str(RUN), "--log", "trackio", "--no-out"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == ExitCode.NOT_UNLOCKED, done.stderr
+    (database,) = tmp_path.glob("*.db")
+    rows = sqlite3.connect(database).execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
+    assert [step for step, _ in rows] == [2, 5, 5]
+    assert json.loads(rows[-1][1])["best/x"] == 9.0
