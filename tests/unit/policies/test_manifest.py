@@ -1,6 +1,7 @@
 """Manifests: registrations from checkpoints, and errors for broken ones."""
 
 import json
+import os
 
 import pytest
 
@@ -9,6 +10,7 @@ from speciate.domain.policy import PolicyRole, PromptFormat
 from speciate.policies import build_client
 from speciate.policies.bundled import bundled_policies, checkpoints
 from speciate.policies.embedded import ADDRESS_VARIABLE
+from speciate.policies.manifest import MANIFEST as NAME
 from speciate.policies.manifest import Manifest, policy_of, read_manifest, weights_digest, write_manifest
 
 MANIFEST = Manifest(task="maze", method="vpo", codec="maze", max_tokens=24, answers_per_rollout=3, seed=1, steps=9)
@@ -108,3 +110,9 @@ def test_an_embedded_policy_without_its_server_names_the_remedy(monkeypatch):
     with pytest.raises(PolicyUnavailableError, match="needs the inference server") as caught:
         client.ping()
     assert "speciate up" in caught.value.remedy
+
+
+def test_a_named_pipe_is_refused_instead_of_waiting_for_a_writer(tmp_path):
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises(InvalidInputError, match="is not a file"):
+        read_manifest(tmp_path)
