@@ -316,7 +316,7 @@ def _print_run(run: RunRecord) -> None:
             ("best", f"candidate {run.best.number}: {output.format_rewards(run.best.rewards)}" if run.best else None),
             ("best meets", ", ".join(run.best.targets) or "no target" if run.best else None),
             ("best weighted sum", output.format_number(run.best.scalar) if run.best else None),
-            ("plateau", f"archive unchanged for {output.pluralize(plateau, 'evaluation')}"),
+            ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),
