@@ -42,7 +42,9 @@ _WEIGH = sa.text(
     "SELECT (SELECT coalesce(sum(pg_column_size(program) + pg_column_size(artifacts)"
     " + coalesce(pg_column_size(failure_detail), 0)), 0) FROM candidates"
     f" WHERE run_id = :id AND number NOT IN ({_KEPT}))"
-    " + (SELECT coalesce(sum(pg_column_size(completion)), 0) FROM rollouts"
+    " + (SELECT coalesce(sum(pg_column_size(program)), 0) FROM run_seeds WHERE run_id = :id)"
+    " + (SELECT coalesce(sum(pg_column_size(completion) + coalesce(pg_column_size(logprobs), 0)"
+    " + coalesce(pg_column_size(token_ids), 0)), 0) FROM rollouts"
     f" WHERE run_id = :id AND id NOT IN ({_KEPT_ROLLOUTS}))"
 )
 _CANDIDATES = sa.text(
@@ -59,6 +61,7 @@ _ROLLOUTS = sa.text(
     " WHERE run_id = :id AND batch > :after AND batch <= :upto"
     f" AND completion <> '' AND id NOT IN ({_KEPT_ROLLOUTS})"
 )
+_SEEDS = sa.text("UPDATE run_seeds SET program = '' WHERE run_id = :id")
 _PRUNED = sa.text("UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = :id")
 _UNUSED_PROMPTS = sa.text(
     "SELECT prompt_digest FROM rollouts WHERE run_id = ANY(:ids)"
@@ -125,6 +128,7 @@ class RetentionStore(Store):
                 yield deleted
             for start in range(-1, run.batches, _WINDOW // 10):
                 yield self._step(_ROLLOUTS, {"id": run.run_id, "after": start, "upto": start + _WINDOW // 10})
+            self._step(_SEEDS, {"id": run.run_id})
             self._step(_PRUNED, {"id": run.run_id})
         digests = self._unused([run.run_id for run in runs])
         since = floor7(now.timestamp() - _SKEW_S)

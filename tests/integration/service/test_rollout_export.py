@@ -14,6 +14,7 @@ from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.records.candidates import ExportedRollout
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.openai_endpoint import Reply, serve
+from workers.retention import prune_runs
 
 pytestmark = pytest.mark.servers
 
@@ -74,6 +75,11 @@ def test_rollouts_are_exported_with_tokens_and_the_rewards_of_their_answers(lab:
     with Client(str(lab.api.http.base_url)) as client:
         records = list(client.runs.get(run).export_rollouts())
     assert [json.loads(record.model_dump_json()) for record in records] == lines
+    assert prune_runs(lab.stores, -1.0) == 1
+    kept = [line for line in _lines(lab, run) if line["completion"][0]["content"]]
+    assert 0 < len(kept) < len(lines)
+    assert all(line in lines for line in kept)
+    assert not any(line["logprobs"] or line["token_ids"] for line in _lines(lab, run) if line not in kept)
 
 
 def test_unread_completions_and_texts_are_exported(lab: Lab) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from speciate.cli.runs.replay import replay_run
 from speciate.client import Client
@@ -13,7 +14,9 @@ from speciate.domain.access import Scope
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api, Lab, refused, scripted
+from tests.integration.service.tournament_lab import rows_of
 from tests.support.runs import ToyEvaluator, toy_problem
+from workers.retention import prune_runs
 
 pytestmark = pytest.mark.servers
 
@@ -131,3 +134,23 @@ def test_a_run_of_another_project_is_not_found(
     api = serve(settings, headers={"Authorization": f"Bearer {token}"})
     body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 40}, "seed_from": [{"run": front}]}
     refused(api.post("/v1/runs", body), 404, "not-found")
+
+
+def test_retention_deletes_seed_programs_and_names_what_is_missing(lab: Lab, front: str) -> None:
+    run = lab.start(30, seed_from=[{"run": front}])
+    lab.work()
+    seeds = _seeds(lab, run)
+    assert prune_runs(lab.stores, -1.0) == 2
+    assert {row.program for row in rows_of(lab, f"SELECT program FROM run_seeds WHERE run_id = '{run}'")} == {""}
+    assert [seed["origin"] for seed in _seeds(lab, run)] == [seed["origin"] for seed in seeds]
+    assert lab.api.get(f"/v1/runs/{run}").json()["seeds"] == len(seeds)
+    best = lab.api.get(f"/v1/runs/{front}").json()["best"]["number"]
+    with lab.stores.engine.begin() as connection:
+        gone = "UPDATE candidates SET program = '' WHERE run_id = :id AND number <> :best"
+        connection.execute(sa.text(gone), {"id": front, "best": best})
+    body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 30}}
+    detail = refused(lab.api.post("/v1/runs", body | {"seed_from": [{"run": front}]}), 422, "invalid-input")["detail"]
+    assert "retention deleted it" in detail
+    assert f"{front}:best" in detail
+    kept = lab.api.post("/v1/runs", body | {"seed_from": [{"run": front, "take": "best"}]})
+    assert kept.status_code == 202
