@@ -307,7 +307,7 @@ def _print_run(run: RunRecord) -> None:
             ("mutator", _mutators(run)),
             ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
-            ("starts from", f"{run.seeds} given programs" if run.seeds else None),
+            ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
             ("seed", str(run.spec.seed)),
             *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
