@@ -141,6 +141,8 @@ async def acquire_evaluations(
     The list is empty if none arrives within `wait_s` seconds. Keep a lease with `evaluations:heartbeat`; candidates of
     lapsed leases are offered again.
     """
+    if body.run is not None:  # a run of another project does not exist
+        await to_thread.run_sync(stores.runs.get, body.run)
     problem = None if body.problem is None else (await to_thread.run_sync(stores.catalog.problem, body.problem)).id
     lease = partial(
         stores.evaluations.acquire,

@@ -45,6 +45,8 @@ MARK: Final = "zebra"
 OPEN: Final = frozenset(
     {"/healthz", "/readyz", "/v1/schemas/problem.json", "/static/{digest}/{name}", "/login", "/theme"}
 )
+DESCRIBED: Final = frozenset({"/v1/openapi.json"})
+"""For every token."""
 PERSONAL: Final = frozenset({"/logout", "/project"})
 FORMS: Final = frozenset({"/campaigns/new"})
 """Forms whose submission changes nothing."""
@@ -54,6 +56,8 @@ OPERATORS: Final = frozenset(
     {"/v1/projects", "/v1/projects/{name}:quota", "/access/projects", "/access/projects/{name}/quota", "/project"}
 )
 """Routes that only the operator may post to."""
+EVALUATIONS: Final = "/v1/evaluations:"
+"""Routes for external evaluators, who may do nothing else."""
 
 NEAR: Final = {"problems": "problem", "policies": "policy", "problem-sets": "set"}
 
@@ -254,7 +258,7 @@ def test_token_of_another_project_sees_nothing(world: World) -> None:
                     expected = {403} if method == "POST" and path in OPERATORS else {404}
                 elif path == METRICS:
                     expected = {403}
-                elif method == "GET" or path in FORMS:
+                elif method == "GET" or path in FORMS or path == f"{EVALUATIONS}acquire":
                     expected = {200}
                 else:
                     expected = {403} if path in OPERATORS else {422}
@@ -324,8 +328,10 @@ def test_ids_and_names_of_another_project_are_not_found(world: World) -> None:
             {"slug": "mine", "problems": [name], "policy": str(policy), "evaluations": 50}
             for name in (*names["problem"], f"set:{MARK}-set")
         ],
-        # These name nothing.
+        f"{EVALUATIONS}acquire": [*({"problem": name} for name in names["problem"]), {"run": str(run)}],
+        # These name nothing, or report on each lease (test_external_evaluation.py).
         **{path: [] for path in ("/v1/problems", "/v1/policies", "/v1/tokens", "/v1/projects", "/v1/webhooks")},
+        **{f"{EVALUATIONS}{verb}": [] for verb in ("heartbeat", "submit")},
     }
     posted = {path for method, path in routes(world.api.app) if method == "POST" and path.startswith("/v1")}
     assert {path for path in posted if "{" not in path} == set(bodies), "say what the body of a new route may name"
@@ -386,7 +392,7 @@ def test_names_keys_and_results_belong_to_a_project(world: World, stores: Stores
 
 
 def test_each_route_requires_its_scope(world: World) -> None:
-    """Reading is for all, tokens and the log for admin, projects for the operator, the rest for submit."""
+    """Reading is for all but evaluators, tokens and the log for admin, projects for the operator, most for submit."""
     nothing = str(uuid4())
     for method, path in routes(world.api.app):
         target = re.sub(r"{\w+}", nothing, path)
@@ -398,14 +404,16 @@ def test_each_route_requires_its_scope(world: World) -> None:
         admins = path.startswith(("/v1/tokens", "/v1/audit", "/v1/webhooks")) or (
             method == "POST" and path.startswith("/access")
         )
-        if path in OPEN or (path in PERSONAL and path not in OPERATORS):
+        if path in OPEN | DESCRIBED or (path in PERSONAL and path not in OPERATORS):
             expected = set()
         elif path == METRICS or (method == "POST" and path in OPERATORS):
-            expected = {"read", "submit", "admin"}
+            expected = {*Scope}
         elif admins:
-            expected = {"read", "submit"}
+            expected = {*Scope} - {Scope.ADMIN}
+        elif path.startswith(EVALUATIONS):
+            expected = {Scope.READ, Scope.PROPOSE}
         else:
-            expected = set() if method == "GET" else {"read"}
+            expected = {Scope.EVALUATE} if method == "GET" else {Scope.READ, Scope.PROPOSE, Scope.EVALUATE}
         assert refused == expected, (method, path)
         stranger = ask(world, method, target, None, json={}, follow_redirects=False)
         if path not in OPEN:
