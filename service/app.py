@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI
 from pydantic import SecretStr
 
 from service import errors, openapi_schema
-from service.api import EVALUATOR_ROUTERS, OPEN, ROUTERS
+from service.api import EVALUATOR_ROUTERS, OPEN, PROPOSER_ROUTERS, ROUTERS
 from service.authentication import Authenticator
 from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
@@ -76,8 +76,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router, dependencies=[Depends(authorize)])
-    for router in EVALUATOR_ROUTERS:
-        app.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
+    for routers, scope in ((PROPOSER_ROUTERS, Scope.PROPOSE), (EVALUATOR_ROUTERS, Scope.EVALUATE)):
+        for router in routers:
+            app.include_router(router, dependencies=[Depends(authorize_for(scope))])
     errors.install(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)

@@ -260,7 +260,8 @@ def upgrade() -> None:
         sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("parent", sa.BigInteger, nullable=False),
-        sa.Column("rollout_id", _UUID, nullable=False),
+        sa.Column("rollout_id", _UUID),
+        sa.Column("author", sa.Text),
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("judged", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("won", sa.BigInteger, nullable=False, server_default="0"),
@@ -385,6 +386,8 @@ def upgrade() -> None:
         sa.Column("answers", sa.Integer, nullable=False),
         sa.Column("reason", sa.Text),
         sa.Column("advice", sa.BigInteger),
+        sa.Column("author", sa.Text),
+        sa.Column("model", sa.Text),
         _created(),
         sa.UniqueConstraint("work_id", "ord"),
     )
@@ -532,6 +535,29 @@ def upgrade() -> None:
         ["id"],
         postgresql_where=sa.text("state IN ('ready', 'leased')"),
     )
+    op.create_table(
+        "asks",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("role", sa.Text, nullable=False),
+        sa.Column("island", sa.Integer, nullable=False),
+        sa.Column("parents", pg.ARRAY(sa.BigInteger), nullable=False),
+        sa.Column("inspirations", pg.ARRAY(sa.BigInteger), nullable=False),
+        sa.Column("system", sa.Text, nullable=False),
+        sa.Column("user", sa.Text, nullable=False),
+        sa.Column("seed", sa.BigInteger, nullable=False),
+        sa.Column("advice", sa.BigInteger),
+        _created(),
+    )
+    op.create_index("ix_asks_run_id", "asks", ["run_id"])
+    op.create_table(
+        "proposal_answers",
+        sa.Column("id", _UUID, primary_key=True),
+        sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("answer", pg.JSONB, nullable=False),
+        _created(),
+    )
+    op.create_index("ix_proposal_answers_run_id", "proposal_answers", ["run_id"])
     op.execute(f"INSERT INTO projects (id, slug) VALUES ('{_DEFAULT_PROJECT}', 'default')")  # noqa: S608 - a constant
     op.execute(
         "CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -548,6 +574,7 @@ def downgrade() -> None:
     op.execute("DROP TRIGGER audit_is_append_only ON audit")
     op.execute("DROP FUNCTION audit_is_append_only()")
     tables = (
+        "proposal_answers asks "
         "external_evaluations work tournament_runs run_progress run_seeds run_policies rollouts results events elites "
         "claims candidates campaign_runs advice webhook_deliveries tournament_amendments sessions runs "
         "problem_set_members campaign_slices webhooks tournaments tokens problems problem_sets policies campaigns "

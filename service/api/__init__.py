@@ -15,6 +15,7 @@ from service.api import (
     monitoring,
     policies,
     problems,
+    proposals,
     run_results,
     runs,
     unlocks,
@@ -29,6 +30,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     runs.router,
     events.router,
     run_results.router,
+    proposals.results,
     unlocks.router,
     monitoring.router,
     problems.router,
@@ -42,6 +44,9 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     webhooks.router,
 )
 """Routers in matching order."""
+
+PROPOSER_ROUTERS: Final[tuple[APIRouter, ...]] = (proposals.router,)
+"""Routers that require scope ``propose``."""
 
 EVALUATOR_ROUTERS: Final[tuple[APIRouter, ...]] = (evaluations.router,)
 """Routers that require scope ``evaluate``."""

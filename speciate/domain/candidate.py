@@ -117,6 +117,7 @@ class Proposal:
         policy: Position of the policy among those of its role.
         advice: Number of the advice in the prompt; None if the run has no guidance.
         origin: Where a seed program given to the run was taken from; see ``SeedProgram``.
+        proposed_by: ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None.
     """
 
     program: str
@@ -131,6 +132,7 @@ class Proposal:
     policy: int = 0
     advice: int | None = None
     origin: str | None = None
+    proposed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
+
+EXTERNAL: Final = "external"
+"""Kind of policies that propose from outside the service, and name of the one that every project has."""
 
 
 class PromptFormat(StrEnum):
@@ -181,6 +184,11 @@ class Policy(Value):
         return digest_of(kept.stored_json())
 
     @property
+    def is_external(self) -> bool:
+        """True if the service samples nothing: an agent or a person outside proposes in this policy's name."""
+        return self.kind == EXTERNAL
+
+    @property
     def writes_text(self) -> bool:
         """True if it answers in free text: it chats, and no codec restricts it to programs."""
         return self.codec is None and self.prompt_format is PromptFormat.CHAT
@@ -196,3 +204,9 @@ class Policy(Value):
     def definition(self) -> dict[str, Any]:
         """Return the registration as JSON values."""
         return self.model_dump(mode="json")
+
+
+EXTERNAL_POLICY: Final = Policy(
+    slug=EXTERNAL, kind=EXTERNAL, description="Agents and people that send programs to runs", training_method="none"
+)
+"""The policy of proposers without one of their own; every project has it from its first use."""

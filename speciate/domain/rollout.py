@@ -96,6 +96,9 @@ class Rollout:
         reason: Reason for an unreadable completion, or None.
         policy: Position of the policy among those of its role.
         advice: Number of the advice in the prompt, or to improve on; None if the run has no guidance.
+        proposed_by: ID of the policy of kind ``external`` that sent the completion; None if the service sampled it.
+        author: Name of the token that sent it.
+        model: Model that wrote it, as its author names it.
     """
 
     role: PolicyRole
@@ -108,6 +111,9 @@ class Rollout:
     reason: str | None = None
     policy: int = 0
     advice: int | None = None
+    proposed_by: str | None = None
+    author: str | None = None
+    model: str | None = None
 
     @property
     def tokens(self) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # HTTP client.
 KINDS: Final[dict[str, str]] = {
     "embedded": "speciate.policies.embedded",
+    "external": "speciate.policies.external",
     "openai_compatible": "speciate.policies.openai_compatible",
     "program_mutator": "speciate.policies.program_mutator",
     "scripted": "speciate.policies.scripted",

@@ -143,6 +143,11 @@ class RunContext:
         return self.spec.reuse_results and self.problem.repeatable and self.spec.budget.seconds is None
 
     @property
+    def waits_for_proposals(self) -> bool:
+        """True if all candidates come from outside: the run requests none, and waits while its budget lasts."""
+        return self.proposer.is_external
+
+    @property
     def has_ensemble(self) -> bool:
         """True if a role has several policies."""
         return bool(self.ensembles)

@@ -63,7 +63,7 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
     raw = _raw_answers(body, base, problem, policy)
     if not raw:
         return [Answer("", _no_answer(problem, f"nothing to read in {len(text)} characters of completion"))]
-    return _reject_duplicates([_answer(one, base, problem) for one in raw[:wanted]], problem)
+    return _reject_duplicates([read_program(one, base, problem) for one in raw[:wanted]], problem)
 
 
 def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
@@ -180,7 +180,14 @@ def _all_fenced(whole: str) -> str | None:
     return program if 0 <= start < end and isinstance(parse_python(program), ast.Module) else None
 
 
-def _answer(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
+def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
+    """Return the answer that a program makes.
+
+    Args:
+        raw: The program, or only its changed files; or why there is none.
+        base: Its parent, whose protected regions and other files are kept; None for a program from scratch.
+        problem: Determines the kind of candidate.
+    """
     if isinstance(raw, Failure):
         return Answer("", raw)
     if failure := _unstorable(raw):

@@ -37,6 +37,7 @@ def check_run(
     """
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(policies.ensembles, spec)
+    _check_external(policies, spec)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies), can_advise)
     members = (member.version for of_role in policies.ensembles.values() for member in of_role)
@@ -53,6 +54,22 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
         raise InvalidInputError("policy_choice 'ucb' requires at least two policies for a role.")
     for role, members in ensembles.items():
         _check_members("mutator" if role is PolicyRole.MUTATE else "policy", members, learns=learns)
+
+
+def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
+    """Reject an external policy beside others, which need no such entry to take its proposals."""
+    members = [member.version for of_role in policies.ensembles.values() for member in of_role]
+    versions = [policies.policy, *([] if policies.mutator is None else [policies.mutator]), *members]
+    external = next((version.name for version in versions if version.definition.is_external), None)
+    if external is None:
+        return
+    if any(not version.definition.is_external for version in versions) or members:
+        raise InvalidInputError(
+            f"policy {external} proposes from outside: expected it as the only policy of a run.",
+            remedy="Leave it out: a running run of any policy takes proposals.",
+        )
+    if spec.guidance is not None:
+        raise InvalidInputError(f"guidance: policy {external} cannot write advice.")
 
 
 def _check_members(where: str, members: Sequence[WeightedPolicyVersion], *, learns: bool) -> None:
@@ -77,6 +94,11 @@ def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_adv
                 f"guidance: policy {version.name} cannot write advice: expected a mutating policy without a codec,"
                 " with prompt format 'chat'."
             )
+    check_advice_shown(problem, "guidance")
+
+
+def check_advice_shown(problem: Problem, what: str) -> None:
+    """Raise ``InvalidInputError``, which begins with ``what``, if a problem's own template omits the advice."""
     own = problem.prompts.get(TemplateName.CHANGE)
     if own is not None and not uses(own, "advice"):
-        raise InvalidInputError(f"guidance: the template change.txt of problem {problem.slug} does not show $advice.")
+        raise InvalidInputError(f"{what}: the template change.txt of problem {problem.slug} does not show $advice.")

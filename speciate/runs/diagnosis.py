@@ -59,7 +59,11 @@ def _evaluator(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateO
 
 
 def _policy(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
-    answers = [(number, o.proposal) for number, o in outcomes if o.proposal.role is not PolicyRole.SEED]
+    answers = [
+        (number, o.proposal)
+        for number, o in outcomes
+        if o.proposal.role is not PolicyRole.SEED and not o.proposal.proposed_by
+    ]
     unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
     if len(unreadable) < len(answers):
         streaks.pop("unreadable", None)

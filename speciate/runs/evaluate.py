@@ -98,7 +98,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     results, sources = _results(lease, work, evaluator, new)
     outcomes = _outcomes(batch, results, {**known, **near})
     outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=batch.first)]
-    placements = _placements(StoredPopulation(work, context, lease), context, new, results)
+    placements = _placements(StoredPopulation(work, context, lease.ordinal), context, new, results)
     return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements))
 
 

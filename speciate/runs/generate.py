@@ -11,7 +11,8 @@ from speciate.domain.candidate import Individual, Proposal
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.guidance import draw
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.domain.rollout import Completion, Rollout
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Completion, Prompt, Rollout
 from speciate.domain.values import storable, text_digest
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, Lease, ProposedBatch, RunContext, WorkStore
@@ -19,7 +20,7 @@ from speciate.prompts.guidance import advice_text, read_advice
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.runs.ensemble import PolicyChooser
-from speciate.runs.guidance import Adviser, latest_of
+from speciate.runs.guidance import Adviser, has_hints, latest_of
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
@@ -51,11 +52,14 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     context = work.context(lease.run_id)
     rng = batch_rng(context, lease.ordinal)
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
-    view = StoredPopulation(work, context, lease)
+    view = StoredPopulation(work, context, lease.ordinal)
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
     selections = [select_parents(strategy, view, rng) for _ in shares]
-    chooser, adviser = PolicyChooser(context, work), Adviser(context, work, view, strategy.islands)
+    chooser, adviser = (
+        PolicyChooser(context, work),
+        Adviser(context, work, view, strategy.islands, hinted=has_hints(lease)),
+    )
     planned = _plan(selections, shares, context, work, chooser, adviser, rng)
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
         # A tight token budget drops requests from the end of the plan, so the advice is dropped first.
@@ -94,22 +98,59 @@ def _plan(
     for selection, share in zip(selections, shares, strict=True):
         position = chooser.pick(selection.role, share, rng)
         policy = context.policies(selection.role)[position].policy
-        parents = _present(members, selection.parents)
-        others = _present(members, selection.inspirations)
-        advice = adviser.pick(rng) if parents else None
-        shown = "" if advice is None else advice_text(advice)
-        prompt = build_prompt(context.problem, selection.role, parents, others, policy, rng, advice=shown)
+        shown = show(context.problem, selection, members, policy, adviser, rng)
         request = SampleRequest(
-            prompt=prompt,
+            prompt=shown.prompt,
             role=selection.role,
             n=-(-share // policy.answers_for(selection.role)),
             seed=int(rng.integers(2**31)),
-            parents=parents,
+            parents=shown.parents,
             seed_program=context.problem.seed_program,
         )
-        carried = None if advice is None else advice.number
-        planned.append(_PlannedRequest(selection, position, policy, request, carried))
+        planned.append(_PlannedRequest(selection, position, policy, request, shown.advice))
     return planned
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt with what it shows.
+
+    Attributes:
+        prompt: The prompt.
+        parents: Programs to change, the most important first; empty for a program from scratch.
+        inspirations: Further programs.
+        advice: Number of the advice; None if the run has none.
+    """
+
+    prompt: Prompt
+    parents: tuple[Individual, ...]
+    inspirations: tuple[Individual, ...]
+    advice: int | None
+
+
+def show(
+    problem: Problem,
+    selection: Selection,
+    members: dict[int, Individual],
+    policy: Policy,
+    adviser: Adviser,
+    rng: np.random.Generator,
+) -> ShownPrompt:
+    """Return the prompt of a selection.
+
+    Args:
+        problem: The problem.
+        selection: Role, parents and inspirations.
+        members: Individuals by number; missing ones are left out.
+        policy: The policy that receives the prompt.
+        adviser: Draws the advice.
+        rng: Draws advice and requests.
+    """
+    parents, others = _present(members, selection.parents), _present(members, selection.inspirations)
+    advice = adviser.pick(rng) if parents else None
+    text = "" if advice is None else advice_text(advice)
+    prompt = build_prompt(problem, selection.role, parents, others, policy, rng, advice=text)
+    return ShownPrompt(prompt, parents, others, None if advice is None else advice.number)
 
 
 def _plan_advice(

@@ -20,6 +20,7 @@ from speciate.runs.progress import Effects, RunProgress
 from speciate.search.strategy import PopulationView
 
 _LATEST: Final = "latest"
+_HINTED: Final = "hinted"
 _LOOKED_AT: Final = 64
 _SHOWN: Final = 3
 
@@ -27,17 +28,20 @@ _SHOWN: Final = 3
 class Adviser:
     """Adds advice to the prompts of one batch. Its state is read from the run, so any worker can use it."""
 
-    def __init__(self, context: RunContext, work: WorkStore, view: PopulationView, islands: int) -> None:
-        """Read the advice in use. Reads nothing for a run without guidance.
+    def __init__(
+        self, context: RunContext, work: WorkStore, view: PopulationView, islands: int, *, hinted: bool = False
+    ) -> None:
+        """Read the advice in use. Reads nothing for a run without guidance and hints.
 
         Args:
             context: The run.
             work: Store of the advice.
             view: Population of the run.
             islands: Number of islands.
+            hinted: True if users gave hints.
         """
         self._context, self._work, self._view, self._islands = context, work, view, islands
-        self.pieces = work.advice(context.run_id) if context.spec.guidance is not None else ()
+        self.pieces = work.advice(context.run_id) if hinted or context.spec.guidance is not None else ()
 
     def pick(self, rng: np.random.Generator) -> Advice | None:
         """Draw advice for a mutation prompt; None if the run has no guidance."""
@@ -69,10 +73,20 @@ class Adviser:
 
 
 def due(guidance: Guidance | None, progress: RunProgress) -> dict[str, int]:
-    """Return the payload entry that requests a new piece from the next ``generate`` unit; empty if none is due."""
-    if guidance is None or progress.batches == 0 or progress.batches % guidance.every:
+    """Return the payload entries about advice for the next ``generate`` unit.
+
+    One requests a new piece, if that is due. Another says that a run without guidance has hints.
+    """
+    if guidance is None:
+        return {_HINTED: 1} if progress.advice else {}
+    if progress.batches == 0 or progress.batches % guidance.every:
         return {}
     return {_LATEST: progress.numbers}
+
+
+def has_hints(lease: Lease) -> bool:
+    """Return True if users gave hints to the run of a ``generate`` unit, which has no guidance."""
+    return _HINTED in lease.payload
 
 
 def latest_of(lease: Lease) -> int | None:
@@ -97,8 +111,16 @@ def count_gain(progress: RunProgress, effects: Effects, advice: int | None, *, w
         effects.retired[advice] = effects.retired.get(advice, Gain()).plus(won=won)
 
 
-def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice) -> None:
-    """Add a new piece, and drop the least successful one if there are more than ``most``."""
+def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice, author: str | None = None) -> None:
+    """Add a new piece, and drop the least successful one if there are more than ``most``.
+
+    Args:
+        progress: Progress of the run, changed in place.
+        effects: Receives the event.
+        most: Most pieces in use.
+        advice: The piece.
+        author: Name of the token whose holder gave it as a hint; None if a policy wrote it.
+    """
     gains = {number: gain.aged() for number, gain in read_gains(progress.advice).items()}
     dropped = None
     if len(gains) > most:
@@ -107,7 +129,10 @@ def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice) ->
     gains[advice.number] = advice.gain
     progress.advice = {str(number): asdict(gain) for number, gain in gains.items()}
     digest = text_digest(advice.text)[:16]
-    effects.event(EventKind.ADVICE_WRITTEN, advice=advice.number, parent=advice.parent, text=digest, dropped=dropped)
+    by = {} if author is None else {"author": author}
+    effects.event(
+        EventKind.ADVICE_WRITTEN, advice=advice.number, parent=advice.parent, text=digest, dropped=dropped, **by
+    )
 
 
 def with_gains(texts: Mapping[int, Advice], stored: Mapping[str, Mapping[str, Any]]) -> tuple[Advice, ...]:

@@ -18,6 +18,10 @@ WAITING: Final = "it has spent what its campaign granted"
 """Reason of the pause between two grants of a campaign."""
 
 
+EXTERNAL_LANE: Final = -1
+"""Lane of proposals from outside: its batches are confirmed and have no successor."""
+
+
 def add_evaluate(
     progress: RunProgress, effects: Effects, *, lane: int, ordinal: int, proposals: Sequence[Proposal], reserved: int
 ) -> None:
@@ -29,15 +33,16 @@ def add_evaluate(
 
 
 def open_lanes(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Start every lane with a batch, as far as the budget allows."""
-    for lane in range(context.spec.lanes):
+    """Start every lane with a batch, as far as the budget allows. A run that waits for proposals has no lanes."""
+    for lane in range(0 if context.waits_for_proposals else context.spec.lanes):
         _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
 def continue_lane(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     """Start the next batch of a lane, or end the run if no work is in flight."""
-    _add_generate(progress, context, effects, lane)
+    if lane != EXTERNAL_LANE and not context.waits_for_proposals:
+        _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
@@ -100,7 +105,10 @@ def _notice_plateau(progress: RunProgress, context: RunContext) -> None:
 
 
 def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Complete a run without work in flight, or pause it until its campaign grants more evaluations."""
+    """Complete a run without work in flight, or pause it until its campaign grants more evaluations.
+
+    A run that waits for proposals completes when its budget is spent or it stops improving.
+    """
     if progress.live == 0 and progress.state in {RunState.RUNNING, RunState.PAUSED}:
         if _awaits_grant(progress, context):
             if progress.state is RunState.RUNNING:
@@ -117,6 +125,8 @@ def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effe
             )
             if left == 0
         ]
+        if context.waits_for_proposals and not used and not progress.stopping:
+            return
         exhausted = f"the budget of {' and '.join(used)} is spent"
         progress.state = RunState.COMPLETED
         unaffordable = "the rest of the token budget does not suffice for another request"

@@ -12,6 +12,7 @@ from typing import Any
 
 from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
+from speciate.domain.guidance import Advice, Guidance
 from speciate.domain.policy import PolicyRole
 from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
@@ -21,6 +22,7 @@ from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
+    EXTERNAL_LANE,
     WAITING,
     add_evaluate,
     cap_seconds,
@@ -154,6 +156,44 @@ def record_proposals(
     return effects
 
 
+def receive(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
+    """Record a batch that a proposer outside the service sent (ADR 38). The caller has checked the budget.
+
+    Args:
+        progress: Progress of the run, changed in place.
+        effects: Receives the event and the unit.
+        batch: Its completions and proposals.
+        cost: What they cost, in US dollars, as the proposer states it.
+    """
+    ordinal, proposals = progress.batches, batch.proposals
+    tokens = sum(rollout.tokens for rollout in batch.rollouts)
+    progress.batches += 1
+    progress.rollouts += len(batch.rollouts)
+    progress.tokens += tokens
+    progress.cost += cost
+    effects.event(
+        EventKind.BATCH_PROPOSED,
+        batch=ordinal,
+        lane=EXTERNAL_LANE,
+        first=progress.numbers + 1,
+        proposals=len(proposals),
+        rollouts=len(batch.rollouts),
+        tokens=tokens,
+        rejected=dict(Counter(p.failure.reason for p in proposals if p.failure)),
+    )
+    progress.reserved_evaluations += len(proposals)
+    add_evaluate(progress, effects, lane=EXTERNAL_LANE, ordinal=ordinal, proposals=proposals, reserved=len(proposals))
+
+
+def hint(progress: RunProgress, context: RunContext, text: str, author: str) -> tuple[Advice, Effects]:
+    """Add a user's hint to the advice in use; return it with the effects."""
+    effects = Effects()
+    advice = Advice(progress.batches, text)
+    progress.batches += 1
+    adopt(progress, effects, (context.spec.guidance or Guidance()).most, advice, author)
+    return advice, effects
+
+
 def record_evaluations(
     progress: RunProgress,
     context: RunContext,
@@ -208,7 +248,8 @@ def _record_outcome(
     progress.evaluations += 1
     count(progress, context, number, outcome)
     proposal = outcome.proposal
-    count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
+    if proposal.proposed_by is None:
+        count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
     count_gain(progress, effects, proposal.advice, won=won)
     claim_targets(progress, context, effects, number, outcome)
 

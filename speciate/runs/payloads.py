@@ -49,6 +49,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         "policy": proposal.policy,
         **({} if proposal.advice is None else {"advice": proposal.advice}),
         **({} if proposal.origin is None else {"origin": proposal.origin}),
+        **({} if proposal.proposed_by is None else {"proposed_by": proposal.proposed_by}),
     }
 
 
@@ -67,4 +68,5 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         policy=item.get("policy", 0),
         advice=item.get("advice"),
         origin=item.get("origin"),
+        proposed_by=item.get("proposed_by"),
     )

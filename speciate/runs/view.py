@@ -5,17 +5,17 @@ from __future__ import annotations
 from uuid import UUID
 
 from speciate.domain.problem import Problem
-from speciate.ports.work import Lease, RunContext, WorkStore
+from speciate.ports.work import RunContext, WorkStore
 from speciate.search.strategy import EliteTable
 
 
 class StoredPopulation:
     """``PopulationView`` over a store. Each island is read once, so that a batch sees one state."""
 
-    def __init__(self, store: WorkStore, context: RunContext, lease: Lease) -> None:
+    def __init__(self, store: WorkStore, context: RunContext, batch: int) -> None:
         self._store = store
         self._context = context
-        self._batch = lease.ordinal
+        self._batch = batch
         self._tables: dict[int, EliteTable] = {}
 
     @property

@@ -9,8 +9,8 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from speciate.domain.errors import ConflictError
-from speciate.domain.policy import Policy
+from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.policy import EXTERNAL, EXTERNAL_POLICY, Policy
 from speciate.domain.problem import Problem
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
@@ -100,7 +100,12 @@ class Catalog(ScopedStore):
         Raises:
             NotFoundError: No such policy exists.
         """
-        return _policy(self._find(policies, name, "policy"))
+        try:
+            return _policy(self._find(policies, name, "policy"))
+        except NotFoundError:
+            if name != EXTERNAL:
+                raise
+            return self.add_policy(EXTERNAL_POLICY)[0]
 
     @with_retries
     def problems(

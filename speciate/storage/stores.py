@@ -32,6 +32,7 @@ from speciate.storage.runs.store import PostgresRunStore
 from speciate.storage.unlocks import UnlockStore
 from speciate.storage.webhooks.store import WebhookStore
 from speciate.storage.work.external import ExternalEvaluations
+from speciate.storage.work.proposals import Proposals
 from speciate.storage.work.store import PostgresWorkStore
 
 
@@ -53,6 +54,7 @@ class Stores:
     runs: PostgresRunStore
     work: PostgresWorkStore
     evaluations: ExternalEvaluations
+    proposals: Proposals
     queries: RunQueries
     unlocks: UnlockStore
     tournaments: TournamentStore
@@ -76,6 +78,7 @@ class Stores:
             catalog=replace(self.catalog, project=project),
             runs=replace(self.runs, project=project, own=own),
             evaluations=replace(self.evaluations, project=project),
+            proposals=replace(self.proposals, project=project),
             unlocks=replace(self.unlocks, project=project),
             tournaments=replace(self.tournaments, project=project),
             campaigns=replace(self.campaigns, project=project),
@@ -116,6 +119,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5, retry=retry)
     celery = make_celery(redis_url)
     cache = ElitesCache(client)
+    work, queries = PostgresWorkStore(engine, cache, lease_s=settings.lease_s), RunQueries(engine)
     return Stores(
         engine=engine,
         direct=engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2),
@@ -125,9 +129,10 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         catalog=Catalog(engine),
         policy_keys=PolicyKeyStore(engine, sealer),
         runs=PostgresRunStore(engine),
-        work=PostgresWorkStore(engine, cache, lease_s=settings.lease_s),
+        work=work,
         evaluations=ExternalEvaluations(engine),
-        queries=RunQueries(engine),
+        proposals=Proposals(engine, work, queries),
+        queries=queries,
         unlocks=UnlockStore(engine),
         tournaments=TournamentStore(engine, summaries=RunSummaries(engine), results=TournamentResults(engine)),
         campaigns=CampaignStore(engine),

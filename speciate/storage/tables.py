@@ -344,9 +344,38 @@ rollouts = sa.Table(
     sa.Column("answers", sa.Integer, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("advice", sa.BigInteger),
+    sa.Column("author", sa.Text),
+    sa.Column("model", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),
     sa.Index("ix_rollouts_run", "run_id", "batch", "ord"),
+)
+
+# Prompts that proposers outside the service received; the id is the token that ties an answer to its prompt (ADR 38).
+asks = sa.Table(
+    "asks",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("island", sa.Integer, nullable=False),
+    sa.Column("parents", _Ints, nullable=False),
+    sa.Column("inspirations", _Ints, nullable=False),
+    sa.Column("system", sa.Text, nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("advice", sa.BigInteger),
+    _created(),
+)
+
+# Answers to requests with proposals, by the resource of their idempotency key.
+proposal_answers = sa.Table(
+    "proposal_answers",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("answer", pg.JSONB, nullable=False),
+    _created(),
 )
 
 # Advice that a run wrote for its own prompts. The run's progress counts the gains of advice in use.
@@ -356,7 +385,8 @@ advice = sa.Table(
     sa.Column("run_id", _Id, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("parent", sa.BigInteger, nullable=False),
-    sa.Column("rollout_id", _Id, nullable=False),
+    sa.Column("rollout_id", _Id),
+    sa.Column("author", sa.Text),
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("judged", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("won", sa.BigInteger, nullable=False, server_default="0"),

@@ -133,7 +133,7 @@ def _time_selection(stores: Stores, run_id: UUID) -> tuple[float, float]:
     whole, choice = [], []
     for ordinal in range(2_000):
         lease = Lease(uuid7(), run_id, WorkKind.GENERATE, 0, ordinal, 1, uuid7(), {}, 0)
-        view = StoredPopulation(stores.work, context, lease)
+        view = StoredPopulation(stores.work, context, lease.ordinal)
         at = time.perf_counter()
         selection = strategy.select(view, rng)
         stores.work.members(run_id, selection.parents)

@@ -5,9 +5,11 @@ Generated from ``aio/run.py`` by ``make client``: do not edit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
 
 from speciate.client import notebook
 from speciate.client.arguments import relabelling
@@ -19,10 +21,15 @@ from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.ports import records
+from speciate.ports.records.base import Page
+from speciate.ports.records.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
 from speciate.ports.records.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
     from speciate.client.answers import BestCandidate, Front
+
+
+_LONGEST_WAIT_S: Final = 30.0
 
 
 class RunHandle:
@@ -175,6 +182,81 @@ class RunHandle:
     def guidance(self) -> Iterator[records.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
         return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))
+
+    def hint(self, text: str) -> records.candidates.AdviceRecord:
+        """Give a hint of at most 1,000 characters, which later prompts for changes show as long as it helps."""
+        return self._transport.send(
+            post(
+                f"{self._path}/guidance", records.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4())
+            )
+        )
+
+    def ask(self, count: int = 1, *, parents: Iterable[int] = (), policy: str | None = None) -> tuple[AskRecord, ...]:
+        """Return prompts as the policies of the run receive them. Send each answer with ``propose(…, ask=it.ask)``.
+
+        Args:
+            count: Number of prompts, at most 64.
+            parents: Numbers of the candidates to change; by default the strategy selects them.
+            policy: Policy of kind ``external`` that will answer; see ``propose``.
+        """
+        body = {"count": count, "parents": list(parents), "policy": policy}
+        return (self._transport.send(post(f"{self._path}:ask", Page[AskRecord], body))).items
+
+    def propose(
+        self,
+        program: str | None = None,
+        *,
+        completion: str | None = None,
+        parents: Iterable[int] = (),
+        ask: str | UUID | None = None,
+        rationale: str = "",
+        model: str | None = None,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+        policy: str | None = None,
+    ) -> ProposalReceipt:
+        """Propose a candidate: either a whole program or the completion of a prompt. It costs an evaluation.
+
+        Args:
+            program: The program.
+            completion: Text from which its program is read, as a model answers a prompt.
+            parents: Numbers of the candidates that it changes, the main one first.
+            ask: Token of the prompt that it answers, in place of ``parents``.
+            rationale: Why it should be better.
+            model: Model that wrote it.
+            prompt_tokens: Tokens read; they count towards the run's budget.
+            completion_tokens: Tokens written, likewise.
+            cost: US dollars.
+            policy: Policy of kind ``external`` in whose name it is proposed: by default that of the run, else
+                ``external``.
+        """
+        given: dict[str, Any] = {"program": program, "completion": completion, "ask": ask and str(ask)}
+        given |= {"parents": list(parents), "rationale": rationale, "model": model, "cost": cost}
+        given |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        return (self.propose_all([given], policy=policy))[0]
+
+    def propose_all(
+        self, proposals: Iterable[Mapping[str, Any]], *, policy: str | None = None, idempotency_key: str | None = None
+    ) -> tuple[ProposalReceipt, ...]:
+        """Propose up to 256 candidates at once, each a mapping of the arguments of ``propose``, and return receipts.
+
+        The receipts come in order. A completion with several programs has several receipts.
+        """
+        body = {"proposals": [dict(proposal) for proposal in proposals], "policy": policy}
+        key = idempotency_key or str(uuid4())
+        call = post(f"{self._path}/proposals", Page[ProposalReceipt], body, idempotency_key=key)
+        return (self._transport.send(call)).items
+
+    def proposal(self, number: int, *, wait_s: float = 0.0) -> ProposalRecord:
+        """Return the result of a candidate by number, waiting up to ``wait_s`` seconds while it is pending."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            left = max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
+            call = get(f"{self._path}/proposals/{number}", ProposalRecord)
+            found = self._transport.send(replace(call, query={"wait": f"{left:g}"}, timeout_s=left + 30))
+            if found.state is not ProposalState.PENDING or time.monotonic() >= deadline:
+                return found
 
     def unlocks(self) -> Iterator[records.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""

@@ -81,6 +81,8 @@ class RolloutRecord(Record):
     Attributes:
         advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run
             writes no advice.
+        author: Name of the token that sent it; None if the service sampled it.
+        model: Model that wrote it, as its author names it. Untrusted text.
     """
 
     id: UUID
@@ -98,6 +100,8 @@ class RolloutRecord(Record):
     answers: int
     reason: str | None
     advice: int | None = None
+    author: str | None = None
+    model: str | None = None
     created_at: datetime
 
 
@@ -176,7 +180,8 @@ class AdviceRecord(Record):
     Attributes:
         number: Ordinal of the batch that wrote it. 0 stands for no advice, which every run also tries.
         parent: Number of the advice that it was meant to improve; 0 for a new idea.
-        rollout_id: The rollout that wrote it; None for no advice.
+        rollout_id: The rollout that wrote it; None for no advice and for hints.
+        author: Name of the token whose holder gave it as a hint; None if a policy wrote it.
         text: At most 1,000 characters. It comes from a model: escape it wherever it is displayed.
         judged: Evaluated answers to prompts with this advice.
         won: Those that entered the archive.
@@ -186,6 +191,7 @@ class AdviceRecord(Record):
     number: int
     parent: int = 0
     rollout_id: UUID | None = None
+    author: str | None = None
     text: str = ""
     judged: int
     won: int

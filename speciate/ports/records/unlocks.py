@@ -41,6 +41,10 @@ class UnlockRecord(Record):
         evaluations: Evaluations spent up to and including the candidate.
         tokens: Tokens spent at its commit.
         seconds: Running seconds spent at its commit.
+        proposed_by: Policy of kind ``external`` that proposed the candidate, as ``slug@version``; None if the service
+            sampled it.
+        author: Name of the token that sent it.
+        model: Model that wrote it, as its author names it. Untrusted text.
     """
 
     run_id: UUID
@@ -66,6 +70,9 @@ class UnlockRecord(Record):
     tokens: int
     seconds: float
     at: datetime
+    proposed_by: str | None = None
+    author: str | None = None
+    model: str | None = None
 
     @property
     def policy_label(self) -> str:

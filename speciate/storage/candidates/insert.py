@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
@@ -12,7 +13,7 @@ from speciate.domain.candidate import CandidateStatus, Evaluation, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
-from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ProposedBatch, ReusedResult, RunContext
+from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ReusedResult, RunContext
 from speciate.runs.progress import RunProgress
 from speciate.storage.rows import uuid7
 from speciate.storage.tables import results
@@ -20,7 +21,8 @@ from speciate.storage.tables import results
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
     " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, logprobs real[],"
-    " token_ids int[], answers int, reason text, advice bigint"
+    " token_ids int[], answers int, reason text, advice bigint,"
+    " author text, model text"
 )
 _CANDIDATE_COLUMNS = (
     "id uuid, number bigint, ord int, policy_id uuid, role text, island int, parents bigint[],"
@@ -51,18 +53,28 @@ _CANDIDATES = sa.text(
 ).bindparams(sa.bindparam("rows", type_=JSONB))
 
 
-def insert_rollouts(connection: sa.Connection, context: RunContext, lease: Lease, batch: ProposedBatch) -> None:
-    """Insert the rollouts of a batch, and each prompt once."""
-    if not batch.rollouts:
+def insert_rollouts(
+    connection: sa.Connection, context: RunContext, work_id: UUID, ordinal: int, given: Sequence[tuple[int, Rollout]]
+) -> None:
+    """Insert the rollouts of a batch, and each prompt once.
+
+    Args:
+        connection: In the transaction that records the batch.
+        context: The run.
+        work_id: A unit of the batch; with the position of a rollout it is unique.
+        ordinal: Ordinal of the batch.
+        given: The rollouts with their positions, to which candidates refer.
+    """
+    if not given:
         return
-    prompts = {rollout.prompt.digest: rollout.prompt for rollout in batch.rollouts}
+    prompts = {rollout.prompt.digest: rollout.prompt for _, rollout in given}
     # Sorted, so that batches that share prompts cannot deadlock.
     shown = [
         {"digest": digest, "system": storable(prompt.system), "user": storable(prompt.user)}
         for digest, prompt in sorted(prompts.items())
     ]
-    rows = [_rollout_row(context, rollout, ord_) for ord_, rollout in enumerate(batch.rollouts)]
-    keys = {"run_id": context.run_id, "work_id": lease.work_id, "batch": lease.ordinal}
+    rows = [_rollout_row(context, rollout, ord_) for ord_, rollout in given]
+    keys = {"run_id": context.run_id, "work_id": work_id, "batch": ordinal}
     connection.execute(_ROLLOUTS, {**keys, "prompts": shown, "rows": rows})
 
 
@@ -90,6 +102,8 @@ def insert_candidates(
 
 
 def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
+    if made.proposed_by is not None:
+        return made.proposed_by
     return None if made.role is PolicyRole.SEED else str(context.policies(made.role)[made.policy].policy_id)
 
 
@@ -112,6 +126,8 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
         "answers": rollout.answers,
         "reason": rollout.reason,
         "advice": rollout.advice,
+        "author": rollout.author,
+        "model": rollout.model,
     }
 
 

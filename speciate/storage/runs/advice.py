@@ -17,6 +17,9 @@ _INSERT = sa.text(
     "INSERT INTO advice (run_id, number, parent, rollout_id, text) SELECT :run_id, :number, :parent, id, :text"
     " FROM rollouts WHERE work_id = :work_id AND role = 'advise'"
 )
+_INSERT_HINT = sa.text(
+    "INSERT INTO advice (run_id, number, parent, text, author) VALUES (:run_id, :number, 0, :text, :author)"
+)
 _RETIRE = sa.text(
     "UPDATE advice SET judged = judged + :judged, won = won + :won, dropped = true"
     " WHERE run_id = :run_id AND number = :number"
@@ -24,7 +27,7 @@ _RETIRE = sa.text(
 _GAINS = sa.text("SELECT advice FROM run_progress WHERE run_id = :run_id")
 _TEXTS = sa.text("SELECT number, parent, text FROM advice WHERE run_id = :run_id AND number = ANY(:numbers)")
 _PAGE = sa.text(
-    "SELECT number, parent, rollout_id, text, judged, won, dropped, created_at FROM advice"
+    "SELECT number, parent, rollout_id, author, text, judged, won, dropped, created_at FROM advice"
     " WHERE run_id = :run_id AND number < :before ORDER BY number DESC LIMIT :limit"
 )
 
@@ -33,6 +36,12 @@ def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> No
     """Store new advice; its rollout must be stored already."""
     values = {"number": advice.number, "parent": advice.parent, "text": advice.text}
     connection.execute(_INSERT, values | {"run_id": lease.run_id, "work_id": lease.work_id})
+
+
+def insert_hint(connection: sa.Connection, run_id: UUID, advice: Advice, author: str) -> None:
+    """Store a user's hint."""
+    values = {"number": advice.number, "text": advice.text, "author": author}
+    connection.execute(_INSERT_HINT, values | {"run_id": run_id})
 
 
 def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:

@@ -120,19 +120,19 @@ SHARES: Final = (
 
 NAMES: Final = (
     "ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
-    " WHERE e.run_id = r.id ORDER BY 1)"
+    " OR e.role = 'external' AND q.id IN (r.policy_id, r.mutator_id) WHERE e.run_id = r.id ORDER BY 1)"
 )
-"""SQL: the policy names of run ``r`` if it has an ensemble, else empty."""
+"""SQL: the policy names of run ``r`` if it has an ensemble or proposals of another policy, else empty."""
 
 ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
-"""SQL: true if run ``r`` has no ensemble."""
+"""SQL: true if no other policy than that of run ``r`` and its mutator took part."""
 
 MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
 """SQL: the mutator of run ``r``; NULL if it is the policy itself."""
 
 _READ = sa.text(
     "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
-    " WHERE e.run_id = :id ORDER BY e.role, e.ord"
+    " WHERE e.run_id = :id AND e.role <> 'external' ORDER BY e.role, e.ord"
 )
 
 
@@ -155,6 +155,25 @@ def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedPr
     ]
     if rows:
         connection.execute(sa.insert(run_seeds), rows)
+
+
+_RECORD_PROPOSER = sa.text(
+    "INSERT INTO run_policies (run_id, role, ord, policy_id, weight) SELECT :id, 'external', count(*), :policy, 1"
+    " FROM run_policies WHERE run_id = :id AND role = 'external'"
+    " HAVING NOT EXISTS (SELECT FROM runs WHERE id = :id AND policy_id = :policy) AND NOT EXISTS"
+    " (SELECT FROM run_policies WHERE run_id = :id AND role = 'external' AND policy_id = :policy)"
+)
+
+
+def record_proposer(connection: sa.Connection, run_id: UUID, policy_id: UUID) -> None:
+    """Count a proposer from outside among the policies of a run, so that no other policy is credited with its unlocks.
+
+    Args:
+        connection: A transaction that holds the lock of the run's progress.
+        run_id: The run.
+        policy_id: The proposer's policy. Nothing changes if it is the run's own.
+    """
+    connection.execute(_RECORD_PROPOSER, {"id": run_id, "policy": policy_id})
 
 
 def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:

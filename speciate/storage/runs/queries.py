@@ -42,7 +42,7 @@ _LIGHT = (
 _ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (
     "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"
-    " finish_reason, mean_logprob, answers, reason, advice, created_at"
+    " finish_reason, mean_logprob, answers, reason, advice, author, model, created_at"
 )
 
 # Parents have lower numbers than their children, so the ancestor with the highest number is visited next, and the query
@@ -57,6 +57,7 @@ _ANCESTORS = sa.text(
     " WHERE run_id = :run_id AND number IN (SELECT number FROM line) ORDER BY number DESC"
 )
 
+_HINTED = sa.text("SELECT advice <> '{}'::jsonb FROM run_progress WHERE run_id = :id")
 _BATCHES = sa.text(
     "SELECT (data ->> 'batch')::bigint AS batch, (data ->> 'first')::bigint AS first, (data ->> 'proposals')::int AS n"
     f" FROM events WHERE run_id = :id AND kind = '{EventKind.BATCH_PROPOSED.value}'"
@@ -197,7 +198,8 @@ class RunQueries(Store):
         """Return the advice of a run, newest first; ``NO_ADVICE`` is the last."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
         with reading(self._engine) as connection:
-            if load_context(connection, run_id).spec.guidance is None:
+            hinted = bool(connection.execute(_HINTED, {"id": run_id}).scalar())
+            if not hinted and load_context(connection, run_id).spec.guidance is None:
                 return Page[AdviceRecord](items=())
             records = read_page(connection, run_id, before, limit + 1)
         return cursors.page(records, limit, lambda record: record, lambda record: [record.number])

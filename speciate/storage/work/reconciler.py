@@ -222,7 +222,10 @@ def book_downtime(engine: sa.Engine) -> int:
 _STALLED: Final = sa.text(
     "SELECT p.run_id FROM run_progress p LEFT JOIN events e ON e.run_id = p.run_id AND e.seq = p.events"
     " WHERE p.state = 'running' AND p.running_since < clock_timestamp() - make_interval(secs => :stall_s)"
-    " AND e.kind IS DISTINCT FROM 'run.stalled' LIMIT 256"
+    " AND e.kind IS DISTINCT FROM 'run.stalled'"
+    # A run that waits for proposals may wait as long as its proposers like.
+    " AND NOT (p.live = 0 AND EXISTS (SELECT FROM runs r JOIN policies a ON a.id = r.policy_id WHERE r.id = p.run_id"
+    " AND a.definition ->> 'kind' = 'external')) LIMIT 256"
 )
 _WORK: Final = sa.text(
     "SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,"

@@ -17,6 +17,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.lanes import EXTERNAL_LANE
 from speciate.storage.work.memory import MemoryWorkStore
 
 # Pauses and lost workers belong to the history of a run and do not affect its results.
@@ -147,6 +148,7 @@ def replay(
         ReplayError: The run has several lanes or a budget of seconds, so its seed does not determine its order.
     """
     _check(context)
+    _check_alone(context, events)
     signals = LocalQueue()
     clients: dict[str, RecordedPolicy] = {}
 
@@ -214,6 +216,16 @@ def _check(context: RunContext) -> None:
             f"run {context.run_id} has a budget of seconds, whose end depends on the machine.",
             remedy="Only a run with a budget of evaluations or tokens can be replayed.",
         )
+
+
+def _check_alone(context: RunContext, events: Sequence[Event]) -> None:
+    """Reject runs to which others sent proposals or hints: the log does not hold these."""
+    for event in events:
+        if event.data.get("lane") == EXTERNAL_LANE or "author" in event.data:
+            raise ReplayError(
+                f"run {context.run_id} received proposals or hints from outside, which its seed does not determine.",
+                remedy="Only a run that works alone can be replayed.",
+            )
 
 
 def _comparable_events(events: Sequence[Event]) -> list[Event]:

@@ -233,7 +233,7 @@ class PostgresWorkStore(Store):
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
-            insert_rollouts(connection, context, lease, batch)
+            insert_rollouts(connection, context, lease.work_id, lease.ordinal, [*enumerate(batch.rollouts)])
             if batch.advice is not None:
                 insert_advice(connection, lease, batch.advice)
             granted = place_elites(connection, lease.run_id, batch.placements)

@@ -59,6 +59,9 @@ OPERATORS: Final = frozenset(
 EVALUATIONS: Final = "/v1/evaluations:"
 """Routes for external evaluators, who may do nothing else."""
 
+PROPOSALS: Final = {f"/v1/runs/{{run_id}}{end}" for end in ("/proposals", ":ask", "/guidance")}
+"""Routes for external proposers, who may read besides."""
+
 NEAR: Final = {"problems": "problem", "policies": "policy", "problem-sets": "set"}
 
 _EVENTS: Final = {"Accept": "text/event-stream"}
@@ -412,6 +415,8 @@ def test_each_route_requires_its_scope(world: World) -> None:
             expected = {*Scope} - {Scope.ADMIN}
         elif path.startswith(EVALUATIONS):
             expected = {Scope.READ, Scope.PROPOSE}
+        elif method == "POST" and path in PROPOSALS:
+            expected = {Scope.READ, Scope.EVALUATE}
         else:
             expected = {Scope.EVALUATE} if method == "GET" else {Scope.READ, Scope.PROPOSE, Scope.EVALUATE}
         assert refused == expected, (method, path)

@@ -1,0 +1,209 @@
+"""Routes for proposers outside the service: prompts, proposals, their results, and hints (ADR 38)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Final, Self
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field, StringConstraints, model_validator
+
+from service.api.runs import IdempotencyKey
+from service.api.schemas import Name, RunId
+from service.dependencies import StoresDep
+from service.principal import PrincipalDep
+from service.strict_json import StrictRoute
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.guidance import MAX_ADVICE_CHARS
+from speciate.domain.policy import EXTERNAL
+from speciate.domain.values import MAX_PROGRAM_BYTES, Value
+from speciate.domain.visibility import require_visible
+from speciate.policies import can_advise
+from speciate.ports.records.base import Page
+from speciate.ports.records.candidates import AdviceRecord
+from speciate.ports.records.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.ports.work import WeightedPolicy
+from speciate.runs.proposals import SentProposal, check_hint
+from speciate.storage.stores import Stores
+
+router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)
+results = APIRouter(prefix="/v1/runs", tags=["proposals"])
+
+_POLL_S: Final = 1.0
+_MAX_TOKENS: Final = 10**9
+
+_Numbers = Annotated[tuple[Annotated[int, Field(ge=1, lt=2**62)], ...], Field(max_length=16)]
+_Tokens = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
+
+
+class ProposedCandidate(Value):
+    """A proposal: either `program` or `completion`.
+
+    Attributes:
+        program: The whole program, or for a program with several files the changed files under their headings.
+        completion: Text that answers the prompt of `ask`, as a model writes it. Its program is read from it.
+        parents: Numbers of the candidates that it changes, the main one first. Regions that the problem protects are
+            those of the first parent.
+        inspirations: Numbers of further candidates that its author saw.
+        ask: Token of the prompt that it answers, in place of `parents` and `inspirations`.
+        rationale: Why it should be better, in words.
+        model: Model that wrote it.
+        prompt_tokens: Tokens read. They count towards the budget of the run.
+        completion_tokens: Tokens written, likewise.
+        cost: What it cost, in US dollars.
+    """
+
+    program: str | None = Field(default=None, max_length=MAX_PROGRAM_BYTES)
+    completion: str | None = Field(default=None, max_length=8 * MAX_PROGRAM_BYTES)
+    parents: _Numbers = ()
+    inspirations: _Numbers = ()
+    ask: UUID | None = None
+    rationale: str = Field(default="", max_length=20_000)
+    model: Annotated[str, StringConstraints(max_length=200)] | None = None
+    prompt_tokens: _Tokens = 0
+    completion_tokens: _Tokens = 0
+    cost: float = Field(default=0.0, ge=0, le=1e6)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.program is None) == (self.completion is None):
+            raise ValueError("expected either 'program' or 'completion'")
+        if self.ask is not None and (self.parents or self.inspirations):
+            raise ValueError("expected either 'ask' or 'parents' and 'inspirations'")
+        return self
+
+    def sent(self) -> SentProposal:
+        """Return the proposal for the store."""
+        return SentProposal(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
+class ProposeRequest(Value):
+    """Proposals for a run.
+
+    Attributes:
+        proposals: The proposals; each is added or refused on its own.
+        policy: Policy of kind `external` in whose name they are made: by default that of the run, else `external`.
+    """
+
+    proposals: tuple[ProposedCandidate, ...] = Field(min_length=1, max_length=256)
+    policy: Name | None = None
+
+
+class AskRequest(Value):
+    """Prompts to receive.
+
+    Attributes:
+        count: Number of prompts.
+        parents: Numbers of the candidates to change; by default the strategy of the run selects them.
+        policy: Policy of kind `external` that will answer; see `ProposeRequest`.
+    """
+
+    count: int = Field(default=1, ge=1, le=64)
+    parents: _Numbers = ()
+    policy: Name | None = None
+
+
+class HintRequest(Value):
+    """A hint for the prompts of a run.
+
+    Attributes:
+        text: The hint.
+    """
+
+    text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_ADVICE_CHARS)]
+
+
+@router.post("/{run_id}/proposals", name="propose")
+def propose(
+    run_id: RunId,
+    body: ProposeRequest,
+    stores: StoresDep,
+    principal: PrincipalDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Page[ProposalReceipt]:
+    """Propose candidates to a running run of any policy.
+
+    Each becomes a candidate like those of the run's own policies: it costs an evaluation, also as a duplicate or if it
+    cannot be read, and enters archive, unlock record and events. The receipts say what became of each. Send an
+    `Idempotency-Key` to make it safe to repeat the request.
+    """
+    receipts, commit = stores.proposals.propose(
+        run_id,
+        proposer(stores, run_id, body.policy),
+        [one.sent() for one in body.proposals],
+        author=principal.name,
+        idempotency_key=idempotency_key,
+    )
+    if commit is not None:
+        stores.signals.committed(commit)
+    return Page[ProposalReceipt](items=receipts)
+
+
+@router.post("/{run_id}:ask", name="ask_run")
+def ask(run_id: RunId, body: AskRequest, stores: StoresDep) -> Page[AskRecord]:
+    """Return prompts as the policies of the run receive them, so that any model or agent can answer.
+
+    Send the answer to `POST /v1/runs/{run_id}/proposals` with the token `ask`.
+    """
+    policy = proposer(stores, run_id, body.policy)
+    return Page[AskRecord](items=stores.proposals.ask(run_id, policy, count=body.count, parents=body.parents))
+
+
+@router.post("/{run_id}/guidance", name="hint_run", status_code=201)
+def hint(run_id: RunId, body: HintRequest, stores: StoresDep, principal: PrincipalDep) -> AdviceRecord:
+    """Give a hint to the policies of a run.
+
+    Prompts for changes show it as often as its success justifies, beside the advice that the run writes itself.
+    """
+    check_hint(stores.work.context(run_id), can_advise)
+    number, commit = stores.proposals.hint(run_id, body.text, author=principal.name)
+    stores.signals.committed(commit)
+    return AdviceRecord(number=number, author=principal.name, text=body.text, judged=0, won=0, lives=True)
+
+
+@results.get("/{run_id}/proposals/{number}", name="get_proposal")
+async def result(
+    run_id: RunId,
+    number: Annotated[int, Path(ge=1, lt=2**62, description="Number of the candidate, from its receipt.")],
+    request: Request,
+    stores: StoresDep,
+    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for the result.")] = 0.0,
+) -> ProposalRecord:
+    """Return the result of a proposal: rewards, feedback and targets.
+
+    It is `pending` until the candidate is evaluated and every target that it meets is confirmed or refuted.
+    """
+    deadline, pause_s = time.monotonic() + wait, _POLL_S / 32
+    while True:
+        found = await to_thread.run_sync(stores.proposals.result, run_id, number)
+        if found is None:
+            raise NotFoundError(f"there is no candidate {number} in run {run_id}.")
+        left = deadline - time.monotonic()
+        if found.state is not ProposalState.PENDING or left <= 0 or await request.is_disconnected():
+            return found
+        await asyncio.sleep(min(pause_s, left))
+        pause_s = min(1.5 * pause_s, _POLL_S)
+
+
+def proposer(stores: Stores, run_id: UUID, name: str | None) -> WeightedPolicy:
+    """Return the policy in whose name proposals are made.
+
+    Raises:
+        NotFoundError: The run or the policy does not exist.
+        ConflictError: The policy is archived or deleted.
+        InvalidInputError: It is not external.
+    """
+    context = stores.work.context(run_id)
+    if name is None and context.proposer.is_external:
+        return WeightedPolicy(context.proposer, context.proposer_id)
+    version = stores.catalog.policy(name or EXTERNAL)
+    require_visible(f"policy {version.name}", version)
+    if not version.definition.is_external:
+        raise InvalidInputError(
+            f"policy {version.name} is of kind {version.definition.kind!r}, which the service asks itself.",
+            remedy=f"Propose in the name of {EXTERNAL!r} or of a policy registered with --kind {EXTERNAL}.",
+        )
+    return WeightedPolicy(version.definition, version.id)

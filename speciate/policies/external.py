@@ -1,0 +1,42 @@
+"""Stand for a proposer outside the service: an agent or a person that sends programs to runs (ADR 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from speciate.domain.errors import PolicyUnavailableError
+from speciate.domain.policy import Policy
+from speciate.domain.values import Value
+from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
+from speciate.ports.policy import SampleRequest, SampleResult
+
+
+class ExternalOptions(Value):
+    """Options of ``external``: none."""
+
+
+class ExternalPolicy:
+    """Client that is never asked: runs of its policy wait for proposals."""
+
+    def __init__(self, policy: Policy, _: ClientContext = STANDALONE) -> None:
+        client_options(policy, ExternalOptions)
+        self._slug = policy.slug
+
+    def token_ceiling(self, _: SampleRequest) -> int:
+        """Return 0: the service sends no request."""
+        return 0
+
+    def sample(self, _: Sequence[SampleRequest]) -> list[SampleResult]:
+        """Raise ``PolicyUnavailableError``: an external policy proposes by itself."""
+        raise PolicyUnavailableError(
+            f"policy {self._slug!r} cannot be asked: it proposes from outside.",
+            remedy="Send proposals to its runs with `speciate runs propose`, or use another policy.",
+        )
+
+    def ping(self) -> str:
+        """Return one line that says the policy can be used."""
+        return "external needs no endpoint: its runs wait for proposals"
+
+
+KIND: Final = PolicyKind(ExternalPolicy, "an agent or a person that sends programs to runs", reads_prompts=False)

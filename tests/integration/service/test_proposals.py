@@ -1,0 +1,239 @@
+"""Proposals from outside through the API: receipts, results, prompts, hints, budgets, attribution and refusals."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID, uuid4
+
+from speciate.domain.access import Scope
+from speciate.domain.policy import Policy
+from tests.integration.service.conftest import Api, Lab, refused, scripted
+
+BEST = "x = 9\ny = 1\n"
+
+
+def propose(api: Api, run: UUID, *proposals: dict[str, Any], key: str | None = None, **body: Any) -> list[Any]:
+    headers = {} if key is None else {"Idempotency-Key": key}
+    answer = api.http.post(f"/v1/runs/{run}/proposals", json={"proposals": proposals, **body}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    found: list[Any] = answer.json()["items"]
+    return found
+
+
+def result(lab: Lab, run: UUID, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = lab.api.get(f"/v1/runs/{run}/proposals/{number}").json()
+    return found
+
+
+def test_an_external_run_waits_for_proposals_and_its_unlock_names_the_author(lab: Lab) -> None:
+    run = lab.start(8, policy="external")
+    lab.work()
+    seeded = lab.api.get(f"/v1/runs/{run}").json()
+    assert (seeded["state"], seeded["policy"], seeded["spent"]["evaluations"]) == ("running", "external", 1)
+
+    sent = [
+        {"program": "x = 3\ny = 4\n", "parents": [1], "rationale": "smaller", "model": "m-1", "cost": 0.25},
+        {"program": "x = 3\ny = 4\n", "prompt_tokens": 7, "completion_tokens": 3},
+        {"program": "x = = 3\n"},
+        {"completion": f"Better:\n```python\n{BEST}```\n", "parents": [1]},
+        {"program": BEST, "parents": [99]},
+    ]
+    receipts = propose(lab.api, run, *sent)
+    assert [(one["status"], one["number"]) for one in receipts] == [
+        ("accepted", 2), ("accepted", 3), ("rejected", 4), ("accepted", 5), ("refused", None),
+    ]  # fmt: skip
+    assert "syntax" in receipts[2]["reason"].lower()
+    assert "no candidate 99" in receipts[4]["reason"]
+    assert result(lab, run, 2)["state"] == "pending"
+    lab.work()
+    first = result(lab, run, 2)
+    assert (first["state"], first["rewards"], first["targets"]) == ("evaluated", {"x": 3.0, "y": 4.0}, [])
+    assert result(lab, run, 3)["duplicate_of"] == 2
+    assert (result(lab, run, 4)["state"], result(lab, run, 4)["failure"]) == ("failed", "rejected")
+    best = result(lab, run, 5)
+    assert (best["targets"], best["confirmed"], best["best"], best["elite"]) == (
+        ["half", "both"], ["both", "half"], True, True,
+    )  # fmt: skip
+    refused(lab.api.get(f"/v1/runs/{run}/proposals/6"), 404, "not-found")
+
+    record = lab.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["spent"]["evaluations"]) == ("running", 5)
+    assert (record["spent"]["tokens"], record["spent"]["cost"]) == (10, 0.25)
+    assert propose(lab.api, run, {"program": BEST})[0] | {"reason": ""} == {
+        "index": 0, "status": "duplicate", "number": 6, "duplicate_of": 5, "reason": "",
+    }  # fmt: skip
+    (unlock,) = lab.api.get(f"/v1/unlocks?run={run}&unlocks_only=true").json()["items"]
+    assert (unlock["policy"], unlock["proposed_by"], unlock["author"]) == ("external", "external@1", "local")
+    child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
+    assert (child["parents"], child["role"], child["policy_id"]) == ([1], "mutate", record["policy_id"])
+    rollout = lab.api.get(f"/v1/rollouts/{child['rollout_id']}").json()
+    assert (rollout["author"], rollout["model"], rollout["completion"]) == ("local", "m-1", "smaller")
+
+    more = propose(lab.api, run, *({"program": f"x = {i}\ny = 5\n"} for i in range(4)))
+    assert [one["status"] for one in more] == ["accepted", "accepted", "refused", "refused"]
+    assert "leaves 0 evaluations" in more[2]["reason"]
+    lab.work()
+    ended = lab.api.get(f"/v1/runs/{run}").json()
+    assert (ended["state"], ended["reason"]) == ("completed", "the budget of evaluations is spent")
+    details = refused(lab.api.post(f"/v1/runs/{run}/proposals", {"proposals": [{"program": BEST}]}), 409, "conflict")
+    assert "it is completed" in details["detail"]
+
+
+def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_adds_nothing(lab: Lab) -> None:
+    run = lab.start(20, policy="external")
+    lab.work()
+    answer = lab.api.post(f"/v1/runs/{run}:ask", {"count": 2})
+    assert answer.status_code == 200, answer.text
+    ask, other = answer.json()["items"]
+    assert (ask["role"], [one["number"] for one in ask["parents"]]) == ("mutate", [1])
+    assert ask["parents"][0]["program"] in ask["user"]
+    assert ask["parents"][0]["rewards"].keys() == {"x", "y"}
+    assert ask["system"]
+    assert ask["ask"] != other["ask"]
+    sent = {"completion": f"```python\n{BEST}```", "ask": ask["ask"], "model": "m"}
+    receipts = propose(lab.api, run, sent, key="one")
+    assert propose(lab.api, run, sent, key="one") == receipts
+    changed = lab.api.http.post(
+        f"/v1/runs/{run}/proposals", json={"proposals": [{"program": BEST}]}, headers={"Idempotency-Key": "one"}
+    )
+    refused(changed, 409, "conflict")
+    assert "no prompt" in propose(lab.api, run, sent | {"ask": str(uuid4())})[0]["reason"]
+    lab.work()
+    child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
+    assert child["parents"] == [1]
+    rollout = lab.api.get(f"/v1/rollouts/{child['rollout_id']}").json()
+    assert (rollout["user"], rollout["seed"]) == (ask["user"], ask["seed"])
+    (chosen,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [2]}).json()["items"]
+    assert BEST in chosen["user"]
+    refused(lab.api.post(f"/v1/runs/{run}:ask", {"parents": [7]}), 422, "invalid-input")
+    assert lab.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 2
+
+
+def test_a_run_of_another_policy_takes_proposals_and_credits_none_of_the_two(lab: Lab) -> None:
+    lab.stores.catalog.add_policy(Policy(slug="agent", kind="external"))
+    weak = scripted(["x = 1\ny = 9\n", "x = 2\ny = 9\n", "x = 3\ny = 9\n"], slug="weak")
+    lab.stores.catalog.add_policy(weak)
+    run = lab.start(40, policy="weak", lanes=2)
+    lab.work(3)
+    assert propose(lab.api, run, {"program": BEST}, policy="agent")[0]["status"] == "accepted"
+    lab.work()
+    record = lab.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["spent"]["evaluations"]) == ("completed", 40)
+    (unlock,) = lab.api.get(f"/v1/unlocks?run={run}&unlocks_only=true").json()["items"]
+    assert unlock["ensemble"] == ["agent@1", "weak@1"]
+    assert (unlock["proposed_by"], unlock["author"]) == ("agent@1", "local")
+    assert lab.api.get("/v1/unlocks?policy=weak").json()["items"] == []
+    (target,) = [t for t in lab.api.get("/v1/problems/toy/unlocks").json()["targets"] if t["unlock"]]
+    assert [a["policy"] for a in target["attempts"]] == ["agent@1 + weak@1"]
+    events = lab.api.get(f"/v1/runs/{run}/events").json()["items"]
+    assert [e["data"]["lane"] for e in events if e["kind"] == "batch.proposed"].count(-1) == 1
+
+
+def test_hints_reach_the_prompts_of_a_run_without_guidance(lab: Lab) -> None:
+    run = lab.start(40, policy="external")
+    lab.work()
+    hint = lab.api.post(f"/v1/runs/{run}/guidance", {"text": "  Make y small. "})
+    assert hint.status_code == 201, hint.text
+    assert (hint.json()["text"], hint.json()["author"]) == ("Make y small.", "local")
+    asks = lab.api.post(f"/v1/runs/{run}:ask", {"count": 20}).json()["items"]
+    shown = [ask for ask in asks if "Make y small." in ask["user"]]
+    assert 0 < len(shown) < 20
+    propose(lab.api, run, {"program": BEST, "ask": shown[0]["ask"]})
+    lab.work()
+    listed = lab.api.get(f"/v1/runs/{run}/guidance").json()["items"]
+    assert [(a["number"], a["judged"], a["won"]) for a in listed] == [(hint.json()["number"], 1, 1), (0, 0, 0)]
+    sampled = lab.start(60, lanes=1)
+    lab.work(2)
+    assert lab.api.post(f"/v1/runs/{sampled}/guidance", {"text": "Make x large."}).status_code == 201
+    lab.work()
+    prompts = {r.user for r in lab.stores.queries.recorded(sampled)}
+    assert any("Make x large." in prompt for prompt in prompts)
+    lab.stores.catalog.add_policy(Policy(slug="silent", kind="program_mutator"))
+    silent = lab.start(4, policy="silent")
+    assert "reads no prompts" in str(
+        refused(lab.api.post(f"/v1/runs/{silent}/guidance", {"text": "x"}), 422, "invalid-input")
+    )
+    refused(lab.api.post(f"/v1/runs/{sampled}/guidance", {"text": "late"}), 409, "conflict")
+    refused(lab.api.post(f"/v1/runs/{sampled}/guidance", {"text": " "}), 422, "invalid-input")
+
+
+def test_bad_requests_and_foreign_policies_are_refused(lab: Lab) -> None:
+    run = lab.start(20, policy="external")
+    path = f"/v1/runs/{run}/proposals"
+    for bad in (
+        {},
+        {"program": BEST, "completion": BEST},
+        {"program": BEST, "cost": -1},
+        {"program": BEST, "parents": [0]},
+        {"program": BEST, "ask": str(uuid4()), "parents": [1]},
+        {"program": BEST, "rewards": {"x": 9}},
+    ):
+        refused(lab.api.post(path, {"proposals": [bad]}), 422, "invalid-input")
+    refused(lab.api.post(path, {"proposals": []}), 422, "invalid-input")
+    details = refused(
+        lab.api.post(path, {"proposals": [{"program": BEST}], "policy": "scripted"}), 422, "invalid-input"
+    )
+    assert "--kind external" in str(details)
+    refused(lab.api.post(path, {"proposals": [{"program": BEST}], "policy": "nobody"}), 404, "not-found")
+    for body in (
+        {"policy": {"external": 1, "scripted": 1}},
+        {"mutator": "external"},
+        {"policy": "external", "mutator": "scripted"},
+    ):
+        given = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": 5}} | body
+        details = refused(lab.api.post("/v1/runs", given), 422, "invalid-input")
+        assert "takes proposals" in str(details)
+    lab.api.post(f"/v1/runs/{run}:pause", {})
+    assert "Resume it" in str(refused(lab.api.post(path, {"proposals": [{"program": BEST}]}), 409, "conflict"))
+
+
+def test_a_token_to_propose_reads_and_proposes_and_creates_nothing(lab: Lab, serve: Any, settings: Any) -> None:
+    run = lab.start(20, policy="external")
+    lab.work()
+    secret = "o" * 32
+    guarded = serve(settings.model_copy(update={"token": type(settings.database_url)(secret)}))
+    operator = {"Authorization": f"Bearer {secret}"}
+    guarded.post("/v1/projects", {"slug": "other"}, headers=operator)
+
+    def bearer(scope: Scope, project: str = "default") -> dict[str, str]:
+        made = guarded.post(
+            "/v1/tokens", {"name": f"agent-{scope}", "scope": scope}, headers=operator | {"Speciate-Project": project}
+        )
+        return {"Authorization": f"Bearer {made.json()['token']}"}
+
+    mine, reader, stranger = bearer(Scope.PROPOSE), bearer(Scope.READ), bearer(Scope.PROPOSE, "other")
+    path, body = f"/v1/runs/{run}/proposals", {"proposals": [{"program": BEST}]}
+    refused(guarded.post(path, body, headers=reader), 403, "forbidden")
+    refused(guarded.post(path, body, headers=stranger), 404, "not-found")
+    refused(guarded.post("/v1/runs", {}, headers=mine), 403, "forbidden")
+    (receipt,) = guarded.post(path, body, headers=mine).json()["items"]
+    found: list[Any] = []
+    waited = f"{path}/{receipt['number']}?wait=20"
+    waiter = threading.Thread(target=lambda: found.append(guarded.get(waited, headers=reader).json()))
+    waiter.start()
+    lab.work()
+    waiter.join(30)
+    assert (found[0]["state"], found[0]["confirmed"]) == ("evaluated", ["both", "half"])
+    (unlock,) = guarded.get(f"/v1/unlocks?run={run}&unlocks_only=true", headers=mine).json()["items"]
+    assert unlock["author"].endswith(" agent-propose")
+
+
+def test_proposals_in_parallel_are_each_booked_once_within_the_budget(lab: Lab) -> None:
+    run = lab.start(41, policy="external")
+    lab.work()
+
+    def send(worker: int) -> None:
+        for i in range(10):
+            propose(lab.api, run, {"program": f"x = {worker}.{i:03}1\ny = 5\n"})
+
+    threads = [threading.Thread(target=send, args=(worker,)) for worker in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lab.work()
+    record = lab.api.get(f"/v1/runs/{run}").json()
+    assert (record["state"], record["spent"]["evaluations"]) == ("completed", 41)
+    numbers = [c["number"] for c in lab.api.get(f"/v1/runs/{run}/candidates?limit=100").json()["items"]]
+    assert sorted(numbers) == [*range(1, 42)]
