@@ -21,7 +21,7 @@ from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
 from service.dashboard.pages import warm
 from service.dashboard.routes import OPEN as OPEN_PAGES
-from service.dashboard.routes import PAGES
+from service.dashboard.routes import PAGES, PROPOSER_PAGES
 from service.dependencies import AppState, authorize, authorize_for
 from service.metrics import InstallationCollector, ServiceMetrics
 from service.middleware.access_control import AccessControl
@@ -76,9 +76,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router, dependencies=[Depends(authorize)])
-    for routers, scope in ((PROPOSER_ROUTERS, Scope.PROPOSE), (EVALUATOR_ROUTERS, Scope.EVALUATE)):
-        for router in routers:
-            app.include_router(router, dependencies=[Depends(authorize_for(scope))])
+    for router in (*PROPOSER_ROUTERS, *PROPOSER_PAGES):
+        app.include_router(router, dependencies=[Depends(authorize_for(Scope.PROPOSE))])
+    for router in EVALUATOR_ROUTERS:
+        app.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
     errors.install(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)

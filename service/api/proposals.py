@@ -154,7 +154,7 @@ def ask(run_id: RunId, body: AskRequest, stores: StoresDep) -> Page[AskRecord]:
 
 @router.post("/{run_id}/guidance", name="hint_run", status_code=201)
 def hint(run_id: RunId, body: HintRequest, stores: StoresDep, principal: PrincipalDep) -> AdviceRecord:
-    """Give a hint to the policies of a run.
+    """Add a hint for the policies of a run.
 
     Prompts for changes show it as often as its success justifies, beside the advice that the run writes itself.
     """

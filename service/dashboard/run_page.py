@@ -105,9 +105,7 @@ class RunPage:
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
-        """Advice that the run wrote for its prompts, newest first; empty without guidance."""
-        if self.run.spec.guidance is None:
-            return ()
+        """Advice for the run's prompts, newest first; empty without guidance and hints."""
         return self.dashboard.stores.queries.advice(self.run.id, limit=self.max_advice).items
 
     @property

@@ -105,7 +105,7 @@ def _numbers(lease: Lease) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ExternalResult:
-    """What an external evaluator reports of a candidate: either ``rewards`` or ``failure``.
+    """Report of an external evaluator about a candidate: either ``rewards`` or ``failure``.
 
     Attributes:
         rewards: Rewards of the external stage by objective, in the author's units.

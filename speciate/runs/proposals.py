@@ -106,7 +106,7 @@ def check_hint(context: RunContext, can_advise: CanAdvise) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SentProposal:
-    """What a proposer sends: either a program or a completion.
+    """A proposal as its proposer sends it: either a program or a completion.
 
     Attributes:
         program: The whole program; files of a program with many files stand under their headings.

@@ -20,6 +20,7 @@ from service.dashboard.routes import (
     new_run,
     policies,
     problems,
+    propose,
     run,
     runs,
     session,
@@ -38,6 +39,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     # Before ``run``, whose path would match "new" as an id.
     new_run.router,
     run.router,
+    propose.router,
     candidates.router,
     lineage.router,
     events.router,
@@ -54,3 +56,6 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     docs.router,
 )
 """In the order in which paths are matched."""
+
+PROPOSER_PAGES: Final[tuple[APIRouter, ...]] = (propose.actions,)
+"""Routers that require scope ``propose``."""

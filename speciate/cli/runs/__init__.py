@@ -21,6 +21,7 @@ from speciate.cli.common import (
     first_records,
     resolve_run,
 )
+from speciate.cli.runs import propose
 from speciate.cli.runs.replay import replay_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError
@@ -180,6 +181,9 @@ def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         _print_state(resolve_run(service, run_id).resume(), as_json=as_json)
 
 
+app.command("ask", epilog=propose.ASK_EPILOG)(propose.ask)
+app.command("propose", epilog=propose.PROPOSE_EPILOG)(propose.propose)
+app.command("hint", epilog=propose.HINT_EPILOG)(propose.hint)
 app.command("replay", epilog=examples("speciate runs replay RUN", "speciate runs replay RUN --json"))(replay_command)
 
 
@@ -301,10 +305,11 @@ def _print_run(run: RunRecord) -> None:
         (
             ("run", run.id),
             *zip(_LABELS, _labels(run), strict=True),
-            ("state", output.format_state(run.state.value, run.reason)),
+            ("state", output.format_state(run.state.value, "waits for proposals" if run.waits else run.reason)),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _proposers(run)),
             ("mutator", _mutators(run)),
+            ("proposers", ", ".join(run.proposers)),
             ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),

@@ -198,6 +198,10 @@ def run_command(
         elif not watch:
             output.print_line(run.id)
             output.print_note(f"Watch it with: speciate runs watch {run.id}")
+        if run.record.external:
+            output.print_note(
+                "It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`."
+            )
         if watch:
             from speciate.cli.runs.watch import watch_run
 

@@ -44,7 +44,7 @@ class LeasedEvaluation(Record):
 
 
 class Acceptance(StrEnum):
-    """What became of a submitted result."""
+    """Outcomes of a submitted result."""
 
     BOOKED = "booked"
     """It counts, now or since an earlier submission with the same lease."""

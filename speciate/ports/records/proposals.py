@@ -57,7 +57,7 @@ class AskRecord(Record):
 
 
 class ReceiptStatus(StrEnum):
-    """What became of a proposal when it arrived."""
+    """Outcomes of a proposal when it arrives."""
 
     ACCEPTED = "accepted"
     """It will be evaluated."""
@@ -70,11 +70,11 @@ class ReceiptStatus(StrEnum):
 
 
 class ProposalReceipt(Record):
-    """What became of one proposal of a request.
+    """Outcome of one proposal of a request.
 
     Attributes:
         index: Position of the proposal in the request, from 0.
-        status: What became of it.
+        status: Outcome.
         number: Number of the candidate; None if it was refused.
         duplicate_of: Number of the earlier candidate with the same program.
         reason: Why it was rejected or refused; empty otherwise.

@@ -61,6 +61,8 @@ class RunSetup(Record):
         mutator: The policy that changes parents, if it is another one; the first one of an ensemble.
         ensembles: The policies of all roles if one of them has several; otherwise empty.
         seeds: Number of seed programs that it was given; 0 if it starts from the problem's.
+        external: True if its policy is external, so that it waits for proposals.
+        proposers: Other external policies that proposed candidates, as ``slug@version``.
     """
 
     id: UUID
@@ -79,6 +81,8 @@ class RunSetup(Record):
     ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
     seeds: int = 0
+    external: bool = False
+    proposers: tuple[str, ...] = ()
     created_at: datetime
 
 
@@ -144,6 +148,11 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
             ("tokens", spent.tokens, budget.tokens),
             ("seconds", spent.seconds, budget.seconds),
         )
+
+    @property
+    def waits(self) -> bool:
+        """True if it waits for the next proposal."""
+        return self.external and self.state is RunState.RUNNING and not self.spent.reserved_evaluations
 
     @property
     def share_spent(self) -> float:

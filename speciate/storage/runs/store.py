@@ -41,6 +41,9 @@ SELECT r.id, r.project_id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.
   {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
   (SELECT count(*) FROM run_seeds s WHERE s.run_id = r.id) AS seeds,
   p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,
+  a.definition ->> 'kind' = 'external' AS external,
+  ARRAY(SELECT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id
+    WHERE e.run_id = r.id AND e.role = 'external' ORDER BY e.ord) AS proposers,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {SHARES} AS shares, c.id AS best_id, c.scalar AS best_scalar
 """

@@ -59,7 +59,10 @@ OPERATORS: Final = frozenset(
 EVALUATIONS: Final = "/v1/evaluations:"
 """Routes for external evaluators, who may do nothing else."""
 
-PROPOSALS: Final = {f"/v1/runs/{{run_id}}{end}" for end in ("/proposals", ":ask", "/guidance")}
+PROPOSALS: Final = {
+    *(f"/v1/runs/{{run_id}}{end}" for end in ("/proposals", ":ask", "/guidance")),
+    *(f"/runs/{{run_id}}/{end}" for end in ("propose", "guidance")),
+}
 """Routes for external proposers, who may read besides."""
 
 NEAR: Final = {"problems": "problem", "policies": "policy", "problem-sets": "set"}

@@ -158,6 +158,42 @@ def test_hints_reach_the_prompts_of_a_run_without_guidance(lab: Lab) -> None:
     refused(lab.api.post(f"/v1/runs/{sampled}/guidance", {"text": " "}), 422, "invalid-input")
 
 
+def test_a_person_proposes_and_hints_on_the_pages(lab: Lab) -> None:
+    run = lab.start(20, policy="external")
+    lab.work()
+    page = lab.api.get(f"/runs/{run}")
+    assert "waits for proposals" in page.text
+    form = lab.api.get(f"/runs/{run}/propose?parent=1")
+    assert "x = 1" in form.text
+    assert "No such" not in form.text
+    origin = {"Origin": str(lab.api.http.base_url)}
+
+    def send(path: str, **fields: str) -> Any:
+        return lab.api.http.post(f"/runs/{run}/{path}", data=fields, headers=origin, follow_redirects=False)
+
+    answer = send("propose", parent="1", program="x = 9\r\ny = 1\r\n", rationale="larger & smaller")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run}/proposals/2")
+    waiting = lab.api.get(f"/runs/{run}/proposals/2")
+    assert 'http-equiv="refresh"' in waiting.text
+    lab.work()
+    settled = lab.api.http.get(f"/runs/{run}/proposals/2", follow_redirects=True)
+    assert "proposed by local" in settled.text
+    assert "larger &amp; smaller" in settled.text
+    assert lab.api.get(f"/v1/runs/{run}/candidates/2").json()["program"] == BEST
+    for path, fields, reason in (
+        ("propose", {"parent": "77", "program": BEST}, "no candidate 77"),
+        ("propose", {"parent": "x<b>", "program": BEST}, "is not the number"),
+        ("guidance", {"text": " "}, "at least 1 character"),
+    ):
+        answer = send(path, **fields)
+        assert (answer.status_code, reason in answer.text, "<b>" in answer.text) == (422, True, False), answer.text
+    assert lab.api.get(f"/runs/{run}/propose?parent=99").status_code == 422
+    assert send("guidance", text="<b>Symmetry</b>").status_code == 303
+    shown = lab.api.get(f"/runs/{run}").text
+    assert "&lt;b&gt;Symmetry" in shown
+    assert "hint by local" in shown
+
+
 def test_bad_requests_and_foreign_policies_are_refused(lab: Lab) -> None:
     run = lab.start(20, policy="external")
     path = f"/v1/runs/{run}/proposals"

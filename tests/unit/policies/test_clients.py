@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.policy import EXTERNAL, Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.policies import KINDS, build_client
 from speciate.ports.policy import SampleRequest
@@ -21,12 +21,12 @@ def policy(kind: str, **options: Any) -> Policy:
 def test_an_unknown_kind_lists_the_known_ones() -> None:
     with pytest.raises(
         InvalidInputError,
-        match=r"unknown kind 'gpt'.*embedded, openai_compatible, program_mutator, scripted",
+        match=r"unknown kind 'gpt'.*embedded, external, openai_compatible, program_mutator, scripted",
     ):
         build_client(policy("gpt"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != EXTERNAL])
 def test_an_unknown_option_lists_the_valid_ones_with_defaults(kind: str) -> None:
     with pytest.raises(InvalidInputError, match=r"options\.wrong.*Options: \w+: .*default ") as caught:
         build_client(policy(kind, wrong=1))

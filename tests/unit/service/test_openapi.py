@@ -56,6 +56,7 @@ def test_every_operation_has_a_sentence_as_summary(document: dict[str, Any]) -> 
                 "Lease",
                 "List",
                 "Pause",
+                "Propose",
                 "Queue",
                 "Register",
                 "Renew",

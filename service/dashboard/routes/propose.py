@@ -1,0 +1,108 @@
+"""Form with which a person proposes a program to a run, the wait for its result, and hints to the run's policies."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from service.api.proposals import HintRequest, ProposedCandidate, proposer
+from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.forms import FormDep, FormErrors, form_errors
+from service.dashboard.pages import page
+from service.dashboard.run_page import RunDep, RunPage
+from service.principal import PrincipalDep
+from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
+from speciate.policies import can_advise
+from speciate.ports.records.proposals import ProposalState, ReceiptStatus
+from speciate.runs.proposals import check_hint
+
+router = APIRouter(include_in_schema=False, prefix="/runs")
+actions = APIRouter(include_in_schema=False, prefix="/runs")
+"""Routes that require scope ``propose``."""
+
+
+@router.get("/{run_id}/propose")
+def show_form(request: Request, run_id: RunDep, dashboard: DashboardDep, parent: str = "") -> Response:
+    """Show the form with the program of a parent: by default the best candidate's, else the seed program."""
+    run = dashboard.stores.runs.get(run_id)
+    number = parent.strip()[:12] or ("" if run.best is None else str(run.best.number))
+    problem = dashboard.stores.catalog.problem(run.problem_id).definition
+    program, errors = problem.seed_program, None
+    if number:
+        try:
+            program = dashboard.stores.queries.candidate_of(run_id, _number(number)).program
+        except SpeciateError as error:
+            number, errors = "", form_errors(error)
+    return _form(request, dashboard, run_id, {"parent": number, "program": program}, errors)
+
+
+@actions.post("/{run_id}/propose")
+def propose(
+    request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
+) -> Response:
+    """Propose the program and lead to its result, or show the form again with the reason."""
+    parent = form.text("parent")
+    try:
+        given = ProposedCandidate(
+            program=form.fields.get("program", ""),
+            parents=(_number(parent),) if parent else (),
+            rationale=form.text("rationale"),
+        )
+        receipts, commit = dashboard.stores.proposals.propose(
+            run_id, proposer(dashboard.stores, run_id, None), [given.sent()], author=principal.name
+        )
+        if receipts[0].status is ReceiptStatus.REFUSED:
+            raise InvalidInputError(f"{receipts[0].reason}.")
+    except (SpeciateError, ValidationError) as error:
+        return _form(request, dashboard, run_id, form.fields, form_errors(error))
+    if commit is not None:
+        dashboard.stores.signals.committed(commit)
+    return RedirectResponse(f"/runs/{run_id}/proposals/{receipts[0].number}", 303)
+
+
+@router.get("/{run_id}/proposals/{number}")
+def await_result(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+    """Lead to the candidate's page once it has a result; until then reload this one."""
+    found = dashboard.stores.proposals.result(run_id, _number(number))
+    if found is None:
+        raise NotFoundError(f"there is no candidate {number[:12]} in run {run_id}.")
+    if found.candidate_id is not None:
+        return RedirectResponse(f"/runs/{run_id}/candidates/{found.number}", 303)
+    pending = found.state is ProposalState.PENDING
+    return page(request, "proposal.html", run=dashboard.stores.runs.get(run_id), number=found.number, refresh=pending)
+
+
+@actions.post("/{run_id}/guidance")
+def hint(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
+    """Give a hint, or show the form again with the reason."""
+    stores = dashboard.stores
+    try:
+        text = HintRequest(text=form.text("text")).text
+        check_hint(stores.work.context(run_id), can_advise)
+        _, commit = stores.proposals.hint(run_id, text, author=principal.name)
+    except (SpeciateError, ValidationError) as error:
+        return _form(request, dashboard, run_id, form.fields, form_errors(error))
+    stores.signals.committed(commit)
+    return RedirectResponse(f"/runs/{run_id}#advice", 303)
+
+
+def _form(
+    request: Request,
+    dashboard: DashboardContext,
+    run_id: UUID,
+    values: dict[str, str],
+    errors: FormErrors | None = None,
+) -> Response:
+    view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
+    return page(
+        request, "propose.html", 200 if errors is None else 422, view=view, run=view.run, values=values, errors=errors
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
+        raise InvalidInputError(f"{text[:40]!r} is not the number of a candidate.")
+    return int(text)

@@ -1,0 +1,141 @@
+"""``speciate runs ask``, ``propose`` and ``hint``: take part in a run from outside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, RunId, client, examples, resolve_run
+from speciate.cli.errors import ExitCode
+from speciate.domain.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from speciate.ports.records.proposals import ProposalReceipt, ProposalRecord
+
+_STDIN: Final = Path("-")
+Policy = Annotated[
+    str | None, typer.Option("--policy", "-p", help="External policy to propose as.", show_default="that of the run")
+]
+Parents = Annotated[list[int] | None, typer.Option("--parent", help="Number of a candidate to change; repeatable.")]
+
+ASK_EPILOG: Final = examples(
+    "speciate runs ask RUN",
+    "speciate runs ask RUN --parent 17 --json",
+    "speciate runs ask RUN --json | my-agent > answer.txt",
+)
+PROPOSE_EPILOG: Final = examples(
+    "speciate runs propose RUN better.py --parent 17 --rationale 'hexagonal start'",
+    "speciate runs propose RUN answer.txt --ask TOKEN --model my-model",
+    "my-generator | speciate runs propose RUN -",
+)
+HINT_EPILOG: Final = examples("speciate runs hint RUN 'The optimum is symmetric: use half of the variables.'")
+
+
+def ask(
+    ctx: typer.Context,
+    run_id: RunId,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=64, help="Number of prompts.")] = 1,
+    parent: Parents = None,
+    policy: Policy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print prompts as the policies of a run receive them, for a model or agent of your own.
+
+    Send each answer with `speciate runs propose RUN FILE --ask TOKEN`.
+    """
+    with client(ctx) as service:
+        run = resolve_run(service, run_id)
+        for asked in run.ask(count, parents=parent or (), policy=policy):
+            if as_json:
+                output.print_json(asked)
+                continue
+            output.print_text(f"{asked.system}\n\n{asked.user}")
+            output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {asked.ask}")
+
+
+def propose(
+    ctx: typer.Context,
+    run_id: RunId,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Programs or answers; - is standard input.")],
+    parent: Parents = None,
+    ask_token: Annotated[
+        str | None, typer.Option("--ask", metavar="TOKEN", help="The files are answers to this prompt.")
+    ] = None,
+    completion: Annotated[
+        bool, typer.Option("--completion", help="The files are texts with a program in a code block.")
+    ] = False,
+    rationale: Annotated[str, typer.Option(help="Why it should be better.")] = "",
+    model: Annotated[str | None, typer.Option(help="Model that wrote it, for the record.")] = None,
+    policy: Policy = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the results; 0 does not wait.")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Propose candidates to a run and print their results.
+
+    Each file costs an evaluation of the run's budget. Exits with 1 if no candidate has rewards.
+    """
+    texts = [_read(file) for file in files]
+    field = "completion" if completion or ask_token else "program"
+    given = [
+        {field: text, "parents": parent or [], "ask": ask_token, "rationale": rationale, "model": model}
+        for text in texts
+    ]
+    with client(ctx) as service:
+        run = resolve_run(service, run_id)
+        receipts = run.propose_all(given, policy=policy)
+        if as_json and not wait:
+            for receipt in receipts:
+                output.print_json(receipt)
+            return
+        scored = False
+        for receipt in receipts:
+            found = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
+            scored |= found is not None and found.rewards is not None
+            if as_json:
+                output.print_json(found or receipt)
+            else:
+                _print(str(files[receipt.index]), receipt, found)
+    if wait and not scored:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def hint(
+    ctx: typer.Context,
+    run_id: RunId,
+    text: Annotated[str, typer.Argument(help="At most 1,000 characters.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give a hint to the policies of a run: later prompts for changes show it as long as it helps."""
+    with client(ctx) as service:
+        advice = resolve_run(service, run_id).hint(text)
+    output.print_result(advice, f"Hint {advice.number} is in use.", as_json=as_json)
+
+
+def _read(file: Path) -> str:
+    try:
+        return sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{file}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{file}: it is not UTF-8 text: {error}.") from None
+
+
+def _print(file: str, receipt: ProposalReceipt, found: ProposalRecord | None) -> None:
+    if found is None:
+        output.print_line(f"{file}  refused: {receipt.reason}")
+        return
+    told = output.format_rewards(found.rewards) if found.rewards else ""
+    if found.failure is not None:
+        told = f"{found.failure.value}: {found.failure_detail or found.failure_reason}"
+    marks = [
+        *(f"meets {name}" + ("" if name in found.confirmed else " (unconfirmed)") for name in found.targets),
+        *([f"duplicate of {found.duplicate_of}"] if found.duplicate_of else []),
+        *(["best of the run"] if found.best else ["in the archive"] if found.elite else []),
+    ]
+    output.print_line(f"{file}  candidate {found.number}  {'  '.join([told or found.state.value, *marks])}")
+    if not found.best and not found.elite:
+        output.print_sections((name, text) for name, text in found.feedback.items() if text.strip())
