@@ -163,11 +163,11 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     def seconds_to_go(self) -> float | None:
         """Estimated seconds until a limit is reached at the average rate so far.
 
-        None before anything is spent, while the run is not running, and in a campaign, which grants its budget in
-        slices.
+        None before anything is spent, while the run is not running, if it waits for proposals, and in a campaign, which
+        grants its budget in slices.
         """
         share = self.share_spent
-        if self.state is not RunState.RUNNING or self.granted is not None or not share:
+        if self.state is not RunState.RUNNING or self.granted is not None or self.external or not share:
             return None
         return self.spent.seconds * (1 - share) / share
 

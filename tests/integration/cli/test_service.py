@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import socket
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,20 +24,6 @@ from tests.unit.compat.directories import OPENEVOLVE, made
 pytestmark = pytest.mark.servers
 
 BUDGET = 60
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """Return the URL of a running service."""
-    home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
-    home.chmod(0o711)
-    try:
-        with Stack(Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=2)) as stack:
-            for _ in stack.start():
-                pass
-            yield stack.settings.base_url
-    finally:
-        shutil.rmtree(home)
 
 
 def _has_ipv6() -> bool:
