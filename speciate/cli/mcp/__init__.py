@@ -32,9 +32,9 @@ def mcp_command(
 ) -> None:
     """Serve tools to a coding agent through the Model Context Protocol.
 
-    It speaks on standard input and output, or with --http over streamable HTTP. The agent lists problems, starts or joins
-    runs, asks for prompts, proposes programs and reads results. It acts with SPECIATE_TOKEN: a token with scope propose
-    lets it join runs, submit also lets it start them.
+    It speaks on standard input and output, or with --http over streamable HTTP. The agent lists problems, starts or
+    joins runs, asks for prompts, proposes programs and reads results. It acts with SPECIATE_TOKEN: a token with scope
+    propose lets it join runs, submit also lets it start them.
 
     With --http, every program of this machine that can reach the port acts with that token.
     """
