@@ -141,7 +141,12 @@ def write_template(directory: Path) -> list[Path]:
 
 def slug_of(directory: Path, otherwise: str) -> str:
     """Return a slug made from the name of a directory, or ``otherwise`` if the name has no letters."""
-    words = re.findall("[a-z0-9]+", directory.resolve().name.lower())
+    return slug_of_text(directory.resolve().name, otherwise)
+
+
+def slug_of_text(text: str, otherwise: str) -> str:
+    """Return a slug made from the words of a text, or ``otherwise`` if it has no letters and digits."""
+    words = re.findall("[a-z0-9]+", text.lower())
     return "-".join(words)[:80].rstrip("-") or otherwise
 
 

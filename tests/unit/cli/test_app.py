@@ -39,7 +39,16 @@ def _parameters(command: object) -> set[str]:
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-SILENT = {("runs", "export"), ("tournaments", "export"), ("up",), ("demo",), ("migrate",), ("serve",), ("mcp",)}
+SILENT = {
+    ("runs", "export"),
+    ("tournaments", "export"),
+    ("up",),
+    ("demo",),
+    ("migrate",),
+    ("serve",),
+    ("mcp",),
+    ("alphaevolve",),
+}
 SILENT |= {("problems", "schema")}
 """Commands without --json: they write JSON Lines or a file, or run a service."""
 

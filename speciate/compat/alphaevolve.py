@@ -1,0 +1,487 @@
+"""Routes of Google's AlphaEvolve API (v1alpha), answered by a Speciate service, for its published client (ADR 40).
+
+An experiment becomes a problem with external evaluation and a run on it: the client's own workers evaluate, and
+policies of the service propose. Field names are read in camelCase and snake_case and written in camelCase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from speciate.client import AsyncClient
+from speciate.client.aio.run import AsyncRunHandle
+from speciate.domain.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    SpeciateError,
+    UnavailableError,
+)
+from speciate.domain.files import text_of
+from speciate.domain.language import Language
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.run import RunState
+from speciate.ports.records.candidates import CandidateDetail
+from speciate.problems.template import slug_of_text
+
+LEASE_S: Final = 900.0
+"""Seconds after which a program without a submission is offered again; the client sends no heartbeats."""
+
+_TAG: Final = "ae-"
+_NAME: Final = re.compile(
+    r"(?P<session>projects/.+?)/alphaEvolveExperiments(?:/(?P<experiment>[^/:]+)"
+    r"(?:/(?P<programs>alphaEvolvePrograms)(?:/(?P<number>[^/:]+))?|/operations/(?P<operation>[^/:]+))?)?"
+    r"(?::(?P<verb>\w+))?"
+)
+_DURATION: Final = re.compile(r"([0-9.]+)s")
+_NOT_A_NAME: Final = re.compile(r"\W+")
+_STATES: Final = {
+    RunState.CREATED: "CREATED",
+    RunState.RUNNING: "RUNNING",
+    RunState.PAUSED: "PAUSED",
+    RunState.COMPLETED: "COMPLETED",
+    RunState.CANCELLED: "COMPLETED",
+    RunState.FAILED: "FAILED",
+}
+_STATUS: Final[Sequence[tuple[type[SpeciateError], int, str]]] = (
+    (NotFoundError, 404, "NOT_FOUND"),
+    (ConflictError, 409, "FAILED_PRECONDITION"),
+    (InvalidInputError, 400, "INVALID_ARGUMENT"),
+    (ForbiddenError, 403, "PERMISSION_DENIED"),
+    (UnavailableError, 503, "UNAVAILABLE"),
+)
+_SENTINEL: Final = 1e9
+_SPARE: Final = 5
+_FINISH_TRIES: Final = 100
+_FINISH_WAIT_S: Final = 0.1
+_MOST_PROGRAMS: Final = 10_000
+_log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+@dataclass
+class _Experiment:
+    """An experiment that this process created.
+
+    Attributes:
+        name: Resource name.
+        config: Its configuration as sent.
+        initial: Its initial program as sent.
+        run: Id of its run, once it is started.
+        handed_out: Numbers of the programs that its workers received.
+        evaluated: Numbers of those that they evaluated.
+    """
+
+    name: str
+    config: Json
+    initial: Json = field(default_factory=dict)
+    run: UUID | None = None
+    handed_out: set[int] = field(default_factory=set)
+    evaluated: set[int] = field(default_factory=set)
+
+    @property
+    def most(self) -> int:
+        """Programs to hand out: the initial one besides those generated."""
+        return int((self.config.get("runSettings") or {}).get("maxPrograms") or 100) + 1
+
+
+@dataclass
+class AlphaEvolveService:
+    """Answers the routes.
+
+    Attributes:
+        client: Open a client of the Speciate service.
+        policy: Policy that proposes candidates, unless the service has one with the name of a requested model.
+        token: Bearer token that requests must carry.
+    """
+
+    client: Callable[[], AsyncClient]
+    policy: str
+    token: str
+    _experiments: dict[str, _Experiment] = field(default_factory=dict, init=False)
+
+    def app(self) -> Starlette:
+        """Return the web application."""
+        return Starlette(routes=[Route("/v1alpha/{path:path}", self._answer, methods=["GET", "POST"])])
+
+    async def _answer(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.token.encode()):
+            return _error(401, "UNAUTHENTICATED", "the request carries no valid access token")
+        try:
+            body = _camel(json.loads(await request.body() or b"{}")) if request.method == "POST" else {}
+            return JSONResponse(await self._route(request, request.path_params["path"], body))
+        except ValueError as error:
+            return _error(400, "INVALID_ARGUMENT", f"the body cannot be read: {error}")
+        except SpeciateError as error:
+            for kind, status, name in _STATUS:
+                if isinstance(error, kind):
+                    return _error(status, name, str(error))
+            return _error(500, "INTERNAL", str(error))
+
+    async def _route(self, request: Request, path: str, body: Json) -> Any:
+        if path.endswith(":streamAssist"):
+            parent = path.partition("/assistants/")[0]
+            return [{"sessionInfo": {"session": f"{parent}/sessions/{uuid4().int % 10**15}"}}]
+        found = _NAME.fullmatch(path)
+        if found is None:
+            if "/sessions/" in path and request.method == "GET":
+                return {"name": path, "state": "IN_PROGRESS"}
+            raise NotFoundError(f"there is no resource {path[:200]!r}.")
+        key = found["experiment"]
+        async with self.client() as client:
+            if key is None:
+                if request.method == "POST":
+                    return self._create(found["session"], body)
+                return {"alphaEvolveExperiments": [one async for one in self._list(client, found["session"])]}
+            name = f"{found['session']}/alphaEvolveExperiments/{key}"
+            return await self._of_experiment(client, request, name, found, body)
+
+    async def _of_experiment(
+        self, client: AsyncClient, request: Request, name: str, found: re.Match[str], body: Json
+    ) -> Any:
+        get, key = request.method == "GET", found["experiment"]
+        if found["programs"]:
+            if not get:
+                return self._set_initial(name, key, body)
+            if found["number"] == "initial":
+                return self._initial(name, self._known(key))
+            run = await self._run(client, key)
+            if found["number"]:
+                return await _program(name, run, _number(found["number"]))
+            return await _programs(name, run, request.query_params)
+        match found["verb"]:
+            case "start":
+                return _operation(name, "start", await self._start(client, name, key))
+            case "resume":
+                run = await self._run(client, key)
+                await run.resume()
+                return _operation(name, "resume", self._shown(name, key, run))
+            case "acquirePrograms":
+                return await self._acquire(client, name, key, int(body.get("desiredProgramsCount") or 1))
+            case "submitProgramsEvaluations":
+                return await self._submit(client, key, body)
+            case None:
+                shown = await self._experiment(client, name, key)
+                return _operation(name, found["operation"], shown) if found["operation"] else shown
+            case verb:
+                raise NotFoundError(f"there is no method {verb!r}.")
+
+    def _create(self, session: str, body: Json) -> Json:
+        config = body.get("config") or {}
+        for required in ("title", "problemDescription", "programLanguage"):
+            if not str(config.get(required) or "").strip():
+                raise InvalidInputError(f"config.{required} is missing.")
+        key = uuid4().hex[:16]
+        name = f"{session}/alphaEvolveExperiments/{key}"
+        self._experiments[key] = _Experiment(name, config)
+        return {"name": name, "config": config, "state": "CREATED", "stats": {}}
+
+    def _known(self, key: str) -> _Experiment:
+        if (known := self._experiments.get(key)) is None:
+            raise NotFoundError(f"there is no experiment {key[:60]!r} that waits for its start.")
+        return known
+
+    def _set_initial(self, name: str, key: str, body: Json) -> Json:
+        known = self._known(key)
+        if known.run is not None:
+            raise ConflictError(f"experiment {key} has started already.")
+        _files(body)
+        known.initial = body
+        return self._initial(name, known)
+
+    def _initial(self, name: str, known: _Experiment) -> Json:
+        return {"name": f"{name}/alphaEvolvePrograms/initial", "state": "COMPLETED", **known.initial}
+
+    async def _start(self, client: AsyncClient, name: str, key: str) -> Json:
+        known = self._known(key)
+        if known.run is None:
+            if not known.initial:
+                raise ConflictError(f"experiment {key} has no initial program: create one first.")
+            problem = await client.problems.add(problem_of(known.config, known.initial))
+            settings = known.config.get("runSettings") or {}
+            # The API counts programs that workers receive; the run also counts repeated and unreadable answers.
+            evaluations = _SPARE * known.most
+            duration = _DURATION.fullmatch(str(settings.get("maxDuration") or ""))
+            budget: Json = {"evaluations": evaluations} | ({"seconds": float(duration[1])} if duration else {})
+            run = await client.runs.create(
+                f"{problem.definition.slug}@{problem.version}",
+                await self._policies(client, known.config),
+                budget=budget,
+                name=str(known.config["title"])[:120],
+                tags=(_TAG + key,),
+                note=name,
+                batch=max(1, min(int(settings.get("concurrency") or 4), 64)),
+                idempotency_key=f"alphaevolve-{key}",
+            )
+            known.run = run.id
+        return await self._experiment(client, name, key)
+
+    async def _policies(self, client: AsyncClient, config: Json) -> str | dict[str, float]:
+        """Return the policies named after the requested models, with their weights, or the default one."""
+        models = (config.get("generationSettings") or {}).get("models") or []
+        found: dict[str, float] = {}
+        for model in models:
+            slug = slug_of_text(str(model.get("name") or ""), "")
+            try:
+                await client.policies.get(slug)
+            except NotFoundError:
+                continue
+            found[slug] = found.get(slug, 0.0) + float(model.get("weight") or 1.0)
+        if not found:
+            return self.policy
+        return next(iter(found)) if len(found) == 1 else found
+
+    async def _run(self, client: AsyncClient, key: str) -> AsyncRunHandle:
+        """Return the run of an experiment; after a restart it is found by its tag."""
+        known = self._experiments.get(key)
+        if known is not None and known.run is not None:
+            return await client.runs.get(known.run)
+        async for run in client.runs.list(tags=(_TAG + key,)):
+            return run
+        raise NotFoundError(f"there is no started experiment {key[:60]!r}.")
+
+    async def _experiment(self, client: AsyncClient, name: str, key: str) -> Json:
+        known = self._experiments.get(key)
+        if known is not None and known.run is None:
+            return {"name": name, "config": known.config, "state": "CREATED", "stats": {}}
+        return self._shown(name, key, await self._run(client, key))
+
+    def _shown(self, name: str, key: str, run: AsyncRunHandle) -> Json:
+        record, known = run.record, self._experiments.get(key)
+        config = known.config if known else {"title": record.name, "runSettings": {}}
+        return {
+            "name": name,
+            "config": config,
+            "state": _STATES[record.state],
+            "createTime": record.created_at.isoformat(),
+            "initialAlphaEvolveProgram": f"{name}/alphaEvolvePrograms/1",
+            "stats": {
+                "candidatesCount": record.candidates + record.spent.reserved_evaluations,
+                "evaluatedCandidatesCount": record.candidates,
+                "outputTokenCount": str(record.spent.tokens),
+            },
+        }
+
+    async def _list(self, client: AsyncClient, session: str) -> AsyncIterator[Json]:
+        for key, known in self._experiments.items():
+            if known.name.startswith(f"{session}/"):
+                yield await self._experiment(client, known.name, key)
+
+    async def _acquire(self, client: AsyncClient, name: str, key: str, count: int) -> Json:
+        run, known = await self._run(client, key), self._experiments.get(key)
+        left = known.most - len(known.handed_out) if known else count
+        if left <= 0:
+            return {}
+        leased = await client.evaluations.acquire(run=run.id, count=max(1, min(count, left, 64)), lease_s=LEASE_S)
+        if known:
+            known.handed_out.update(one.number for one in leased)
+        programs = [
+            {
+                "name": f"{name}/alphaEvolvePrograms/{one.number}",
+                "content": {"files": [{"path": path, "content": text} for path, text in one.files.items()]},
+                "lockToken": f"{one.id}.{one.lease}",
+                "state": "IN_PROGRESS",
+            }
+            for one in leased
+        ]
+        return {"programs": programs} if programs else {}
+
+    async def _submit(self, client: AsyncClient, key: str, body: Json) -> Json:
+        submissions = body.get("evaluationSubmissions") or []
+        if len(submissions) != 1:
+            raise InvalidInputError(f"{len(submissions)} evaluations are submitted: expected exactly one.")
+        (outcome,) = await client.evaluations.submit_all([_result(submissions[0])])
+        if outcome.reason:
+            raise ConflictError(f"the evaluation is refused: {outcome.reason}.")
+        if known := self._experiments.get(key):
+            known.evaluated.add(_number(str(submissions[0].get("program") or "").rpartition("/")[2]))
+            if len(known.evaluated) >= known.most:
+                await _finish(client, await self._run(client, key), max(known.evaluated))
+        return {}
+
+
+def problem_of(config: Mapping[str, Any], initial: Mapping[str, Any]) -> Problem:
+    """Return the problem that an experiment's configuration and initial program describe.
+
+    Every metric of the initial program's evaluation is maximized, as in that API. Its range is wide around the initial
+    score, since none is declared.
+    """
+    files, scores = _files(initial), _scores(initial.get("evaluation") or {})
+    if not scores:
+        raise InvalidInputError("the initial program's evaluation has no scores: expected one per metric.")
+    title, language = str(config["title"]).strip(), str(config["programLanguage"]).strip()
+    context = (config.get("generationSettings") or {}).get("context") or ""
+    python = language.lower().startswith("python")
+    path = next(iter(files))
+    return Problem.model_validate(
+        {
+            "slug": slug_of_text(title, "experiment"),
+            "title": " ".join(title.split())[:200],
+            "description": "\n\n".join(filter(None, (str(config["problemDescription"]), str(context))))[:100_000],
+            "source": "AlphaEvolve experiment",
+            "kind": ProblemKind.EVALUATOR,
+            "evaluation": "external",
+            "objectives": [
+                {"name": _identifier(metric), "range": _range(score), "description": metric[:200]}
+                for metric, score in scores.items()
+            ],
+            "targets": [_target(scores)],
+            "weights": {_identifier(metric): 1.0 for metric in scores},
+            "confirmations": 0,
+            "seed_program": text_of(files) if len(files) > 1 else files[path],
+            "many_files": len(files) > 1,
+            # Nothing runs it here: for programs that are not one Python file, it tells prompts and workers the form.
+            "language": None if python and len(files) == 1 else Language(name=language[:40], file=path, run=(path,)),
+        }
+    )
+
+
+def _range(score: float) -> tuple[float, float]:
+    """Return a range around a score in which differences of a trillionth of it count; failures are no scores."""
+    plain = abs(score) if _plausible(score) else 1.0
+    wide = 10.0 ** (4 + math.ceil(math.log10(max(plain, 1.0))))
+    return -wide, wide
+
+
+def _target(scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the target: better than the initial scores, or the ends of the ranges if these tell a failure."""
+    known = all(_plausible(score) for score in scores.values())
+    above = {m: f"> {score:.17g}" if known else f">= {_range(score)[1]:.17g}" for m, score in scores.items()}
+    rule = " and ".join(f"{_identifier(metric)} {bound}" for metric, bound in above.items())
+    return {"name": "better_than_initial" if known else "end_of_range", "rule": rule, "unlock": True}
+
+
+def _plausible(score: float) -> bool:
+    return math.isfinite(score) and abs(score) < _SENTINEL
+
+
+def _files(program: Mapping[str, Any]) -> dict[str, str]:
+    given = (program.get("content") or {}).get("files") or []
+    files = {str(one.get("path") or "program.py"): str(one.get("content") or "") for one in given}
+    if not any(text.strip() for text in files.values()):
+        raise InvalidInputError("content.files holds no program: expected at least one file with path and content.")
+    return files
+
+
+def _scores(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    given = (evaluation.get("scores") or {}).get("scores") or []
+    return {str(one.get("metric") or ""): float("nan" if one.get("score") is None else one["score"]) for one in given}
+
+
+def _identifier(name: str) -> str:
+    clean = _NOT_A_NAME.sub("_", name).strip("_")[:60] or "score"
+    return clean if clean[0].isalpha() else f"m_{clean}"
+
+
+def _result(given: Mapping[str, Any]) -> Json:
+    """Return a submission as the routes for external evaluators take it."""
+    evaluation_id, _, lease = str(given.get("lockToken") or "").partition(".")
+    evaluation = given.get("evaluation") or {}
+    scores = {_identifier(metric): score for metric, score in _scores(evaluation).items()}
+    feedback = {
+        _identifier(str(one.get("label") or "insight")): str(one.get("text") or "")[: 64 << 10]
+        for one in ((evaluation.get("insights") or {}).get("insights") or [])[:16]
+    }
+    result: Json = {"id": evaluation_id, "lease": lease, "feedback": feedback}
+    if scores and all(math.isfinite(score) for score in scores.values()):
+        return result | {"rewards": scores}
+    detail = "; ".join(feedback.values())[:4000] or "the evaluator returned no score"
+    return result | {"failure": {"kind": "invalid_output", "reason": "no_score", "detail": detail}}
+
+
+async def _finish(client: AsyncClient, run: AsyncRunHandle, last: int) -> None:
+    """End a run whose programs are all evaluated.
+
+    A batch is recorded as a whole, so the rest of the last one is given up first.
+    """
+    for _ in range(_FINISH_TRIES):
+        rest = await client.evaluations.acquire(run=run.id, count=64, lease_s=LEASE_S)
+        unused = {"kind": "rejected", "reason": "limit_reached", "detail": "the experiment has all its programs"}
+        if rest:
+            await client.evaluations.submit_all(
+                [{"id": str(one.id), "lease": str(one.lease), "failure": unused} for one in rest]
+            )
+        if (await run.refresh()).candidates >= last:
+            break
+        await asyncio.sleep(_FINISH_WAIT_S)
+    if not run.state.ended:
+        await run.cancel("all programs of the experiment are evaluated")
+
+
+async def _programs(name: str, run: AsyncRunHandle, query: Mapping[str, str]) -> Json:
+    """Return the evaluated programs by ``order_by``: a metric with ``asc`` or ``desc``; the newest first by default."""
+    found = [one async for one in run.export() if one.rewards is not None and one.duplicate_of is None]
+    problem = (await run.problem()).definition
+    wanted = (query.get("order_by") or query.get("orderBy") or "").split()
+    metric = _identifier(wanted[0].rpartition(".")[2]) if wanted else ""
+    descending = len(wanted) < 2 or wanted[1].lower() != "asc"
+    if wanted:
+        chosen = metric if metric in problem.space.names else problem.space.names[0]
+        found.sort(key=lambda one: (one.rewards or {})[chosen], reverse=descending)
+    else:
+        found.reverse()
+    first = int(query.get("pageToken") or query.get("page_token") or 0)
+    size = int(query.get("pageSize") or query.get("page_size") or _MOST_PROGRAMS)
+    page = found[first : first + size]
+    answer: Json = {"alphaEvolvePrograms": [_shown_program(name, problem, one) for one in page]}
+    return answer | ({"nextPageToken": str(first + size)} if first + size < len(found) else {})
+
+
+async def _program(name: str, run: AsyncRunHandle, number: int) -> Json:
+    return _shown_program(name, (await run.problem()).definition, await run.candidate(number))
+
+
+def _shown_program(name: str, problem: Problem, candidate: CandidateDetail) -> Json:
+    files = problem.files_in(candidate.program)
+    metrics = {objective.name: objective.description for objective in problem.objectives}
+    scores = [{"metric": metrics[name_], "score": score} for name_, score in (candidate.rewards or {}).items()]
+    insights = [{"label": label, "text": text} for label, text in candidate.artifacts.items()]
+    return {
+        "name": f"{name}/alphaEvolvePrograms/{candidate.number}",
+        "createTime": candidate.created_at.isoformat(),
+        "content": {"files": [{"path": path, "content": text} for path, text in files.items()]},
+        "evaluation": {"scores": {"scores": scores}, "insights": {"insights": insights}},
+        "parentPrograms": [f"{name}/alphaEvolvePrograms/{parent}" for parent in candidate.parents],
+        "state": "COMPLETED" if candidate.rewards is not None else "FAILED",
+    }
+
+
+def _operation(name: str, verb: str, response: Json) -> Json:
+    return {"name": f"{name}/operations/{verb}", "done": True, "response": response}
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise NotFoundError(f"there is no program {text[:40]!r}.")
+    return int(text)
+
+
+def _camel(value: Any) -> Any:
+    """Return a JSON value with all keys in camelCase."""
+    match value:
+        case dict():
+            return {re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), key): _camel(item) for key, item in value.items()}
+        case list():
+            return [_camel(item) for item in value]
+    return value
+
+
+def _error(code: int, status: str, message: str) -> Response:
+    return JSONResponse({"error": {"code": code, "message": message, "status": status}}, status_code=code)
