@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -40,10 +40,9 @@ from speciate.storage.runs.progress import LockedProgress, lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.work.effects import write_effects
 
-_STATE = sa.text(
-    "SELECT g.state, g.reason, g.batches, g.advice <> '{}'::jsonb AS hinted, r.own FROM run_progress g"
-    " JOIN runs r ON r.id = g.run_id WHERE g.run_id = :id"
-)
+_STATE = sa.text("SELECT state, reason, batches, advice <> '{}'::jsonb AS hinted FROM run_progress WHERE run_id = :id")
+_OWN = sa.text("SELECT own FROM runs WHERE id = :id")
+_CACHED: Final = 4096
 _KEEP_ASKS = sa.text(
     'INSERT INTO asks (id, run_id, role, island, parents, inspirations, system, "user", seed, advice)'
     ' SELECT a.id, :run_id, a.role, a.island, a.parents, a.inspirations, a.system, a."user", a.seed, a.advice'
@@ -76,6 +75,8 @@ class Proposals(ScopedStore):
     work: WorkStore
     queries: RunQueries
     retry_for_s: float = field(default=5.0, kw_only=True)
+    own: dict[UUID, bool] = field(default_factory=dict, kw_only=True, repr=False)
+    """Cache: True for runs that no tournament or campaign started, which never changes."""
 
     def ask(
         self, run_id: UUID, policy: WeightedPolicy, *, count: int, parents: Sequence[int] = ()
@@ -94,7 +95,7 @@ class Proposals(ScopedStore):
         """
         with reading(self._engine) as connection:
             state = connection.execute(_STATE, {"id": run_id}).one()
-        _require_open(run_id, state.state, state.reason, own=state.own)
+        self._require_open(run_id, state.state, state.reason)
         context = self.work.context(run_id)
         ids = [uuid7() for _ in range(count)]
         asks = plan_asks(
@@ -166,6 +167,7 @@ class Proposals(ScopedStore):
         idempotency_key: str | None,
     ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
         context = self.work.context(run_id)
+        self._require_own(run_id)  # before the transaction, which must not wait for a second connection
         read = self._read(context, policy, sent, author)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
@@ -176,8 +178,7 @@ class Proposals(ScopedStore):
                 if held != request_id:
                     stored = connection.execute(_ANSWER, {"id": held}).scalar_one()
                     return tuple(ProposalReceipt.model_validate(one) for one in stored), None
-            state = connection.execute(_STATE, {"id": run_id}).one()
-            _require_open(run_id, locked.progress.state, locked.progress.reason, own=state.own)
+            self._require_open(run_id, locked.progress.state, locked.progress.reason)
             if ledger.out_of_time(locked.progress, context):
                 raise ConflictError(f"run {run_id} takes no proposals: its budget of seconds is spent.")
             receipts, commit = _add(connection, context, locked, request_id, policy, sent, read)
@@ -240,15 +241,38 @@ class Proposals(ScopedStore):
             ConflictError: The run has ended.
         """
         context = self.work.context(run_id)
+        self._require_own(run_id)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             if locked.progress.state.ended:
                 raise ConflictError(f"run {run_id} takes no hints: it is {locked.progress.state.value}.")
-            state = connection.execute(_STATE, {"id": run_id}).one()
-            _require_own(run_id, own=state.own)
             advice, effects = ledger.hint(locked.progress, context, storable(text), author)
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_effects(connection, locked, effects)
+
+    def _require_open(self, run_id: UUID, state: str, reason: str | None) -> None:
+        self._require_own(run_id)
+        if state != RunState.RUNNING:
+            why = f" ({reason})" if reason else ""
+            paused = state == RunState.PAUSED
+            raise ConflictError(
+                f"run {run_id} takes no proposals: it is {RunState(state).value}{why}.",
+                remedy="Resume it first." if paused else "Start another run, such as one of policy 'external'.",
+            )
+
+    def _require_own(self, run_id: UUID) -> None:
+        own = self.own.get(run_id)
+        if own is None:
+            with reading(self._engine) as connection:
+                own = bool(connection.execute(_OWN, {"id": run_id}).scalar_one())
+            if len(self.own) >= _CACHED:
+                self.own.clear()
+            self.own[run_id] = own
+        if not own:
+            raise ConflictError(
+                f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",
+                remedy="Start a run of its own.",
+            )
 
     @with_retries
     def result(self, run_id: UUID, number: int) -> ProposalRecord | None:
@@ -292,25 +316,6 @@ class _ReadProposal:
     known: Mapping[str, int] = field(default_factory=dict)
 
 
-def _require_open(run_id: UUID, state: str, reason: str | None, *, own: bool) -> None:
-    _require_own(run_id, own=own)
-    if state != RunState.RUNNING:
-        why = f" ({reason})" if reason else ""
-        paused = state == RunState.PAUSED
-        raise ConflictError(
-            f"run {run_id} takes no proposals: it is {RunState(state).value}{why}.",
-            remedy="Resume it first." if paused else "Start another run, such as one of policy 'external'.",
-        )
-
-
-def _require_own(run_id: UUID, *, own: bool) -> None:
-    if not own:
-        raise ConflictError(
-            f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",
-            remedy="Start a run of its own.",
-        )
-
-
 def _add(
     connection: sa.Connection,
     context: RunContext,
@@ -346,7 +351,8 @@ def _add(
         batch.flush(connection, context, progress, effects, request_id)
     if not taken:
         return tuple(receipts), None
-    record_proposer(connection, context.run_id, policy.policy_id)
+    if policy.policy_id != context.proposer_id:
+        record_proposer(connection, context.run_id, policy.policy_id)
     return tuple(receipts), write_effects(connection, locked, effects)
 
 
