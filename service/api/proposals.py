@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Final, Self
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, Final, Self, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
@@ -16,7 +18,7 @@ from service.api.schemas import Name, RunId
 from service.dependencies import StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
-from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.guidance import MAX_ADVICE_CHARS
 from speciate.domain.policy import EXTERNAL
 from speciate.domain.values import MAX_PROGRAM_BYTES, Value
@@ -33,6 +35,7 @@ router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRout
 results = APIRouter(prefix="/v1/runs", tags=["proposals"])
 
 _POLL_S: Final = 1.0
+T = TypeVar("T")
 _MAX_TOKENS: Final = 10**9
 
 _Numbers = Annotated[tuple[Annotated[int, Field(ge=1, lt=2**62)], ...], Field(max_length=16)]
@@ -99,9 +102,11 @@ class AskRequest(Value):
         count: Number of prompts.
         parents: Numbers of the candidates to change; by default the strategy of the run selects them.
         policy: Policy of kind `external` that will answer; see `ProposeRequest`.
+        wait_s: Seconds to wait for the evaluation of the seed programs.
     """
 
     count: int = Field(default=1, ge=1, le=64)
+    wait_s: float = Field(default=20.0, ge=0, le=60)
     parents: _Numbers = ()
     policy: Name | None = None
 
@@ -143,13 +148,18 @@ def propose(
 
 
 @router.post("/{run_id}:ask", name="ask_run")
-def ask(run_id: RunId, body: AskRequest, stores: StoresDep) -> Page[AskRecord]:
+async def ask(run_id: RunId, body: AskRequest, request: Request, stores: StoresDep) -> Page[AskRecord]:
     """Return prompts as the policies of the run receive them, so that any model or agent can answer.
 
-    Send the answer to `POST /v1/runs/{run_id}/proposals` with the token `ask`.
+    Send the answer to `POST /v1/runs/{run_id}/proposals` with the token `ask`. A run that has just started evaluates
+    its seed programs first: the request waits for them.
     """
-    policy = proposer(stores, run_id, body.policy)
-    return Page[AskRecord](items=stores.proposals.ask(run_id, policy, count=body.count, parents=body.parents))
+    policy = await to_thread.run_sync(proposer, stores, run_id, body.policy)
+    prepare = partial(stores.proposals.ask, run_id, policy, count=body.count, parents=body.parents)
+    async for asked in _attempts(prepare, request, body.wait_s):
+        if asked is not None:
+            return Page[AskRecord](items=asked)
+    raise ConflictError(f"run {run_id} has not evaluated its seed programs yet.", remedy="Ask again later.")
 
 
 @router.post("/{run_id}/guidance", name="hint_run", status_code=201)
@@ -176,14 +186,23 @@ async def result(
 
     It is `pending` until the candidate is evaluated and every target that it meets is confirmed or refuted.
     """
-    deadline, pause_s = time.monotonic() + wait, _POLL_S / 32
+    found = None
+    async for found in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
+        if found is None or found.state is not ProposalState.PENDING:
+            break
+    if found is None:
+        raise NotFoundError(f"there is no candidate {number} in run {run_id}.")
+    return found
+
+
+async def _attempts(attempt: Callable[[], T], request: Request, wait_s: float) -> AsyncIterator[T]:
+    """Yield the results of calls until the time is over or the client leaves: one at least."""
+    deadline, pause_s = time.monotonic() + wait_s, _POLL_S / 32
     while True:
-        found = await to_thread.run_sync(stores.proposals.result, run_id, number)
-        if found is None:
-            raise NotFoundError(f"there is no candidate {number} in run {run_id}.")
+        yield await to_thread.run_sync(attempt)
         left = deadline - time.monotonic()
-        if found.state is not ProposalState.PENDING or left <= 0 or await request.is_disconnected():
-            return found
+        if left <= 0 or await request.is_disconnected():
+            return
         await asyncio.sleep(min(pause_s, left))
         pause_s = min(1.5 * pause_s, _POLL_S)
 

@@ -40,7 +40,9 @@ from speciate.storage.runs.progress import LockedProgress, lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.work.effects import write_effects
 
-_STATE = sa.text("SELECT state, reason, batches, advice <> '{}'::jsonb AS hinted FROM run_progress WHERE run_id = :id")
+_STATE = sa.text(
+    "SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted FROM run_progress WHERE run_id = :id"
+)
 _OWN = sa.text("SELECT own FROM runs WHERE id = :id")
 _CACHED: Final = 4096
 _KEEP_ASKS = sa.text(
@@ -80,8 +82,8 @@ class Proposals(ScopedStore):
 
     def ask(
         self, run_id: UUID, policy: WeightedPolicy, *, count: int, parents: Sequence[int] = ()
-    ) -> tuple[AskRecord, ...]:
-        """Return prompts and keep what their answers will inherit.
+    ) -> tuple[AskRecord, ...] | None:
+        """Return prompts and keep what their answers will inherit; None while the run evaluates its seed programs.
 
         Args:
             run_id: A running run.
@@ -97,6 +99,8 @@ class Proposals(ScopedStore):
             state = connection.execute(_STATE, {"id": run_id}).one()
         self._require_open(run_id, state.state, state.reason)
         context = self.work.context(run_id)
+        if context.seed_programs and not state.evaluations:
+            return None
         ids = [uuid7() for _ in range(count)]
         asks = plan_asks(
             context,

@@ -82,6 +82,8 @@ def test_an_external_run_waits_for_proposals_and_its_unlock_names_the_author(lab
 
 def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_adds_nothing(lab: Lab) -> None:
     run = lab.start(20, policy="external")
+    early = refused(lab.api.post(f"/v1/runs/{run}:ask", {"wait_s": 0}), 409, "conflict")
+    assert "has not evaluated its seed programs" in early["detail"]
     lab.work()
     answer = lab.api.post(f"/v1/runs/{run}:ask", {"count": 2})
     assert answer.status_code == 200, answer.text
