@@ -22,6 +22,8 @@ from tests.support.http_server import wait_for
 pytestmark = pytest.mark.servers
 
 ROUNDS = 40
+_WAIT = "wait_s"
+"""Seconds that a request may wait for a result: none here, since a test need not wait for what never comes."""
 STRANGE: list[Any] = [
     None, True, 0, -1, 2**31, 2**63, 2**64, 10**30, 1e308, -0.5, "", " ", "x", "\x00", "\u2028", "é" * 3, "x" * 5000,
     "'; --", "<script>", "../..", "%s%n", "{}", "toy", "toy@1", "toy@99999999999", "scripted",
@@ -56,7 +58,8 @@ def _body(rng: random.Random, schema: dict[str, Any], schemas: dict[str, Any], d
             wanted = schema.get("properties", {})
             required = schema.get("required", [])
             kept = [name for name in wanted if name in required or rng.random() < 0.3]
-            return {name: _body(rng, wanted[name], schemas, depth + 1) for name in kept}
+            made = {name: _body(rng, wanted[name], schemas, depth + 1) for name in kept}
+            return made | ({_WAIT: 0} if made.get(_WAIT) or _WAIT in wanted else {})
         case "array":
             return [_body(rng, schema.get("items", {}), schemas, depth + 1) for _ in range(rng.randrange(3))]
         case "integer" | "number":
@@ -78,7 +81,7 @@ def _request(
         text = _cursors(rng) if name == "cursor" and rng.random() < 0.7 else _text(rng, known)
         if place == "path":
             path = path.replace(f"{{{name}}}", quote(text or "x", safe=""))
-        elif place == "query" and rng.random() < 0.4:
+        elif place == "query" and name != "wait" and rng.random() < 0.4:
             query[name] = text
         elif place == "header" and rng.random() < 0.4:
             headers[name] = text.encode().replace(b"\x00", b"").strip() or b"x"
