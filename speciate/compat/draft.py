@@ -63,38 +63,48 @@ class Draft:
         Raises:
             InvalidInputError: The initial program or another file is invalid.
         """
-        return self._problem(self.texts((_PROBE,), {}))
+        return self._problem(self.texts((_PROBE,), {}, {}))
 
-    def written(self, objectives: Sequence[Objective], seed: Mapping[str, float]) -> dict[str, str]:
+    def written(
+        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float] | None = None
+    ) -> dict[str, str]:
         """Return the files of the problem by name.
 
         Args:
             objectives: Rewards of the problem; the unlock target uses the first one.
             seed: Rewards of the initial program, by name.
+            noise: Spread of its rewards over several evaluations; a target must exceed it.
 
         Raises:
             InvalidInputError: The files are not a valid problem.
         """
-        texts = self.texts(objectives, seed)
+        texts = self.texts(objectives, seed, noise or {})
         self._problem(texts)
         return texts
 
-    def texts(self, objectives: Sequence[Objective], seed: Mapping[str, float]) -> dict[str, str]:
+    def texts(
+        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
+    ) -> dict[str, str]:
         """Return the files as ``written`` does, without validating them."""
         worst = {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
         script = _contained("evaluate")
         for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", dict(self.options))):
             script = script.replace(f"{name} = {{}}", f"{name} = {values!r}")
-        ours = {FILE_NAME: self._definition(objectives, seed), SCRIPT: script, ADAPTER: _contained(self.adapter)}
+        ours = {FILE_NAME: self._definition(objectives, seed, noise), SCRIPT: script, ADAPTER: _contained(self.adapter)}
         return ours | dict(self.files)
 
     def _problem(self, texts: Mapping[str, str]) -> Problem:
         return parse_problem(texts[FILE_NAME], texts)
 
-    def _definition(self, objectives: Sequence[Objective], seed: Mapping[str, float]) -> str:
+    def _definition(
+        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
+    ) -> str:
         first, bound = objectives[0], [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
-        sign = ">" if first.direction is Direction.MAXIMIZE else "<"
-        rules = [f"{first.name} {sign} {seed.get(first.name, 0.0)!r}", *(f"{name} >= 1" for name in bound)]
+        better = first.direction is Direction.MAXIMIZE
+        # Chance alone must not meet the target: the spread of the initial program is a margin.
+        margin = _NOISE_MARGIN * noise.get(first.name, 0.0)
+        level = seed.get(first.name, 0.0) + (margin if better else -margin)
+        rules = [f"{first.name} {'>' if better else '<'} {level!r}", *(f"{name} >= 1" for name in bound)]
         names = "\n".join(f"  {_quoted(name)}," for name in (*self.files, ADAPTER))
         return _PROBLEM.format(
             slug=self.slug,
@@ -105,6 +115,7 @@ class Draft:
             description=_text(self.description.strip()),
             objectives="\n".join(_objective(o, seed.get(o.name)) for o in objectives),
             rule=_quoted(" and ".join(rules)),
+            noise=_NOISE.format(names=", ".join(sorted(noise))) if noise else "",
             wall_s=float(self.wall_s),
             memory_bytes=self.memory_bytes,
         )
@@ -152,6 +163,14 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
         if name not in draft.constraints
     ]
     return [*named, *bound, *records]
+
+
+def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the spread of every metric that differs between evaluations of one program, by name."""
+    names = dict.fromkeys(name for found in measured for name in found)
+    values = {name: [found[name] for found in measured if name in found] for name in names}
+    spread = {name: max(each) - min(each) for name, each in values.items()}
+    return {name: width for name, width in spread.items() if width > 0}
 
 
 def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
@@ -219,6 +238,12 @@ def _text(text: str) -> str:
     return '"""\n' + "\n".join(lines).replace('"""', '""\\"') + '\n"""'
 
 
+_NOISE_MARGIN: Final = 2.0
+_NOISE: Final = """\
+stochastic = true                      # evaluations of the initial program differ in {names}
+confirmations = 3                      # a target counts after as many further evaluations
+
+"""
 _PROBLEM: Final = """\
 # Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
 
@@ -231,7 +256,7 @@ data_files = [                         # files in the working folder of candidat
 {names}
 ]
 
-# The task as the policy reads it.
+{noise}# The task as the policy reads it.
 description = {description}
 
 # direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.

@@ -96,7 +96,7 @@ def read_openevolve(folder: Path) -> Draft:
         description=config.message,
         wall_s=config.evaluator.timeout,
         memory_bytes=config.evaluator.memory_limit_mb << 20,
-        remarks=(*remarks, *remarks_on(files, EVALUATOR, config.message)),
+        remarks=(*remarks, *remarks_on(folder, files, EVALUATOR, config.message)),
         left_out=left_out,
     )
 

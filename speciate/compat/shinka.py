@@ -41,7 +41,7 @@ def read_shinka(folder: Path) -> Draft:
         adapter="shinka",
         description=message,
         constraints=("correct",),
-        remarks=remarks_on(files, EVALUATOR, message),
+        remarks=remarks_on(folder, files, EVALUATOR, message),
         left_out=left_out,
     )
 

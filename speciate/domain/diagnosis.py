@@ -59,15 +59,17 @@ class Diagnosis(Value):
     remedy: str
 
     @classmethod
-    def of(cls, fault: Fault, failure: Failure, candidate: int, failures: int) -> Diagnosis:
-        """Return the diagnosis for the latest failure."""
+    def of(
+        cls, fault: Fault, failure: Failure, candidate: int, failures: int, *, remedy: str | None = None
+    ) -> Diagnosis:
+        """Return the diagnosis for the latest failure; ``remedy`` replaces the usual one."""
         return cls(
             fault=fault,
             reason=storable(failure.reason),
             detail=storable(failure.detail)[-MAX_DETAIL:],
             candidate=candidate,
             failures=failures,
-            remedy=_REMEDIES.get(failure.reason, _REMEDIES[fault]),
+            remedy=remedy or _REMEDIES.get(failure.reason, _REMEDIES[fault]),
         )
 
     @property

@@ -97,7 +97,7 @@ class SeedChecks:
             result = {"unavailable": str(error)}
         else:
             late = found.failure is not None and found.failure.reason == "batch_deadline"
-            text = describe_seed_failure(found)
+            text = describe_seed_failure(problem, found)
             result = {"unavailable": self._late} if late else {"failure": text and text[:_MAX_TEXT]}
         self._redis.rpush(_result_key(key), json.dumps(result))
         self._redis.expire(_result_key(key), round(self.limit_s))

@@ -7,8 +7,10 @@ from typing import Final
 
 from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
 from speciate.ports.work import CandidateOutcome
 from speciate.runs.progress import RunProgress
+from speciate.runs.silent_failure import silent_failure
 
 FAULTY_BATCHES: Final = 3
 FAULTY_PROGRAMS: Final = 16
@@ -20,22 +22,36 @@ UNREADABLE_LATER: Final = 160
 """A run pauses after this many unreadable answers in a row: ten batches of the default size."""
 
 
-def diagnose(progress: RunProgress, first: int, outcomes: Sequence[CandidateOutcome]) -> Diagnosis | None:
+def diagnose(
+    progress: RunProgress, problem: Problem, first: int, outcomes: Sequence[CandidateOutcome]
+) -> Diagnosis | None:
     """Count a batch; return a diagnosis if the run must pause.
 
     Args:
         progress: Progress of the run; its ``streaks`` change in place.
+        problem: The problem.
         first: Number of the first candidate.
         outcomes: Outcomes of the batch.
     """
     numbered = list(enumerate(outcomes, start=first))
-    return _evaluator(progress.streaks, numbered) or _policy(progress.streaks, numbered)
+    return _silent(problem, numbered) or _evaluator(progress.streaks, numbered) or _policy(progress.streaks, numbered)
 
 
 def forget(progress: RunProgress) -> None:
     """Start counting from scratch when the run resumes."""
     progress.streaks = {name: count for name, count in progress.streaks.items() if name == "readable"}
     progress.diagnosis = {}
+
+
+def _silent(problem: Problem, outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    """Return a diagnosis if the evaluator reported an error about every seed program but gave rewards."""
+    seeds = [(number, o.evaluation) for number, o in outcomes if o.proposal.role is PolicyRole.SEED]
+    found = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
+    if not found or any(silent is None for _, silent in found):
+        return None
+    number, silent = found[-1]
+    assert silent is not None  # noqa: S101 - checked above
+    return Diagnosis.of(Fault.EVALUATOR, silent.as_failure(), number, len(found), remedy=silent.remedy)
 
 
 def _evaluator(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:

@@ -26,6 +26,7 @@ from speciate.ports.work import (
 )
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
+from speciate.runs.silent_failure import silent_failure
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Placement
@@ -250,10 +251,11 @@ def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def describe_seed_failure(evaluation: Evaluation) -> str | None:
-    """Return why a seed program has no rewards, with all details as untrusted text, or None if it has."""
+def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | None:
+    """Return why a seed program has no usable rewards, with all details as untrusted text, or None if it has."""
     if (failure := evaluation.failure) is None:
-        return None
+        silent = silent_failure(problem, evaluation)
+        return None if silent is None else f"The seed program cannot be scored: {silent.describe()}"
     failing = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
     lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
     lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]

@@ -226,7 +226,7 @@ def record_evaluations(
     judge_alarm(progress, effects)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
-    diagnosis = diagnose(progress, first, batch.outcomes)
+    diagnosis = diagnose(progress, context.problem, first, batch.outcomes)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
 from speciate.runs.evaluate import describe_seed_failure
+from speciate.runs.silent_failure import SilentFailure, silent_failure
 from speciate.settings import load_settings
 
 
@@ -21,15 +23,18 @@ class SeedCheck:
     Attributes:
         evaluation: The evaluation; None if the problem has no seed program, or no sandboxed evaluation.
         met: Names of the targets it meets.
+        silent: The error that it reports while every reward has its worst value.
     """
 
     evaluation: Evaluation | None
     met: tuple[str, ...] = ()
 
+    silent: SilentFailure | None = None
+
     @property
     def failed(self) -> bool:
-        """True if the evaluation failed."""
-        return self.evaluation is not None and self.evaluation.failure is not None
+        """True if the evaluation failed, silently or not."""
+        return self.evaluation is not None and (self.evaluation.failure is not None or self.silent is not None)
 
     def as_json(self, problem: Problem) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -45,7 +50,8 @@ class SeedCheck:
         if self.evaluation is not None:
             found |= {"tier": self.evaluation.tier, "wall_s": self.evaluation.wall_s}
             found["artifacts"] = dict(self.evaluation.artifacts)
-            if (failure := self.evaluation.failure) is not None:
+            silent = None if self.silent is None else self.silent.as_failure()
+            if (failure := self.evaluation.failure or silent) is not None:
                 found["failure"] = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
         return found
 
@@ -62,7 +68,7 @@ class SeedCheck:
                 "The definition is valid. It has no seed program to score: policies write candidates from scratch."
             )
             return
-        if (failure := describe_seed_failure(self.evaluation)) is not None:
+        if (failure := describe_seed_failure(problem, self.evaluation)) is not None:
             output.print_text(failure)
         else:
             self._show_scores(problem, self.evaluation)
@@ -87,6 +93,12 @@ class SeedCheck:
         return dict(zip(problem.space.names, self.evaluation.rewards, strict=True))
 
 
+def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]:
+    """Return the results of the seed program, one for each seed; raises as ``score_seed``."""
+    with closing(open_broker(load_settings().sandbox)) as broker:
+        return broker.evaluate(problem, [problem.seed_program] * len(seeds), seeds=list(seeds))
+
+
 def score_seed(problem: Problem) -> SeedCheck:
     """Score the seed program of a problem in the configured sandbox tier.
 
@@ -96,10 +108,10 @@ def score_seed(problem: Problem) -> SeedCheck:
     """
     if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
-    with closing(open_broker(load_settings().sandbox)) as broker:
-        (evaluation,) = broker.evaluate(problem, [problem.seed_program], seeds=[0])
+    (evaluation,) = evaluate_seed(problem, seeds=[0])
     if (last := problem.external_stage) is not None and evaluation.rewards is not None:
         evaluation = replace(evaluation, stopped_at=evaluation.stopped_at or last.name)
     rewards = evaluation.rewards
     mask = 0 if rewards is None else problem.targets_met(rewards, stopped_at=evaluation.stopped_at)
-    return SeedCheck(evaluation, tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1))
+    met = tuple(target.name for i, target in enumerate(problem.targets) if mask >> i & 1)
+    return SeedCheck(evaluation, met, silent_failure(problem, evaluation))

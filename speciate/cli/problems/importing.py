@@ -13,11 +13,12 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
 from speciate.compat import FORMATS
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.runs.silent_failure import reported_error
 
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.compat.draft import Draft
-    from speciate.domain.candidate import Evaluation
+    from speciate.domain.candidate import Evaluation, Failure
     from speciate.domain.objective import Objective
     from speciate.ports.records.problems import ProblemSet
 
@@ -54,6 +55,9 @@ def import_command(
             show_default="TASK-SPLIT-START-END; NAME-problem",
         ),
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Accept an initial program without any positive score.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add the problems of a task as a set, or convert an OpenEvolve or ShinkaEvolve directory.
@@ -65,7 +69,7 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        imported = import_folder(kind, Path(name), reward or [], None if into is None else Path(into))
+        imported = import_folder(kind, Path(name), reward or [], None if into is None else Path(into), anyway=anyway)
         if as_json:
             output.print_json(imported.as_json())
         else:
@@ -176,47 +180,89 @@ class ConvertedProblem:
         output.print_line(f"Next: review {self.files[0]}, then run: speciate problems add {folder}")
 
 
-def import_folder(kind: str, folder: Path, rewards: Sequence[str], into: Path | None) -> ConvertedProblem:
+def import_folder(
+    kind: str, folder: Path, rewards: Sequence[str], into: Path | None, *, anyway: bool = False
+) -> ConvertedProblem:
     """Convert another system's directory to a problem directory.
 
-    The initial program is scored once, in the sandbox, to determine the available metrics.
+    The initial program is scored in the sandbox to determine the available metrics: three times, or once if that takes
+    longer than a minute.
 
     Args:
         kind: A key of ``FORMATS``.
         folder: The directory.
         rewards: The user's ``name:max`` or ``name:min``.
         into: Output directory, by default ``SLUG-problem`` in the working directory.
+        anyway: True to accept an initial program without a positive score.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: The directory cannot be converted, the initial program fails, or a reward has no direction.
         ConflictError: The output directory exists.
     """
-    from speciate.cli.problems.check import score_seed
-    from speciate.compat.draft import measured_in, rewards_of, write
+    from speciate.cli.problems.check import evaluate_seed
+    from speciate.compat.draft import measured_in, noise_of, rewards_of, write
 
     draft = FORMATS[kind](folder)
-    evaluation = score_seed(draft.trial()).evaluation
-    if evaluation is None or evaluation.failure is not None:
-        raise InvalidInputError(_failure_message(draft, evaluation), remedy=_remedy(draft))
+    trial = draft.trial()
+    if not trial.seed_program.strip():
+        raise InvalidInputError(f"{draft.seed} is empty: nothing to score.")
+    (evaluation,) = evaluate_seed(trial, seeds=[0])
+    if evaluation.failure is not None:
+        raise InvalidInputError(
+            _failure_message(draft, evaluation.failure, evaluation), remedy=_remedy(draft, evaluation)
+        )
     seed = measured_in(evaluation.artifacts)
+    if not anyway:
+        _require_scores(draft, seed, evaluation)
+    # A metric may be missing from one evaluation, and two evaluations may differ.
+    further = evaluate_seed(trial, seeds=[1, 2]) if evaluation.wall_s <= _LONG_TRIAL_S else []
+    measured = [seed, *(found for again in further if (found := measured_in(again.artifacts)))]
+    seed = {name: value for found in reversed(measured) for name, value in found.items()}
+    noise = noise_of(measured)
     objectives = rewards_of(draft, rewards, seed)
-    files = write(draft.written(objectives, seed), into or Path(f"{draft.slug}-problem"))
+    files = write(draft.written(objectives, seed, noise), into or Path(f"{draft.slug}-problem"))
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
     return ConvertedProblem(draft, files, objectives, seed, texts)
 
 
 _TRIAL_LABELS = ("other metrics", "not measured")
+_LONG_TRIAL_S: Final = 60.0
 
 
-def _failure_message(draft: Draft, evaluation: Evaluation | None) -> str:
-    if evaluation is None or evaluation.failure is None:
-        return f"{draft.seed} is empty: nothing to score."
-    failure, texts = evaluation.failure, evaluation.artifacts
+def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
+    """Reject an initial program that scores 0 everywhere, or nothing positive while an error is reported.
+
+    Raises:
+        InvalidInputError: There is none; the message shows what the evaluation reports.
+    """
+    if any(value > 0 for value in seed.values()):
+        return
+    texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
+    found = reported_error(texts)
+    if found is None and any(seed.values()):
+        return
+    scores = ", ".join(f"{name} = {value:.6g}" for name, value in seed.items()) or "no number"
+    shown = "".join(f"--- {label}\n{text}\n" for label, text in texts.items()) if found is None else found.line
+    raise InvalidInputError(
+        f"the evaluator gives {draft.seed} no positive score ({scores})"
+        + (f" and reports:\n{output.sanitize(shown)}\n" if shown else "."),
+        remedy=f"{_remedy(draft, evaluation)} If these scores are right, pass --anyway.",
+    )
+
+
+def _failure_message(draft: Draft, failure: Failure, evaluation: Evaluation) -> str:
+    texts = evaluation.artifacts
     details = "\n".join([failure.detail, *(f"--- {label}\n{text}" for label, text in texts.items())]).strip()
     return f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{output.sanitize(details)}\n"
 
 
-def _remedy(draft: Draft) -> str:
+def _remedy(draft: Draft, evaluation: Evaluation) -> str:
     notes = "".join(f"{remark}. " for remark in draft.remarks)
+    texts = dict(evaluation.artifacts)
+    if evaluation.failure is not None:
+        texts = {"detail": evaluation.failure.detail, **texts}
+    found = reported_error(texts)
+    if found is not None:
+        return f"{found.remedy} {notes}".strip()
     return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

@@ -49,6 +49,11 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:line", ["--into", "line/wanted.txt"], ExitCode.CONFLICT, "cannot be written"),
         ("openevolve:starts", [], ExitCode.INVALID, "Operation not permitted"),
         ("openevolve:starts", [], ExitCode.INVALID, "evaluator.py uses subprocess"),
+        ("openevolve:hides", [], ExitCode.INVALID, "ModuleNotFoundError: No module named 'jaxx'"),
+        ("openevolve:hides", [], ExitCode.INVALID, "Install jaxx in the environment"),
+        ("openevolve:hides", [], ExitCode.INVALID, "requirements.txt names packages that are not installed here: pip"),
+        ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
+        ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
         ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
     ],
@@ -66,7 +71,38 @@ def test_import_errors_name_the_cause(
     made(tmp_path / "line", OPENEVOLVE)
     starts = "import subprocess\ndef evaluate(path):\n    return {'n': subprocess.call(['ls'])}\n"
     made(tmp_path / "starts", OPENEVOLVE, evaluator_py=starts)
+    hides = (
+        "def evaluate(path):\n    try:\n        import jaxx\n    except Exception as error:\n"
+        "        return {'combined_score': 0.0, 'error': f'{type(error).__name__}: {error}'}\n"
+    )
+    (made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text("jaxx>=0.4\nnumpy\n")
+    made(tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n")
     made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
     outcome = cli("problems", "import", source, *options)
     assert (outcome.code, named in outcome.err) == (code, True), outcome.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "line", "starts"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "hides", "line", "starts", "zero"]
+
+
+def test_an_initial_program_without_a_score_can_be_accepted(cli: Cli, tmp_path: Path) -> None:
+    theirs = made(
+        tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n"
+    )
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours", "--anyway")
+    assert outcome.code == ExitCode.OK, outcome.err
+    assert load_problem(tmp_path / "ours").targets[0].rule == "combined_score > 0.0"
+
+
+def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_path: Path) -> None:
+    noisy = (
+        "import os\ncount = int.from_bytes(os.urandom(2), 'big')\n"
+        "def evaluate(path):\n    return {'combined_score': 1 + count / 1e6, 'fixed': 2.0}\n"
+    )
+    theirs, ours = made(tmp_path / "noisy", OPENEVOLVE, evaluator_py=noisy), tmp_path / "ours"
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", ours)
+    assert outcome.code == ExitCode.OK, outcome.err
+    problem = load_problem(ours)
+    assert problem.stochastic
+    assert problem.confirmations == 3
+    assert "differ in combined_score" in (ours / "problem.toml").read_text()
+    level = float(problem.targets[0].rule.partition(">")[2])
+    assert level > 1.0 + 1e-6

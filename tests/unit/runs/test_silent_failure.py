@@ -1,0 +1,82 @@
+"""Errors that an evaluator reports while it gives rewards."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from speciate.domain.candidate import Evaluation
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunState
+from speciate.policies import build_client
+from speciate.ports.work import RunContext
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.silent_failure import reported_error, silent_failure
+from speciate.storage.work.memory import MemoryWorkStore
+from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
+
+TRACE = """Traceback (most recent call last):
+  File "evaluator.py", line 3, in evaluate
+    import jax
+ModuleNotFoundError: No module named 'jax'
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "remedy"),
+    [
+        (TRACE, "ModuleNotFoundError: No module named 'jax'", "Install jax"),
+        ("error: BlockingIOError: [Errno 11] Resource temporarily unavailable", "BlockingIOError", "limits.processes"),
+        ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
+        ("urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>", "URLError", "no network"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'wanted.csv'", "wanted.csv", "Put wanted.csv"),
+        ("my.module.StrangeException: what", "StrangeException", "Correct the evaluator"),
+    ],
+)
+def test_an_error_is_found_with_its_remedy(text: str, line: str, remedy: str) -> None:
+    found = reported_error({"advice": "all is well", "stderr": f"started\n{text}\nended"})
+    assert found is not None
+    assert line in found.line
+    assert remedy in found.remedy
+    assert found.place == "stderr"
+
+
+@pytest.mark.parametrize("text", ["", "an error of 0.5", "mean absolute error = 3", "no exceptions", "x" * 200_000])
+def test_words_about_errors_are_none(text: str) -> None:
+    assert reported_error({"advice": text}) is None
+
+
+def test_only_the_worst_value_of_every_reward_makes_it_a_failure() -> None:
+    problem, texts = toy_problem(), {"stderr": TRACE}
+    worst = Evaluation(rewards=(0.0, 10.0), artifacts=texts)
+    found = silent_failure(problem, worst)
+    assert found is not None
+    assert found.as_failure().by_evaluator
+    assert "No module named 'jax'" in found.describe()
+    assert silent_failure(problem, Evaluation(rewards=(0.0, 9.9), artifacts=texts)) is None
+    assert silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"stderr": "fine"})) is None
+    listed = [{"input": [1], "expected": 1, "reward": name} for name in ("x", "y")]
+    cases = {"kind": "cases", "evaluator": "", "cases": listed}
+    of_cases = Problem.model_validate(problem.definition() | cases)
+    assert silent_failure(of_cases, worst) is None
+
+
+class Hiding(ToyEvaluator):
+    """Catches its own exception and gives every program the worst rewards."""
+
+    def _one(self, program: str) -> Evaluation:
+        return Evaluation(rewards=(0.0, 10.0), artifacts={"error": TRACE})
+
+
+def test_a_run_pauses_before_it_spends_its_budget_on_such_an_evaluator() -> None:
+    policy = toy_policy(options={"completions": ["x = 1"]})
+    context = RunContext(UUID(int=1), toy_problem(), policy, UUID(int=2), toy_spec(60))
+    store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
+    store.add(context)
+    signals.committed(store.start(context.run_id))
+    drain(WorkExecutor(store, signals, Hiding(), build_client), signals)
+    progress = store.runs[context.run_id].progress
+    assert (progress.state, progress.evaluations) == (RunState.PAUSED, 1)
+    assert "No module named 'jax'" in str(progress.reason)
+    assert progress.diagnosis["remedy"].startswith("Install jax")
