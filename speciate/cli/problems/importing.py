@@ -13,7 +13,6 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
 from speciate.compat import FORMATS
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from speciate.runs.silent_failure import reported_error
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -236,6 +235,8 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
+    from speciate.runs.silent_failure import reported_error
+
     if any(value > 0 for value in seed.values()):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
@@ -258,6 +259,8 @@ def _failure_message(draft: Draft, failure: Failure, evaluation: Evaluation) -> 
 
 
 def _remedy(draft: Draft, evaluation: Evaluation) -> str:
+    from speciate.runs.silent_failure import reported_error
+
     notes = "".join(f"{remark}. " for remark in draft.remarks)
     texts = dict(evaluation.artifacts)
     if evaluation.failure is not None:
