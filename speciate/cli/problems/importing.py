@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -54,6 +55,27 @@ def import_command(
             show_default="TASK-SPLIT-START-END; NAME-problem",
         ),
     ] = None,
+    slug: Annotated[
+        str | None, typer.Option(help="Slug of a converted problem.", show_default="name of the directory")
+    ] = None,
+    wall_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Wall and CPU limit of one evaluation in seconds.",
+            min=0.01,
+            max=3600,
+            show_default="the other system's, else 300",
+        ),
+    ] = None,
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(
+            help="Memory limit of one evaluation in MiB.",
+            min=64,
+            max=64 << 10,
+            show_default="the other system's, else 2048",
+        ),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Accept an initial program without any positive score.")
     ] = False,
@@ -68,14 +90,18 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        imported = import_folder(kind, Path(name), reward or [], None if into is None else Path(into), anyway=anyway)
+        draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb)
+        imported = convert(draft, reward or [], None if into is None else Path(into), anyway=anyway)
         if as_json:
             output.print_json(imported.as_json())
         else:
             imported.show()
         return
-    if reward:
-        raise InvalidInputError("a task defines its own rewards.", remedy="Omit --reward.")
+    if reward or slug or wall_s or memory_mb:
+        raise InvalidInputError(
+            "a task defines its own rewards, slugs and limits.",
+            remedy="Omit --reward, --slug, --wall-s and --memory-mb.",
+        )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)
     if as_json:
@@ -179,43 +205,71 @@ class ConvertedProblem:
         output.print_line(f"Next: review {self.files[0]}, then run: speciate problems add {folder}")
 
 
-def import_folder(
-    kind: str, folder: Path, rewards: Sequence[str], into: Path | None, *, anyway: bool = False
-) -> ConvertedProblem:
+def read_draft(
+    kind: str, folder: Path, *, slug: str | None = None, wall_s: float | None = None, memory_mb: int | None = None
+) -> Draft:
+    """Read another system's directory without running anything.
+
+    Args:
+        kind: A key of ``FORMATS``.
+        folder: The directory.
+        slug: Slug of the problem, by default made from the directory's name.
+        wall_s: Limit of one evaluation in seconds, by default the other system's.
+        memory_mb: Memory limit of one evaluation in MiB, by default the other system's.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: The directory cannot be converted, or the slug is invalid.
+    """
+    from speciate.domain.values import SLUG
+
+    if slug is not None and (len(slug) > _MAX_SLUG or not re.fullmatch(SLUG, slug)):
+        raise InvalidInputError(
+            f"invalid slug {slug!r}.",
+            remedy=f"Pass --slug with lower-case words joined by hyphens, at most {_MAX_SLUG} characters.",
+        )
+    draft = FORMATS[kind](folder)
+    if slug is not None:
+        draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())
+    return replace(
+        draft,
+        wall_s=draft.wall_s if wall_s is None else wall_s,
+        memory_bytes=draft.memory_bytes if memory_mb is None else memory_mb << 20,
+    )
+
+
+def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: bool = False) -> ConvertedProblem:
     """Convert another system's directory to a problem directory.
 
     The initial program is scored in the sandbox to determine the available metrics: three times, or once if that takes
     longer than a minute.
 
     Args:
-        kind: A key of ``FORMATS``.
-        folder: The directory.
+        draft: The parsed directory.
         rewards: The user's ``name:max`` or ``name:min``.
         into: Output directory, by default ``SLUG-problem`` in the working directory.
         anyway: True to accept an initial program without a positive score.
 
     Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: The directory cannot be converted, the initial program fails, or a reward has no direction.
+        InvalidInputError: The directory cannot be converted, the initial program fails in a trial, or a reward has no
+            direction.
         ConflictError: The output directory exists.
     """
     from speciate.cli.problems.check import evaluate_seed
     from speciate.compat.draft import measured_in, noise_of, rewards_of, write
 
-    draft = FORMATS[kind](folder)
     trial = draft.trial()
     if not trial.seed_program.strip():
         raise InvalidInputError(f"{draft.seed} is empty: nothing to score.")
     (evaluation,) = evaluate_seed(trial, seeds=[0])
-    if evaluation.failure is not None:
-        raise InvalidInputError(
-            _failure_message(draft, evaluation.failure, evaluation), remedy=_remedy(draft, evaluation)
-        )
+    _require_success(draft, evaluation)
     seed = measured_in(evaluation.artifacts)
     if not anyway:
         _require_scores(draft, seed, evaluation)
     # A metric may be missing from one evaluation, and two evaluations may differ.
     further = evaluate_seed(trial, seeds=[1, 2]) if evaluation.wall_s <= _LONG_TRIAL_S else []
+    for again in further:
+        _require_success(draft, again)
     measured = [seed, *(found for again in further if (found := measured_in(again.artifacts)))]
     seed = {name: value for found in reversed(measured) for name, value in found.items()}
     noise = noise_of(measured)
@@ -227,6 +281,14 @@ def import_folder(
 
 _TRIAL_LABELS = ("other metrics", "not measured")
 _LONG_TRIAL_S: Final = 60.0
+_MAX_SLUG: Final = 80
+
+
+def _require_success(draft: Draft, evaluation: Evaluation) -> None:
+    if evaluation.failure is not None:
+        raise InvalidInputError(
+            _failure_message(draft, evaluation.failure, evaluation), remedy=_remedy(draft, evaluation)
+        )
 
 
 def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:

@@ -31,11 +31,29 @@ def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypat
 
 def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) -> None:
     theirs, ours = made(tmp_path / "tours", SHINKA), tmp_path / "deep" / "ours"
-    outcome = cli("problems", "import", f"shinka:{theirs}", "--reward", "length:min", "--into", ours, "--json")
+    outcome = cli(
+        "problems",
+        "import",
+        f"shinka:{theirs}",
+        "--reward",
+        "length:min",
+        "--into",
+        ours,
+        "--json",
+        "--slug",
+        "my-tours",
+        "--wall-s",
+        "12.5",
+        "--memory-mb",
+        "512",
+    )
     found = json.loads(outcome.out)
     assert found["rewards"] == {"length": 15, "correct": 1, "combined_score": -15}
     assert found["artifacts"]["feedback"] == "walk less"
     assert set(found["files"]) == {str(path) for path in ours.iterdir()}
+    problem = load_problem(ours)
+    limits = problem.limits
+    assert (problem.slug, limits.wall_s, limits.cpu_s, limits.memory_bytes) == ("my-tours", 12.5, 12.5, 512 << 20)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +63,10 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:", [], ExitCode.INVALID, "openevolve:DIR"),
         ("openevolve:nowhere", [], ExitCode.NOT_FOUND, "initial_program.py and evaluator.py"),
         ("openevolve:line", ["--reward", "lost:min"], ExitCode.INVALID, "combined_score, loss, runs"),
+        ("openevolve:line", ["--slug", 'x"\ny'], ExitCode.INVALID, "lower-case words joined by hyphens"),
+        ("openevolve:line", ["--slug", "a" * 81], ExitCode.INVALID, "at most 80"),
+        ("openevolve:fails", [], ExitCode.INVALID, "unlucky"),
+        ("task:maze", ["--slug", "a"], ExitCode.INVALID, "--slug"),
         ("openevolve:line", ["--into", "line"], ExitCode.CONFLICT, "line is not empty"),
         ("openevolve:line", ["--into", "line/wanted.txt"], ExitCode.CONFLICT, "cannot be written"),
         ("openevolve:starts", [], ExitCode.INVALID, "Operation not permitted"),
@@ -78,9 +100,14 @@ def test_import_errors_name_the_cause(
     (made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text("jaxx>=0.4\nnumpy\n")
     made(tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n")
     made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
+    fails = (
+        "import random\ndef evaluate(path):\n    if random.random() < 0.5:  # with seed 1, not with seed 0\n"
+        "        raise ValueError('unlucky')\n    return {'combined_score': 1.0}\n"
+    )
+    made(tmp_path / "fails", OPENEVOLVE, evaluator_py=fails)
     outcome = cli("problems", "import", source, *options)
     assert (outcome.code, named in outcome.err) == (code, True), outcome.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "hides", "line", "starts", "zero"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "fails", "hides", "line", "starts", "zero"]
 
 
 def test_an_initial_program_without_a_score_can_be_accepted(cli: Cli, tmp_path: Path) -> None:
