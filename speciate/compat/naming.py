@@ -14,19 +14,25 @@ from speciate.problems.template import slug_of
 
 _REQUIREMENTS: Final = "requirements.txt"
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+_PROVIDED: Final = frozenset({"openevolve", "shinka", "shinka-evolve"})
+"""Packages whose parts that evaluators use come with the importers."""
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
 _PROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
 
 
 def missing_requirements(folder: Path) -> list[str]:
-    """Return the packages of a directory's ``requirements.txt`` that this environment lacks, as they stand there."""
+    """Return the packages of a directory's ``requirements.txt`` that are missing here, as written there."""
     try:
         text = read_plain(folder, _REQUIREMENTS)
     except UnreadableError:
         return []
     found = [line.partition("#")[0].partition(";")[0].strip() for line in text.splitlines()]
     named = [(line, name[0]) for line in found if (name := _PACKAGE.match(line))]
-    return [line.replace(" ", "") for line, package in named if not _installed(package)]
+    return [
+        line.replace(" ", "")
+        for line, package in named
+        if package.lower().replace("_", "-") not in _PROVIDED and not _installed(package)
+    ]
 
 
 def _installed(package: str) -> bool:

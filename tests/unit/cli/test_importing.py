@@ -73,7 +73,12 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:starts", [], ExitCode.INVALID, "evaluator.py uses subprocess"),
         ("openevolve:hides", [], ExitCode.INVALID, "ModuleNotFoundError: No module named 'jaxx'"),
         ("openevolve:hides", [], ExitCode.INVALID, "Install jaxx in the environment"),
-        ("openevolve:hides", [], ExitCode.INVALID, "requirements.txt names packages that are not installed here: pip"),
+        (
+            "openevolve:hides",
+            [],
+            ExitCode.INVALID,
+            "requirements.txt names packages that are not installed here: pip install jaxx>=0.4.",
+        ),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
@@ -97,7 +102,9 @@ def test_import_errors_name_the_cause(
         "def evaluate(path):\n    try:\n        import jaxx\n    except Exception as error:\n"
         "        return {'combined_score': 0.0, 'error': f'{type(error).__name__}: {error}'}\n"
     )
-    (made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text("jaxx>=0.4\nnumpy\n")
+    (made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text(
+        "openevolve>=0.2\njaxx>=0.4\nnumpy\n"
+    )
     made(tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n")
     made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
     fails = (
