@@ -102,6 +102,6 @@ def add_remedy(error: errors.NotFoundError) -> errors.NotFoundError:
 
 
 def _bundled() -> frozenset[str]:
-    from speciate.problems.loader import bundled
+    from speciate.problems.loader import known_problems
 
-    return frozenset(bundled())
+    return frozenset(known_problems())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from speciate.problems.toml_places import limit_error, line_of, toml_places
 
 FILE_NAME: Final = "problem.toml"
 
+_SET_NAME: Final = "set.toml"
 _BUNDLED: Final = Path(__file__).parent / "bundled"
 _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
@@ -31,8 +32,36 @@ _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of docum
 
 
 def bundled() -> dict[str, Path]:
-    """Return the directories of the bundled problems, by slug."""
+    """Return the directories of the bundled problems outside of sets, by slug."""
     return {path.parent.name: path.parent for path in sorted(_BUNDLED.glob(f"*/{FILE_NAME}"))}
+
+
+@dataclass(frozen=True, slots=True)
+class BundledSet:
+    """A bundled problem set.
+
+    Attributes:
+        title: Title, one line.
+        problems: Directories of its problems by slug, in order.
+    """
+
+    title: str
+    problems: Mapping[str, Path]
+
+
+def bundled_sets() -> dict[str, BundledSet]:
+    """Return the bundled problem sets, by slug."""
+    found = {}
+    for path in sorted(_BUNDLED.glob(f"sets/*/{_SET_NAME}")):
+        declared = tomllib.loads(path.read_text(encoding="utf-8"))
+        problems = {slug: path.parent / slug for slug in declared["problems"]}
+        found[path.parent.name] = BundledSet(declared["title"], problems)
+    return found
+
+
+def known_problems() -> dict[str, Path]:
+    """Return the directories of all bundled problems, those of sets included, by slug."""
+    return bundled() | {slug: path for each in bundled_sets().values() for slug, path in each.problems.items()}
 
 
 def load_problem(path: Path) -> Problem:

@@ -21,9 +21,10 @@ _ERROR_LINE: Final = re.compile(
 )
 _SHOWN: Final = 100_000
 _PROCESSES: Final = (
-    "The sandbox allows no further processes, and as many threads as `limits.processes` says. Raise that limit, or"
-    ' evaluate on a machine of your own with `evaluation = "external"`.'
+    "The sandbox starts no processes: import the program and call it, or evaluate on a machine of your own with"
+    ' `evaluation = "external"`.'
 )
+_THREADS: Final = "Raise `limits.processes`, the number of threads that the sandbox allows."
 _NETWORK: Final = (
     "The sandbox has no network: put the data beside the evaluator as `data_files`, or evaluate on a machine of your"
     ' own with `evaluation = "external"`.'
@@ -34,9 +35,10 @@ _REMEDIES: Final = (
         "Install {0} in the environment of Speciate and its workers, then try again.",
     ),
     (
-        re.compile(r"Operation not permitted|Resource temporarily unavailable|can't start new|BlockingIOError|fork"),
+        re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"),
         _PROCESSES,
     ),
+    (re.compile(r"can't start new thread"), _THREADS),
     (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK),
     (
         re.compile(r"No such file or directory: '?([^'\n]{1,200})"),

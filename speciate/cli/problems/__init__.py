@@ -79,10 +79,11 @@ def add(
     An unchanged definition keeps its version; a changed one becomes the next version.
     """
     from speciate.problems.loader import bundled as bundled_problems
-    from speciate.problems.loader import load_problem
+    from speciate.problems.loader import known_problems, load_problem
 
     known = bundled_problems()
-    paths = [*(known.values() if bundled else ()), *(_directory(name, known) for name in names or [])]
+    everything = known_problems()
+    paths = [*(known.values() if bundled else ()), *(_directory(name, everything) for name in names or [])]
     if not paths:
         raise InvalidInputError(
             "no problem is given.",
@@ -221,12 +222,12 @@ def export(
     service.
     """
     from speciate.compat.verifiers import write_verifiers
-    from speciate.problems.loader import bundled, load_problem
+    from speciate.problems.loader import known_problems, load_problem
 
     kind, _, folder = target.partition(":")
     if kind != "verifiers" or not folder:
         raise InvalidInputError(f"cannot export to {target!r}.", remedy="Expected verifiers:DIR.")
-    path = Path(name) if _exists(Path(name)) else bundled().get(name)
+    path = Path(name) if _exists(Path(name)) else known_problems().get(name)
     if path is not None:
         problem = load_problem(path)
     else:
@@ -314,9 +315,9 @@ def _show(version: ProblemVersion) -> None:
 
 
 def _list_bundled(as_json: bool) -> None:
-    from speciate.problems.loader import bundled, load_problem
+    from speciate.problems.loader import known_problems, load_problem
 
-    problems = [load_problem(path) for path in bundled().values()]
+    problems = [load_problem(path) for path in known_problems().values()]
     if as_json:
         for problem in problems:
             output.print_json({"slug": problem.slug, "title": problem.title, "source": problem.source})

@@ -1,4 +1,4 @@
-"""``speciate sets``: create and list frozen lists of problem versions."""
+"""``speciate sets``: add bundled sets, create and list frozen lists of problem versions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 app = command_group()
 
@@ -26,6 +27,39 @@ def create(
     output.print_result(
         created, f"{created.slug}: {', '.join(f'{p.slug}@{p.version}' for p in created.problems)}", as_json=as_json
     )
+
+
+@app.command("add", epilog=examples("speciate sets add frontier-math"))
+def add(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="SET", help="Name of a bundled problem set.")],
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not score the seed programs first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add the problems of a bundled set, and create the set. Adding it again changes nothing."""
+    from rich.progress import track
+
+    from speciate.problems.loader import bundled_sets, load_problem
+
+    sets = bundled_sets()
+    if name not in sets:
+        raise InvalidInputError(f"no problem set {name!r} is bundled.", remedy=f"Bundled sets: {', '.join(sets)}.")
+    definitions = [load_problem(path) for path in sets[name].problems.values()]
+    console = output.console(stderr=True)
+    with client(ctx) as service:
+        shown = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
+        added = [service.problems.submit(definition, check=not no_check)[0] for definition in shown]
+        ids = [str(version.id) for version in added]
+        try:
+            found = service.problem_sets.get(name)
+        except NotFoundError:
+            found = service.problem_sets.create(name, ids, title=sets[name].title)
+        if [str(problem.id) for problem in found.problems] != ids:
+            raise ConflictError(
+                f"the set {name!r} holds other versions of these problems.",
+                remedy="Create one with another name: speciate sets create NAME PROBLEM…",
+            )
+    output.print_result(found, f"{found.slug}: {output.pluralize(len(found.problems), 'problem')}", as_json=as_json)
 
 
 @app.command("list", epilog=examples("speciate sets list"))

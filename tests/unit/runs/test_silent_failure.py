@@ -27,7 +27,8 @@ ModuleNotFoundError: No module named 'jax'
     ("text", "line", "remedy"),
     [
         (TRACE, "ModuleNotFoundError: No module named 'jax'", "Install jax"),
-        ("error: BlockingIOError: [Errno 11] Resource temporarily unavailable", "BlockingIOError", "limits.processes"),
+        ("error: BlockingIOError: [Errno 11] Resource temporarily unavailable", "BlockingIOError", "external"),
+        ("RuntimeError: can't start new thread", "RuntimeError", "limits.processes"),
         ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
         ("urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>", "URLError", "no network"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'wanted.csv'", "wanted.csv", "Put wanted.csv"),

@@ -1,0 +1,33 @@
+"""Score a step function by a constant of its autoconvolution."""
+
+import numpy as np
+
+MOST = 2000
+
+
+def evaluate(candidate, context):
+    """Return the rewards of the heights that ``solve()`` returns."""
+    heights = steps_of(candidate.call("solve").unwrap(), context, negative=True)
+    n = len(heights)
+    if heights.sum() <= 1e-9 * np.abs(heights).sum():
+        context.invalid("the integral is not positive")
+    constant = 2 * n * np.abs(np.convolve(heights, heights)).max() / heights.sum() ** 2
+    context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}")
+    return {"c3": float(constant), "steps": n}
+
+
+def steps_of(value, context, *, negative):
+    """Return the heights as an array; end the evaluation if they are not what is expected."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
+        context.invalid(f"expected a list of 1 to {MOST} heights")
+    if not all(is_number(x) for x in value):
+        context.invalid("expected finite numbers")
+    heights = np.array(value, dtype=float)
+    if not negative and heights.min() < 0:
+        context.invalid("a height is negative")
+    return heights
+
+
+def is_number(value):
+    """Return True if a value is a finite number and not a boolean."""
+    return type(value) in (int, float) and abs(value) <= 1e9

@@ -1,0 +1,38 @@
+"""Score a step function by its minimum overlap."""
+
+import numpy as np
+
+MOST = 2000
+ROUNDING = 1e-9
+
+
+def evaluate(candidate, context):
+    """Return the rewards of the heights that ``solve()`` returns."""
+    heights = steps_of(candidate.call("solve").unwrap(), context, negative=False)
+    n = len(heights)
+    if n < 2 or heights.sum() <= 0:
+        context.invalid("expected at least 2 steps and a positive integral")
+    heights = heights * (n / 2 / heights.sum())
+    excess = max(0.0, float(heights.max()) - 1)
+    # The rewards are those of a valid function: what exceeds 1 is cut off.
+    heights = np.minimum(heights, 1.0)
+    overlaps = np.correlate(heights, 1 - heights, mode="full") * 2 / n
+    context.note("function", f"{n} steps, heights from {heights.min():.4g} to {heights.max():.4g}, excess {excess:.3g}")
+    return {"overlap": float(overlaps.max()), "steps": n, "excess": excess if excess > ROUNDING else 0.0}
+
+
+def steps_of(value, context, *, negative):
+    """Return the heights as an array; end the evaluation if they are not what is expected."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST:
+        context.invalid(f"expected a list of 1 to {MOST} heights")
+    if not all(is_number(x) for x in value):
+        context.invalid("expected finite numbers")
+    heights = np.array(value, dtype=float)
+    if not negative and heights.min() < 0:
+        context.invalid("a height is negative")
+    return heights
+
+
+def is_number(value):
+    """Return True if a value is a finite number and not a boolean."""
+    return type(value) in (int, float) and abs(value) <= 1e9

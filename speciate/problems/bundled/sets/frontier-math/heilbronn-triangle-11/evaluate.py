@@ -1,0 +1,47 @@
+"""Score 11 points in a triangle by the smallest triangle of three of them."""
+
+from itertools import combinations
+
+N = 11
+
+
+def evaluate(candidate, context):
+    """Return the rewards of the points that ``solve()`` returns."""
+    points = candidate.call("solve").unwrap()
+    if reason := points_of(points, N, 2):
+        context.invalid(reason)
+    inside = [moved(x, y) for x, y in points]
+    areas = sorted(
+        abs((bx - ax) * (cy - ay) - (cx - ax) * (by - ay))  # twice the area: a share of the triangle of area 1/2
+        for (ax, ay), (bx, by), (cx, cy) in combinations(inside, 3)
+    )
+    context.note("areas", f"smallest {areas[0]:.6f}, tenth {areas[9]:.6f}")
+    return {"smallest_area": areas[0], "mean_of_smallest": sum(areas[:10]) / 10}
+
+
+def moved(x, y):
+    """Return the nearest point of the triangle."""
+    x, y = max(x, 0.0), max(y, 0.0)
+    if x + y > 1:
+        over = (x + y - 1) / 2
+        x, y = x - over, y - over
+        if x < 0:
+            x, y = 0.0, 1.0
+        elif y < 0:
+            x, y = 1.0, 0.0
+    return x, y
+
+
+def points_of(value, count, dimensions):
+    """Return the reason why the value is not a list of points, or None."""
+    if not isinstance(value, list) or len(value) != count:
+        return f"expected a list of {count} points"
+    for i, point in enumerate(value):
+        if not isinstance(point, list) or len(point) != dimensions or not all(is_number(x) for x in point):
+            return f"point {i}: expected {dimensions} finite numbers"
+    return None
+
+
+def is_number(value):
+    """Return True if a value is a finite number and not a boolean."""
+    return type(value) in (int, float) and abs(value) <= 1e9

@@ -1,0 +1,85 @@
+"""Score a packing of 11 unit hexagons in a regular hexagon."""
+
+import itertools
+import math
+
+N = 11
+ROUNDING = 1e-9
+APOTHEM = math.sqrt(3) / 2
+
+
+def evaluate(candidate, context):
+    """Return the rewards of the packing that ``solve()`` returns."""
+    placed = candidate.call("solve").unwrap()
+    if reason := points_of(placed, N, 3):
+        context.invalid(reason)
+    hexagons = [corners(x, y, math.radians(degrees % 60)) for x, y, degrees in placed]
+    overlap = max(depth(hexagons[i], hexagons[j]) for i in range(N) for j in range(i))
+    side = outer_side([corner for each in hexagons for corner in each])
+    context.note("packing", f"outer side {side:.6f}, deepest overlap {overlap:.3g}")
+    return {"outer_side": side, "overlap": overlap if overlap > ROUNDING else 0.0}
+
+
+def corners(x, y, turn):
+    """Return the corners of a unit hexagon, counter-clockwise."""
+    return [(x + math.cos(turn + k * math.pi / 3), y + math.sin(turn + k * math.pi / 3)) for k in range(6)]
+
+
+def depth(first, second):
+    """Return the depth of the overlap of two convex polygons: the shortest shift that separates them, 0 if none."""
+    least = math.inf
+    for polygon in (first, second):
+        for (ax, ay), (bx, by) in itertools.pairwise(polygon):
+            length = math.hypot(bx - ax, by - ay)
+            nx, ny = (by - ay) / length, (ax - bx) / length
+            a = [nx * x + ny * y for x, y in first]
+            b = [nx * x + ny * y for x, y in second]
+            least = min(least, max(a) - min(b), max(b) - min(a))
+            if least <= 0:
+                return 0.0
+    return least
+
+
+def outer_side(points):
+    """Return the side of the smallest regular hexagon around the origin that holds all points, over all rotations."""
+
+    def side(turn):
+        normals = [(math.cos(turn + k * math.pi / 3), math.sin(turn + k * math.pi / 3)) for k in range(6)]
+        return max(nx * x + ny * y for nx, ny in normals for x, y in points) / APOTHEM
+
+    # The side has a few minima over the rotations: the best of 120 samples are refined.
+    steps = 120
+    turns = sorted(range(steps), key=lambda i: side(i * math.pi / 3 / steps))[:6]
+    return min(golden(side, (i - 1) * math.pi / 3 / steps, (i + 1) * math.pi / 3 / steps) for i in turns)
+
+
+def golden(function, low, high):
+    """Return the least value of a function between two bounds by golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = function(a), function(b)
+    while high - low > 1e-8:
+        if fa < fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = function(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = function(b)
+    return min(fa, fb)
+
+
+def points_of(value, count, dimensions):
+    """Return the reason why the value is not a list of points, or None."""
+    if not isinstance(value, list) or len(value) != count:
+        return f"expected a list of {count} points"
+    for i, point in enumerate(value):
+        if not isinstance(point, list) or len(point) != dimensions or not all(is_number(x) for x in point):
+            return f"point {i}: expected {dimensions} finite numbers"
+    return None
+
+
+def is_number(value):
+    """Return True if a value is a finite number and not a boolean."""
+    return type(value) in (int, float) and abs(value) <= 1e9

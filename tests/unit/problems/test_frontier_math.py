@@ -1,0 +1,172 @@
+"""The evaluators of the set ``frontier-math``, fed with constructions whose values are known."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evaluators.broker import Broker
+from speciate.domain.problem import Problem
+from speciate.problems.loader import bundled_sets, known_problems, load_problem
+
+SET = bundled_sets()["frontier-math"]
+
+
+class InvalidAnswerError(Exception):
+    """Raised in place of the end of an evaluation."""
+
+
+class Context:
+    """Records notes, and ends an evaluation by an exception."""
+
+    def invalid(self, reason: str) -> None:
+        raise InvalidAnswerError(reason)
+
+    def note(self, name: str, text: str) -> None:
+        assert name
+        assert text
+
+
+def evaluator(slug: str, **constants: int) -> Callable[[Any], dict[str, float]]:
+    """Return a problem's evaluator as a function of the answer, for other sizes if constants are given."""
+    spec = importlib.util.spec_from_file_location(slug.replace("-", "_"), SET.problems[slug] / "evaluate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(module).update(constants)
+
+    def evaluate(answer: Any) -> dict[str, float]:
+        reply = SimpleNamespace(unwrap=lambda: answer)
+        found: dict[str, float] = module.evaluate(SimpleNamespace(call=lambda _: reply), Context())
+        return found
+
+    return evaluate
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[str, Problem]:
+    return {slug: load_problem(path) for slug, path in SET.problems.items()}
+
+
+def test_the_set_is_whole(problems: dict[str, Problem]) -> None:
+    assert len(problems) >= 14
+    assert {slug: problem.slug for slug, problem in problems.items()} == {slug: slug for slug in problems}
+    assert set(problems) <= set(known_problems())
+    folder = next(iter(SET.problems.values())).parent
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == set(problems)
+    for problem in problems.values():
+        names = [target.name for target in problem.targets]
+        assert names[-1] == "record_level", problem.slug
+        assert problem.source.strip(), problem.slug
+        assert (problem.limits.wall_s, "scipy.optimize" in problem.preload) == (60.0, True)
+
+
+def test_no_seed_program_unlocks_its_problem(problems: dict[str, Problem], strongest: Broker) -> None:
+    for slug, problem in problems.items():
+        (found,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])
+        assert found.rewards is not None, (slug, found.failure)
+        met = problem.targets_met(found.rewards)
+        assert not any(met >> i & 1 for i, target in enumerate(problem.targets) if target.unlock), slug
+
+
+def test_circles() -> None:
+    five = evaluator("circle-packing-32", N=5)
+    side = math.sqrt(2) - 1  # four quarter circles and the one between them
+    corners = [[x, y, 0.25] for x in (0.25, 0.75) for y in (0.25, 0.75)]
+    found = five([*corners, [0.5, 0.5, side / 4]])
+    assert found["sum_of_radii"] == pytest.approx(1 + side / 4)
+    assert found["overlap"] == 0
+    assert five([*corners, [0.5, 0.5, 0.2]])["overlap"] > 0.09
+    three = evaluator("circles-in-rectangle-21", N=3)
+    assert three([1.5, [[0.25 + 0.5 * i, 0.25, 0.25] for i in range(3)]]) == {
+        "sum_of_radii": 0.75, "smallest_radius": 0.25, "overlap": 0.0,
+    }  # fmt: skip
+
+
+def test_hexagons() -> None:
+    assert evaluator("hexagons-11", N=2)([[0, 0, 10], [math.sqrt(3), 0.0, 10]])["overlap"] > 0
+    apart = evaluator("hexagons-11", N=2)([[-math.sqrt(3) / 2, 0, 30], [math.sqrt(3) / 2, 0.0, 30]])
+    assert apart["overlap"] == 0
+    seven = evaluator("hexagons-12", N=7)
+    ring = [[math.sqrt(3) * math.cos(a), math.sqrt(3) * math.sin(a), 0] for a in map(math.radians, range(30, 390, 60))]
+    flower = seven([[0, 0, 0], *ring])
+    assert flower["overlap"] == pytest.approx(0, abs=1e-9)
+    one = evaluator("hexagons-11", N=1)
+    with pytest.raises(InvalidAnswerError):
+        one([[0, 0]])
+
+
+def test_points() -> None:
+    six = evaluator("heilbronn-convex-13", N=6)
+    hexagon = [[math.cos(k * math.pi / 3), math.sin(k * math.pi / 3)] for k in range(6)]
+    assert six(hexagon)["smallest_area"] == pytest.approx(1 / 6)
+    corners = evaluator("heilbronn-triangle-11", N=5)
+    assert corners([[0, 0], [1, 0], [0, 1], [0.5, 0.5], [0.25, 0.25]])["smallest_area"] == pytest.approx(0)
+    seven = evaluator("distance-ratio-2d-16", N=7)
+    assert seven([*hexagon, [0.0, 0.0]])["squared_ratio"] == pytest.approx(4)
+    cube = [[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)]
+    assert evaluator("distance-ratio-3d-14", N=8)(cube)["squared_ratio"] == pytest.approx(3)
+    with pytest.raises(InvalidAnswerError, match="coincide"):
+        seven([[0.0, 0.0]] * 7)
+
+
+def test_kissing_numbers_of_lattices_are_exact() -> None:
+    score = evaluator("kissing-number-11")
+    simplex = [[1 if i == j else 0 for i in range(11)] for j in range(11)]
+    assert score([*simplex, *([-x for x in v] for v in simplex)]) == {"spheres": 22, "kept": 22, "conflicts": 0}
+    roots = [[0] * i + [a] + [0] * (j - i - 1) + [b] + [0] * (10 - j)
+             for i in range(11) for j in range(i + 1, 11) for a in (1, -1) for b in (1, -1)]  # fmt: skip
+    assert score(roots) == {"spheres": 220, "kept": 220, "conflicts": 0}
+    near = [*roots[:2], [10**14, 10**14 - 1, *[0] * 9]]
+    assert score([[x * 10**14 for x in v] for v in roots[:2]] + [near[2]])["conflicts"] == 1
+    with pytest.raises(InvalidAnswerError, match="15 digits"):
+        score([[0.5, *[0] * 10]])
+
+
+def test_functions() -> None:
+    assert evaluator("autocorrelation-1")([1.0] * 40)["c1"] == pytest.approx(2)
+    assert evaluator("autocorrelation-2")([3.0] * 40)["c2"] == pytest.approx(2 / 3)
+    assert evaluator("autocorrelation-3")([1.0] * 40)["c3"] == pytest.approx(2)
+    assert evaluator("erdos-minimum-overlap")([0.5] * 40) == {"overlap": pytest.approx(0.5), "steps": 40, "excess": 0.0}
+    # Swinnerton-Dyer's first step: h = 1 on the middle half gives the overlap 1/2 as well.
+    assert evaluator("erdos-minimum-overlap")([0, 1, 1, 0])["overlap"] == pytest.approx(0.5)
+    with pytest.raises(InvalidAnswerError, match="negative"):
+        evaluator("autocorrelation-1")([1.0, -1.0])
+    with pytest.raises(InvalidAnswerError, match="integral"):
+        evaluator("autocorrelation-3")([1.0, -1.0])
+
+
+def test_sets_of_numbers() -> None:
+    score = evaluator("sums-and-differences")
+    assert score([0, 1])["exponent"] == pytest.approx(1)
+    assert score([0, 1, 3])["exponent"] == pytest.approx(1 + math.log(7 / 6) / math.log(7))
+    conway = [0, 2, 3, 4, 7, 11, 12, 14]  # more sums than differences
+    assert score(conway)["exponent"] < 1
+
+
+STRASSEN = [
+    ([1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 0, 1]),
+    ([0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 1, -1]),
+    ([1, 0, 0, 0], [0, 1, 0, -1], [0, 1, 0, 1]),
+    ([0, 0, 0, 1], [-1, 0, 1, 0], [1, 0, 1, 0]),
+    ([1, 1, 0, 0], [0, 0, 0, 1], [-1, 1, 0, 0]),
+    ([-1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]),
+    ([0, 1, 0, -1], [0, 0, 1, 1], [1, 0, 0, 0]),
+]
+"""Strassen (1969): 2 x 2 matrices with seven products."""
+
+
+def test_strassens_algorithm_is_exact() -> None:
+    score = evaluator("matrix-multiplication-2x4x5", N=2, M=2, P=2)
+    assert score([list(map(list, product)) for product in STRASSEN]) == {"rank": 7, "nonzeros": 36, "wrong": 0}
+    halved = [[u, [x / 2 for x in v], [2 * x for x in w]] for u, v, w in STRASSEN]
+    assert score(halved)["wrong"] == 0
+    assert score([list(map(list, product)) for product in STRASSEN[1:]])["wrong"] > 0
+    with pytest.raises(InvalidAnswerError, match="multiples of 1/2"):
+        score([[[0.3] * 4, [0] * 4, [0] * 4]])
