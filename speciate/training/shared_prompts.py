@@ -15,6 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+_CACHE: Final = "cache"
+_OLD_CACHE: Final = "past_key_values"
+"""Name of the cache in transformers before 5.24."""
 AT_ONCE: Final = 64
 """Rollouts in one part of a pass: enough for efficient matrix products, few enough for a CPU's cache."""
 
@@ -74,7 +77,8 @@ def _part(
         use_cache=True,
         logits_to_keep=1,
     )
-    read.past_key_values.batch_select_indices(group)
+    kept = _CACHE if _CACHE in read else _OLD_CACHE
+    read[kept].batch_select_indices(group)
     logits = [read.logits[group]]
     if longest > 1:
         positions = prompt_mask.sum(1, keepdim=True) + torch.arange(longest - 1)
@@ -82,8 +86,8 @@ def _part(
             input_ids=completions[:, :-1],
             attention_mask=torch.cat([prompt_mask, completion_mask[:, :-1]], dim=1),
             position_ids=positions,
-            past_key_values=read.past_key_values,
             use_cache=True,
+            **{kept: read[kept]},
         )
         logits.append(written.logits)
     every = torch.log_softmax(torch.cat(logits, dim=1) / temperature, dim=-1)  # (b, T, V)
