@@ -35,6 +35,7 @@ class EvaluationBatch:
         author_grace_s: Seconds for an author's script to load and for its own part of an evaluation, in addition to
             twice the problem's wall limit.
         folder: Folder of the problem's data files, or None.
+        site: Folder of the problem's packages; None uses those of the worker.
     """
 
     problem: Problem
@@ -44,6 +45,7 @@ class EvaluationBatch:
     deadline: float
     author_grace_s: float
     folder: Path | None = None
+    site: Path | None = None
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(zip(self.programs, self.seeds, strict=True))
@@ -63,7 +65,7 @@ class EvaluationBatch:
         syscall_policy, preload = SyscallPolicy.THREADS, self.problem.preload
         if role is ProcessRole.CANDIDATE and self.problem.language is not None:
             role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
-        return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder)
+        return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder, self.site)
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that was not evaluated before the deadline."""

@@ -14,12 +14,14 @@ from dataclasses import replace
 from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
 from evaluators.data import evaluate_data
+from evaluators.environments import EnvironmentStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, ZygotePool
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.settings import default_data_dir
 
 KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
     ProblemKind.CASES: evaluate_cases,
@@ -36,12 +38,15 @@ class Broker:
     Batches share only warm interpreters, which never read batch data. A broker is thread-safe and fork-safe.
     """
 
-    def __init__(self, tier: str, *, author_grace_s: float = 10.0) -> None:
+    def __init__(
+        self, tier: str, *, author_grace_s: float = 10.0, environments: EnvironmentStore | None = None
+    ) -> None:
         """Choose a tier.
 
         Args:
             tier: A name in ``TIERS``.
             author_grace_s: Seconds for an author's script in addition to twice the problem's wall limit.
+            environments: Where packages of problems are installed; the default is the user's data directory.
 
         Raises:
             ConfigurationError: Unknown tier.
@@ -50,6 +55,7 @@ class Broker:
             raise ConfigurationError(f"Unknown evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}.")
         self._sandbox = ZygotePool(tier)
         self._author_grace_s = author_grace_s
+        self._environments = environments or EnvironmentStore(default_data_dir() / "environments")
 
     @property
     def tier(self) -> str:
@@ -62,7 +68,13 @@ class Broker:
         return self._sandbox.pids
 
     def evaluate(
-        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+        self,
+        problem: Problem,
+        programs: Sequence[str],
+        *,
+        seeds: Sequence[int],
+        timeout_s: float | None = None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> list[Evaluation]:
         """Score programs against a problem; return one result per program, in order.
 
@@ -71,10 +83,12 @@ class Broker:
             programs: Program texts (or data documents).
             seeds: Seed of each evaluation.
             timeout_s: Time limit of the whole batch in seconds. Programs not scored by then fail with ``timeout``,
-                reason ``batch_deadline``.
+                reason ``batch_deadline``. The build of an environment does not count.
+            report: Receives lines of progress while the packages of the problem are installed.
 
         Raises:
-            EvaluatorUnavailableError: No process starts. This does not count as a candidate's failure.
+            EvaluatorUnavailableError: No process starts, or packages cannot be installed. This does not count as a
+                candidate's failure.
             ValueError: The numbers of seeds and programs differ, or external evaluators measure everything.
         """
         if len(seeds) != len(programs):
@@ -83,11 +97,16 @@ class Broker:
             raise ValueError(f"problem {problem.slug!r} has no sandboxed evaluation")
         if not programs:
             return []
-        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        batch = EvaluationBatch(problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s)
-        if problem.data_files:
-            batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
-        return _repeat_lost(batch, KINDS[problem.kind](batch))
+        with self._environments.use(problem.requirements, report) as environment:
+            deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            batch = EvaluationBatch(
+                problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s
+            )
+            if problem.data_files:
+                batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
+            if environment is not None:
+                batch = replace(batch, site=environment.site)
+            return _repeat_lost(batch, KINDS[problem.kind](batch))
 
     def close(self) -> None:
         """Stop the zygotes."""

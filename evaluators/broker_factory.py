@@ -6,8 +6,10 @@ import logging
 
 from evaluators.broker import Broker
 from evaluators.canary import TierProbe, probe_tier
+from evaluators.environments import EnvironmentStore
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
+from speciate.settings import Settings
 
 AUTO = "auto"
 
@@ -25,11 +27,19 @@ _NEEDS = (
 _log = logging.getLogger(__name__)
 
 
-def open_broker(wanted: str = AUTO) -> Broker:
+def open_environments(settings: Settings) -> EnvironmentStore:
+    """Return the environments of this machine."""
+    return EnvironmentStore(
+        settings.data_dir / "environments", max_bytes=settings.environments_bytes, max_days=settings.environments_days
+    )
+
+
+def open_broker(wanted: str = AUTO, environments: EnvironmentStore | None = None) -> Broker:
     """Return a broker in the strongest tier that passes its attacks, or in the requested tier.
 
     Args:
         wanted: ``auto``, the name of a tier, or ``unsafe``.
+        environments: Where packages of problems are installed; see ``open_environments``.
 
     Raises:
         ConfigurationError: The tier is unknown.
@@ -37,7 +47,7 @@ def open_broker(wanted: str = AUTO) -> Broker:
     """
     if wanted == UNSAFE:
         _log.warning(UNSAFE_WARNING)
-        return Broker(UNSAFE)
+        return Broker(UNSAFE, environments=environments)
     if wanted != AUTO and wanted not in TIERS:
         raise ConfigurationError(
             f"Unknown evaluator tier {wanted!r}.", remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}."
@@ -48,7 +58,7 @@ def open_broker(wanted: str = AUTO) -> Broker:
             continue
         verdict = probe_tier(tier)
         if verdict.holds:
-            return Broker(tier)
+            return Broker(tier, environments=environments)
         refused.append(verdict)
     raise EvaluatorUnavailableError(_why(refused), remedy=_remedy(refused))
 

@@ -138,6 +138,8 @@ class Settings(BaseModel):
         statement_s: Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout.
         min_free_bytes: Free disk space of the embedded servers below which runs are paused.
         stall_s: Seconds without a commit after which a running run counts as stalled.
+        environments_bytes: Size limit of all installed environments of a machine.
+        environments_days: Days after its last use that an environment is kept.
         log_format: Lines of text, or one JSON object per line.
         log_level: Lowest level that is logged.
         otlp_endpoint: Endpoint for traces (OTLP over HTTP); None means no traces.
@@ -178,6 +180,8 @@ class Settings(BaseModel):
     statement_s: float = Field(default=60.0, ge=0, le=86_400)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
     stall_s: float = Field(default=900.0, ge=1)
+    environments_bytes: int = Field(default=20 << 30, ge=1 << 20)
+    environments_days: float = Field(default=30.0, gt=0, le=36_525)
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None

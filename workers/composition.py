@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from evaluators.broker import Broker
-from evaluators.broker_factory import open_broker
+from evaluators.broker_factory import open_broker, open_environments
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -59,7 +59,7 @@ def counters() -> WorkerCounters:
 @cache
 def evaluator() -> Broker:
     """Return the evaluation broker; its tier is chosen before a pool forks, each child warms its own zygotes."""
-    return open_broker(settings().sandbox)
+    return open_broker(settings().sandbox, open_environments(settings()))
 
 
 class LazyEvaluator:

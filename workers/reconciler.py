@@ -14,6 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from evaluators.broker_factory import open_environments
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
@@ -88,7 +89,13 @@ def _one_pass(stores: Stores) -> None:
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
     _tournaments.run(stores)
     _campaigns.run(stores)
-    _retention.run(stores, settings().retain_days, settings().audit_days, settings().purge_days)
+    _retention.run(
+        stores,
+        settings().retain_days,
+        settings().audit_days,
+        settings().purge_days,
+        open_environments(settings()),
+    )
 
 
 class _Periodic:

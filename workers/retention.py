@@ -1,4 +1,4 @@
-"""Delete old data once an hour: texts of ended runs, deleted objects, and entries of the audit log."""
+"""Delete old data once an hour: texts of ended runs, deleted objects, entries of the audit log, and environments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from evaluators.environments import EnvironmentStore
 from speciate.domain.errors import SpeciateError
 from speciate.domain.run import RunState
 from speciate.storage.runs.purge import PurgeStore
@@ -25,20 +26,35 @@ class RetentionJob:
         self._last: float | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, stores: Stores, retain_days: float | None, audit_days: float, purge_days: float) -> None:
+    def run(
+        self,
+        stores: Stores,
+        retain_days: float | None,
+        audit_days: float,
+        purge_days: float,
+        environments: EnvironmentStore | None = None,
+    ) -> None:
         """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
-        disabled = retain_days is None and not audit_days and not purge_days
+        disabled = retain_days is None and not audit_days and not purge_days and environments is None
         if disabled or (self._last is not None and time.monotonic() - self._last < _INTERVAL_S):
             return
         if self._thread is None or not self._thread.is_alive():
             self._last = time.monotonic()
-            passing = (stores, retain_days, audit_days, purge_days)
+            passing = (stores, retain_days, audit_days, purge_days, environments)
             self._thread = threading.Thread(target=_pass, args=passing, name="retention", daemon=True)
             self._thread.start()
 
 
-def _pass(stores: Stores, retain_days: float | None, audit_days: float, purge_days: float) -> None:
+def _pass(
+    stores: Stores,
+    retain_days: float | None,
+    audit_days: float,
+    purge_days: float,
+    environments: EnvironmentStore | None,
+) -> None:
     try:
+        if environments is not None and (removed := environments.prune()):
+            _log.warning("removed %d unused environments of problems", removed)
         if purge_days:
             purge_deleted(stores, purge_days)
         if retain_days is not None:

@@ -58,6 +58,7 @@ class BootMessage:
             are only those beneath ``/tmp``, which the private ``/tmp`` would cover.
         hidden: Folders beneath ``readable`` whose files they may not read.
         folders: Root of the problem folders, or "" (tier B).
+        foreign: True if the modules to preload are not the worker's: they are imported after the switch of the user.
     """
 
     tier: str
@@ -67,6 +68,7 @@ class BootMessage:
     readable: tuple[str, ...]
     hidden: tuple[str, ...] = ()
     folders: str = ""
+    foreign: bool = False
 
     def encode(self) -> bytes:
         """Return the configuration as one message."""

@@ -72,13 +72,14 @@ def _get_ready(requests: socket.socket) -> Tier:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no reaping: they report themselves
         sys.path.extend(boot.path)
         # Before switching the user, who may not be able to read Python's folders.
-        missing = _preload(boot.preload)
-        _refuse_threads(boot.preload)
+        missing = _preload(() if boot.foreign else boot.preload)
         if boot.user is not None:
             os.setgroups([])
             os.setresgid(boot.user, boot.user, boot.user)
             os.setresuid(boot.user, boot.user, boot.user)
         kernel.forbid_new_privileges()
+        missing |= _preload(boot.preload)
+        _refuse_threads(boot.preload)
         tier = TIERS[boot.tier](boot)
     except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())

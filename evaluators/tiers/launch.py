@@ -48,7 +48,7 @@ class Launch:
     boot: BootMessage
 
 
-def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
+def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None = None) -> Launch:
     """Return the command line and configuration of a tier's zygote.
 
     Args:
@@ -56,14 +56,15 @@ def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None) -
         fd: Descriptor of the zygote's end of the socket.
         preload: Modules that the zygote imports first.
         folders: Root of the problem folders, or None.
+        site: Folder of the packages; None uses those of the worker.
 
     Raises:
         EvaluatorUnavailableError: The tier needs a program that is not installed.
     """
-    return TIERS[tier](fd, preload, folders)
+    return TIERS[tier](fd, preload, folders, site)
 
 
-def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
+def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None) -> Launch:
     bubblewrap = shutil.which("bwrap")
     if bubblewrap is None:
         raise EvaluatorUnavailableError(
@@ -74,39 +75,43 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
     argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     argv += ["--as-pid-1", "--cap-drop", "ALL"]
     argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    shown = _readable()
+    shown = _readable(site)
     # By default bubblewrap creates parent folders that only their owner may enter.
     parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
     for parent in sorted(parents):
         argv += ["--dir", parent]
     for path in shown:
         argv += ["--ro-bind", path, path]
-    argv += _covers(shown)
+    argv += _covers(shown, site)
     for device in _DEVICES:
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--remount-ro", "/", "--chdir", "/"]
     covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
-    return Launch((*argv, *_python(fd)), BootMessage(tier_a.NAME, user, preload, _site(), covered))
+    return Launch(
+        (*argv, *_python(fd)), BootMessage(tier_a.NAME, user, preload, _site(site), covered, foreign=site is not None)
+    )
 
 
-def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None) -> Launch:
-    readable = _readable()
+def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None) -> Launch:
+    readable = _readable(site)
     # Without namespaces another user may be unable to read Python or the folders; isolation does not depend on it.
     reachable = all(map(_open_to_all, readable)) and (folders is None or _passable(folders))
     user = _own_user() if reachable else None
-    hidden = _hidden(readable)
-    paths = (*readable, *_kept(hidden), *_DEVICES)
-    boot = BootMessage(tier_b.NAME, user, preload, _site(), paths, tuple(hidden), str(folders or ""))
+    hidden = _hidden(readable, site)
+    paths = (*readable, *_kept(hidden, site), *_DEVICES)
+    # This zygote is not contained itself: packages that a problem names are imported by its candidates only.
+    preload = preload if site is None else ()
+    boot = BootMessage(tier_b.NAME, user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
     return Launch(_python(fd), boot)
 
 
-def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None) -> Launch:
-    return Launch(_python(fd), BootMessage(unsafe.NAME, None, preload, _site(), ()))
+def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None, site: Path | None) -> Launch:
+    return Launch(_python(fd), BootMessage(unsafe.NAME, None, preload if site is None else (), _site(site), ()))
 
 
-TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None], Launch]] = {
+TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None], Launch]] = {
     tier_a.NAME: _tier_a,
     tier_b.NAME: _tier_b,
     unsafe.NAME: _unsafe,
@@ -133,30 +138,32 @@ def _python(fd: int) -> tuple[str, ...]:
     return (sys.executable, "-s", "-P", "-S", "-c", _BOOT.format(here=str(_HERE), fd=fd))
 
 
-def _site() -> tuple[str, ...]:
+def _site(site: Path | None) -> tuple[str, ...]:
+    if site is not None:
+        return (str(site),)
     return tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 
 
-def _readable() -> list[str]:
+def _readable(site: Path | None) -> list[str]:
     """Return the paths that Python, its packages and system libraries need, without those inside other ones."""
-    paths = _wanted()
+    paths = _wanted(site)
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
 
 
-def _wanted() -> list[str]:
-    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(), str(_CONTAINED)]
+def _wanted(site: Path | None) -> list[str]:
+    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
     return sorted({path for path in wanted if Path(path).exists()})
 
 
-def _hidden(shown: list[str]) -> list[str]:
+def _hidden(shown: list[str], site: Path | None) -> list[str]:
     """Return Speciate's folders beneath the shown paths; the canary reports one that Python needs as a whole."""
-    wanted = {Path(path).resolve() for path in _wanted()}
+    wanted = {Path(path).resolve() for path in _wanted(site)}
     return [found for folder in hidden_folders() if folder not in wanted for found in _beneath(shown, folder)]
 
 
-def _kept(hidden: list[str]) -> list[str]:
+def _kept(hidden: list[str], site: Path | None) -> list[str]:
     """Return the required paths beneath hidden folders, such as the virtual environment in a checkout."""
-    return [found for path in _wanted() for found in _beneath(hidden, Path(path).resolve())]
+    return [found for path in _wanted(site) for found in _beneath(hidden, Path(path).resolve())]
 
 
 def _beneath(shown: list[str], folder: Path) -> list[str]:
@@ -165,10 +172,10 @@ def _beneath(shown: list[str], folder: Path) -> list[str]:
     return [str(Path(path, folder.relative_to(real))) for path, real in reals.items() if real in folder.parents]
 
 
-def _covers(shown: list[str]) -> list[str]:
+def _covers(shown: list[str], site: Path | None) -> list[str]:
     """Return the bubblewrap arguments that mount empty folders over Speciate's own."""
-    hidden = _hidden(shown)
-    kept = _kept(hidden)
+    hidden = _hidden(shown, site)
+    kept = _kept(hidden, site)
     argv = []
     for path in sorted({*hidden, *kept}):  # sorted, so that nested folders follow their parents
         if path in hidden:

@@ -1,4 +1,4 @@
-"""Pool of a tier's zygotes: one per set of preloaded modules, started on first use."""
+"""Pool of a tier's zygotes: one per set of packages and preloaded modules, started on first use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from functools import partial
+from pathlib import Path
 
 from evaluators.tiers.folders import ProblemFolders
 from evaluators.tiers.sandbox import ProcessSpec, SandboxedProcess
@@ -20,7 +21,7 @@ MAX_ZYGOTES = 4
 
 _ATTEMPTS = 3
 
-Key = tuple[tuple[str, ...], bool]
+Key = tuple[tuple[str, ...], bool, Path | None]
 
 
 class ZygotePool:
@@ -76,19 +77,21 @@ class ZygotePool:
 
     def _take(self, needs: ProcessSpec) -> Zygote:
         """Return a zygote that stays open until ``_give_back``."""
-        key = needs.preload, needs.folder is not None
+        key = needs.preload, needs.folder is not None, needs.site
         with self._lock:
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:  # held during a start: only requests for the same zygote wait
             if (zygote := self._find(key)) is not None:
                 return zygote
-            zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None)
+            zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None, needs.site)
             if zygote.missing:
                 zygote.close()
                 name, reason = next(iter(zygote.missing.items()))
                 raise EvaluatorUnavailableError(
                     f"The problem preloads {name!r}, which cannot be imported: {reason}.",
-                    remedy=f"Install it for {sys.executable}, or correct `preload`.",
+                    remedy=f"Install it for {sys.executable}, or correct `preload`."
+                    if needs.site is None
+                    else "Add its package to `requirements`, or correct `preload`.",
                 )
             with self._lock:
                 zygote.users += 1

@@ -38,6 +38,7 @@ class ProcessSpec:
         preload: Modules that the zygote imports in advance.
         syscall_policy: System calls that the process may make.
         folder: Folder whose sub-folder ``data`` the process sees, or None.
+        site: Folder of the problem's packages; None uses those of the worker.
     """
 
     role: ProcessRole
@@ -45,6 +46,7 @@ class ProcessSpec:
     preload: tuple[str, ...] = ()
     syscall_policy: SyscallPolicy = SyscallPolicy.THREADS
     folder: Path | None = None
+    site: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

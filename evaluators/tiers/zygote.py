@@ -44,7 +44,7 @@ class Zygote:
         users: Number of its running and starting processes, maintained by the pool.
     """
 
-    def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None) -> None:
+    def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None, site: Path | None = None) -> None:
         """Start the zygote and wait until it is ready.
 
         Raises:
@@ -55,7 +55,7 @@ class Zygote:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
-            started = launch(tier, theirs.fileno(), preload, folders)
+            started = launch(tier, theirs.fileno(), preload, folders, site)
             self._process = subprocess.Popen(
                 started.argv,
                 stdin=subprocess.DEVNULL,

@@ -20,7 +20,17 @@ from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages, worst_value
 from speciate.domain.target import Target
-from speciate.domain.values import MAX_PROGRAM_BYTES, FileName, Finite, Identifier, ModuleName, Slug, Value, digest_of
+from speciate.domain.values import (
+    MAX_PROGRAM_BYTES,
+    FileName,
+    Finite,
+    Identifier,
+    ModuleName,
+    Requirement,
+    Slug,
+    Value,
+    digest_of,
+)
 
 _RESERVED = frozenset({"and", "or", "not"})
 _TEXT_READERS = ("source", "vars(", "__dict__")
@@ -98,7 +108,9 @@ class Case(Value):
 class Problem(Value):
     """A problem as registered; storage adds id and version."""
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"prompts", "many_files", "evaluation", "capabilities"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset(
+        {"prompts", "many_files", "evaluation", "capabilities", "requirements"}
+    )
 
     slug: Slug = Field(
         description="Name: lower-case words joined by hyphens. All versions of a problem share it.",
@@ -165,8 +177,14 @@ class Problem(Value):
     preload: tuple[ModuleName, ...] = Field(
         default=("numpy",),
         max_length=16,
-        description="Modules imported before candidates and the script start.",
+        description="Modules imported before candidates and the script start. With `requirements` none by default.",
         examples=[["numpy", "scipy.optimize"]],
+    )
+    requirements: tuple[Requirement, ...] = Field(
+        default=(),
+        max_length=512,
+        description="Packages of the script and of candidates, instead of the worker's. Only wheels are installed.",
+        examples=[["networkx==3.4", "numpy>=2"]],
     )
     stages: tuple[Stage, ...] = Field(
         default=(),
@@ -209,6 +227,13 @@ class Problem(Value):
         description="True if rewards depend on the evaluation's seed. Other runs then do not reuse a result.",
         examples=[True],
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preload_fits(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("requirements") and "preload" not in given:
+            return {**given, "preload": ()}
+        return given
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -391,6 +416,7 @@ class Problem(Value):
         """SHA-256 of everything a score depends on except the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files", "evaluation"}
+        scored_by |= {"requirements"}
         if self.attested:  # the external evaluator of another problem measures something else
             scored_by |= {"slug", "description"}
         return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})

@@ -7,7 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evaluators.broker_factory import open_broker
+from rich.markup import escape
+
+from evaluators.broker_factory import open_broker, open_environments
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
@@ -95,8 +97,13 @@ class SeedCheck:
 
 def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]:
     """Return the results of the seed program, one for each seed; raises as ``score_seed``."""
-    with closing(open_broker(load_settings().sandbox)) as broker:
-        return broker.evaluate(problem, [problem.seed_program] * len(seeds), seeds=list(seeds))
+    settings = load_settings()
+    with (
+        closing(open_broker(settings.sandbox, open_environments(settings))) as broker,
+        output.console(stderr=True).status("Scoring the seed program …") as status,
+    ):
+        programs = [problem.seed_program] * len(seeds)
+        return broker.evaluate(problem, programs, seeds=list(seeds), report=lambda line: status.update(escape(line)))
 
 
 def score_seed(problem: Problem) -> SeedCheck:

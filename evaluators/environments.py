@@ -1,0 +1,323 @@
+"""Environments: the packages that problems require, each set installed once in a folder named by its digest.
+
+No code of a package runs during a build. The folder is sealed with a digest of every file, which each process verifies
+before it uses the folder for the first time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.values import digest_of
+
+_FORMAT: Final = 1
+_BUILD_S: Final = 1800.0
+_SITE: Final = "site"
+_SEAL: Final = "seal.json"
+_LOCK: Final = ".lock"
+_INHERITED: Final = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
+_WRITABLE_BY_OTHERS: Final = 0o022
+_PIP: Final = """
+import sys
+DENIED = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"}
+def refuse(event, args):
+    if event in DENIED:
+        raise PermissionError("a build may not start processes: only wheels are installed")
+sys.addaudithook(refuse)
+from pip._internal.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Installed packages.
+
+    Attributes:
+        site: Folder to add to the module search path.
+        digest: SHA-256 of the installed files, recorded with every evaluation.
+    """
+
+    site: Path
+    digest: str
+
+
+class EnvironmentStore:
+    """Environments of one machine; safe for concurrent threads and processes.
+
+    Args:
+        root: Folder of all environments.
+        max_bytes: Size limit of all environments; the least recently used ones go first.
+        max_days: Days after its last use that an environment is kept.
+    """
+
+    def __init__(self, root: Path, *, max_bytes: int = 20 << 30, max_days: float = 30.0) -> None:
+        self._root = root
+        self._max_bytes, self._max_days = max_bytes, max_days
+        self._verified: dict[Path, Environment] = {}
+
+    @contextlib.contextmanager
+    def use(
+        self, requirements: Sequence[str], report: Callable[[str], None] = lambda _: None
+    ) -> Iterator[Environment | None]:
+        """Provide an environment, building it if necessary, and protect it from pruning meanwhile.
+
+        Args:
+            requirements: What to install; empty yields None.
+            report: Receives pip's lines of progress.
+
+        Raises:
+            EvaluatorUnavailableError: The environment cannot be built.
+        """
+        if not requirements:
+            yield None
+            return
+        name = _name(requirements)
+        try:
+            self._open_root()
+            lock = os.open(self._root / f"{name}{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise _unavailable(requirements, str(error)) from error
+        try:
+            yield self._find_or_build(lock, name, requirements, report)
+        finally:
+            os.close(lock)
+
+    def prune(self) -> int:
+        """Remove environments that are old or exceed the size limit and are not in use; return how many."""
+        found = []
+        for lock in self._root.glob(f"*{_LOCK}"):
+            folders = [*self._root.glob(f"{lock.name.removesuffix(_LOCK)}-*")]
+            with contextlib.suppress(FileNotFoundError):
+                found.append((lock.stat().st_mtime, lock, sum(map(_size, folders))))
+        kept, removed, oldest = 0, 0, time.time() - self._max_days * 86_400
+        for used, lock, size in sorted(found, reverse=True):
+            if (used < oldest or kept + size > self._max_bytes) and self._remove_unused(lock):
+                removed += 1
+            else:
+                kept += size
+        return removed
+
+    def _find_or_build(
+        self, lock: int, name: str, requirements: Sequence[str], report: Callable[[str], None]
+    ) -> Environment:
+        os.utime(lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        while (found := self._find(name)) is None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._find(name) is None:
+                self._clear(name)
+                try:
+                    self._build(name, requirements, report)
+                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                    raise _unavailable(requirements, str(error)) from error
+            fcntl.flock(lock, fcntl.LOCK_SH)  # not atomic: another process may prune in between
+            self.prune()
+        return found
+
+    def _find(self, name: str) -> Environment | None:
+        """Return the sealed environment of this name if it is unchanged."""
+        for folder in self._root.glob(f"{name}-*"):
+            if folder in self._verified:
+                return self._verified[folder]
+            try:
+                seal = json.loads((folder / _SEAL).read_text("utf-8"))
+                files = _digests(folder / _SITE)
+            except FileNotFoundError:
+                continue  # another process was killed during its build
+            except (OSError, ValueError) as error:
+                _log.warning("the environment %s is damaged and is built again: %s", folder, error)
+                continue
+            if seal != _seal(files):
+                _log.warning("the files of the environment %s were changed: it is built again", folder)
+                continue
+            self._verified[folder] = Environment(folder / _SITE, str(seal["digest"]))
+            return self._verified[folder]
+        return None
+
+    def _build(self, name: str, requirements: Sequence[str], report: Callable[[str], None]) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._root))
+        try:
+            site = folder / _SITE
+            site.mkdir()
+            listed = folder / "requirements.txt"
+            listed.write_text("".join(f"{line}\n" for line in requirements), "utf-8")
+            _install(site, listed, report)
+            seal = _seal(_digests(site))
+            self._check_size(folder)
+            for path in (folder, *folder.rglob("*")):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            (folder / _SEAL).write_text(json.dumps(seal), "utf-8")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _check_size(self, folder: Path) -> None:
+        if (size := _size(folder)) > self._max_bytes:
+            raise ValueError(f"{size} bytes exceed `environments_bytes` = {self._max_bytes}")
+
+    def _open_root(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
+        status = self._root.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
+            raise PermissionError(f"{self._root} must belong to the worker's user and be writable only by it")
+
+    def _clear(self, name: str) -> int:
+        folders = [*self._root.glob(f"{name}-*")]
+        for folder in folders:
+            self._verified.pop(folder, None)
+            shutil.rmtree(folder)
+        return len(folders)
+
+    def _remove_unused(self, path: Path) -> bool:
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The lock file stays: a process may wait for it.
+            return self._clear(path.name.removesuffix(_LOCK)) > 0
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+
+
+def _name(requirements: Sequence[str]) -> str:
+    python = [_FORMAT, sys.implementation.cache_tag, sys.version_info[:3], sysconfig.get_platform(), sys.base_prefix]
+    return digest_of([sorted(requirements), python])[:32]
+
+
+def _install(site: Path, listed: Path, report: Callable[[str], None]) -> None:
+    """Install packages and compile them.
+
+    Raises:
+        ValueError: pip failed; the message is its reason.
+    """
+    arguments = [
+        "install",
+        "--only-binary",
+        ":all:",
+        "--no-compile",
+        "--ignore-installed",
+        "--no-input",
+        "--retries",
+        "1",
+    ]
+    arguments += [
+        "--timeout",
+        "20",
+        "--disable-pip-version-check",
+        "--no-warn-script-location",
+        "--progress-bar",
+        "off",
+    ]
+    arguments += ["--target", str(site), "--requirement", str(listed)]
+    with tempfile.TemporaryDirectory(prefix="speciate-pip-") as home:
+        environment = _environment(home)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _PIP, *arguments],
+            env=environment,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        overdue = threading.Timer(_BUILD_S, process.kill)
+        overdue.start()
+        lines: list[str] = []
+        try:
+            with process:
+                for line in process.stdout or ():
+                    lines = [*lines[-50:], line.rstrip()]
+                    report(line.rstrip())
+        finally:
+            overdue.cancel()
+            process.kill()
+        if process.returncode:
+            errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+            raise ValueError(" ".join(errors or lines[-3:])[-1500:] or f"pip ended with status {process.returncode}")
+        report("Compiling")
+        compiling = [
+            sys.executable,
+            "-I",
+            "-m",
+            "compileall",
+            "-qq",
+            "--invalidation-mode",
+            "unchecked-hash",
+            str(site),
+        ]
+        # Some packages contain files for other versions of Python, which do not compile.
+        subprocess.run(compiling, env=environment, cwd=home, check=False, timeout=_BUILD_S, capture_output=True)
+
+
+def _environment(home: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name.upper().startswith(_INHERITED)}
+    # pip keeps its cache and reads its configuration beneath the user's home.
+    kept = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME") if name in os.environ}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": home} | kept | inherited
+
+
+def _digests(site: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file by path.
+
+    Raises:
+        ValueError: Something is neither a file nor a folder.
+    """
+    found = {}
+    for path in sorted(site.rglob("*")):
+        name = path.relative_to(site).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{name} is a link or a special file")
+        if path.is_file():
+            with path.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _seal(files: dict[str, str]) -> dict[str, str]:
+    """Return the digests of all files, and of those that are equal on every machine."""
+    same = {name: digest for name, digest in files.items() if not name.startswith("bin/") and _is_shipped(name)}
+    return {"seal": digest_of(files), "digest": digest_of(same)}
+
+
+def _is_shipped(name: str) -> bool:
+    """Return True for a file of a package; pip writes the others, with paths and times of this machine."""
+    path = Path(name)
+    written = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+    return path.suffix != ".pyc" and not (path.parent.suffix == ".dist-info" and path.name in written)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+def _unavailable(requirements: Sequence[str], reason: str) -> EvaluatorUnavailableError:
+    return EvaluatorUnavailableError(
+        f"The environment for {', '.join(requirements)} cannot be built: {reason.rstrip('.')}.",
+        remedy="Correct `requirements` in problem.toml (only wheels are installed), or give the worker access to the"
+        " package index (PIP_INDEX_URL, PIP_FIND_LINKS); then resume the run.",
+    )

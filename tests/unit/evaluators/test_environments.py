@@ -1,0 +1,192 @@
+"""Packages of problems, built from wheels and archives in a local folder."""
+
+import io
+import os
+import socket
+import tarfile
+import threading
+import time
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from evaluators.broker import Broker
+from evaluators.environments import EnvironmentStore, _environment
+from speciate.domain.errors import EvaluatorUnavailableError
+
+_METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
+_WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_PROGRAM = "import {name}\ndef solve(x):\n    return {name}.VALUE + x\n"
+
+
+def wheel(folder, name, version="1.0", value=1, more="", extra=None):
+    files = {f"{name}/__init__.py": f"VALUE = {value}\n", **(extra or {})}
+    info = f"{name}-{version}.dist-info"
+    files |= {f"{info}/METADATA": _METADATA.format(name=name, version=version, more=more), f"{info}/WHEEL": _WHEEL}
+    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+
+
+def archive(folder, name, marker):
+    path = folder / f"{name}-1.0.tar.gz"
+    script = f"open({str(marker)!r}, 'w').close()\n"
+    project = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    files = {"setup.py": script, "backend.py": script, "pyproject.toml": project}
+    with tarfile.open(path, "w:gz") as tar:
+        for file, text in files.items():
+            member = tarfile.TarInfo(f"{name}-1.0/{file}")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path) -> EnvironmentStore:
+    tmp_path.chmod(0o755)
+    return EnvironmentStore(tmp_path / "environments")
+
+
+def problem_with(make_problem, *requirements, **fields):
+    cases = [{"input": [1], "expected": 2}]
+    return make_problem("cases", cases=cases, requirements=requirements, limits={"wall_s": 20}, **fields)
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_candidates_import_the_packages_of_their_problem_and_no_others(tier, index, store, make_problem):
+    for version, value in (("1.0", 1), ("2.0", 2)):
+        wheel(index, "speciate_probe", version, value)
+    with closing(Broker(tier, author_grace_s=0.5, environments=store)) as broker:
+        program = _PROGRAM.format(name="speciate_probe")
+        old, new = (problem_with(make_problem, f"speciate_probe=={version}") for version in ("1.0", "2.0"))
+        warm = problem_with(make_problem, "speciate_probe==1.0", preload=["speciate_probe"])
+        lines: list[str] = []
+        first, other = broker.evaluate(old, [program, "import numpy\n" + program], seeds=[0, 1], report=lines.append)
+        assert (first.failure, first.rewards, any("Installing" in line for line in lines)) == (None, (1.0,), True)
+        assert other.failure is not None
+        assert "No module named 'numpy'" in other.failure.detail
+        assert broker.evaluate(new, [program], seeds=[0])[0].rewards == (0.0,)
+        lines.clear()
+        assert (broker.evaluate(warm, [program], seeds=[0])[0].rewards, lines) == ((1.0,), [])
+    assert old.evaluator_digest != new.evaluator_digest
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_preloaded_packages_run_contained(tier, index, store, make_problem, tmp_path):
+    tmp_path.chmod(0o777)
+    marker = tmp_path / "outside"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        module = (
+            "import contextlib, socket\n"
+            "VALUE = 1\n"
+            "with contextlib.suppress(OSError):\n"
+            f"    open({str(marker)!r}, 'w').close()\n"
+            "with contextlib.suppress(OSError):\n"
+            f"    socket.create_connection({server.getsockname()!r}, 1)\n"
+        )
+        wheel(index, "prying", extra={"prying/__init__.py": module})
+        with closing(Broker(tier, author_grace_s=0.5, environments=store)) as broker:
+            problem = problem_with(make_problem, "prying", preload=["prying"])
+            (result,) = broker.evaluate(problem, [_PROGRAM.format(name="prying")], seeds=[0])
+        assert (result.failure, result.rewards, marker.exists()) == (None, (1.0,), False)
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+@pytest.mark.parametrize("wanted", ["-e .", "evil @ file:///evil.tar.gz", "./evil", "--index-url=x", "a --pre", "$X"])
+def test_requirements_name_packages_only(wanted, make_problem):
+    with pytest.raises(ValueError, match="requirements"):
+        problem_with(make_problem, wanted)
+
+
+def test_a_failed_build_names_the_reason_of_pip(index, store):
+    with (
+        pytest.raises(EvaluatorUnavailableError, match="No matching distribution found for absent"),
+        store.use(["absent"]),
+    ):
+        pass
+    assert not [*store._root.glob("*-*")]
+
+
+def test_no_setup_script_runs(index, store, tmp_path):
+    marker = tmp_path / "ran"
+    evil = archive(index, "evil", marker)
+    wheel(index, "front", more=f"Requires-Dist: evil @ {evil.as_uri()}\n")
+    for wanted in ("evil", "front"):
+        with pytest.raises(EvaluatorUnavailableError), store.use([wanted]):
+            pass
+    assert not marker.exists()
+
+
+def test_changed_folders_are_built_again(index, store):
+    wheel(index, "speciate_probe")
+    with store.use(["speciate_probe"]) as built:
+        pass
+    for change in (
+        lambda site: (site / "speciate_probe" / "__init__.py").write_text("VALUE = 666\n"),
+        lambda site: next(site.rglob("__init__*.pyc")).write_bytes(b"poison"),
+        lambda site: (site / "numpy.py").write_text("poison"),
+        lambda site: (site / "link").symlink_to("/etc/passwd"),
+    ):
+        change(built.site)
+        with EnvironmentStore(store._root).use(["speciate_probe"]) as again:
+            assert again.digest == built.digest
+            assert {path.name for path in again.site.iterdir()} == {"speciate_probe", "speciate_probe-1.0.dist-info"}
+            assert (again.site / "speciate_probe" / "__init__.py").read_text() == "VALUE = 1\n"
+            built = again
+    store._root.chmod(0o777)
+    with pytest.raises(EvaluatorUnavailableError, match="writable only"), store.use(["speciate_probe"]):
+        pass
+
+
+def test_builds_inherit_no_libraries_and_no_secrets(index, monkeypatch):
+    for name in ("LD_PRELOAD", "PYTHONPATH", "SPECIATE_SECRET_KEY"):
+        monkeypatch.setenv(name, "x")
+    inherited = _environment("/tmp")
+    assert not {"LD_PRELOAD", "PYTHONPATH", "SPECIATE_SECRET_KEY"} & inherited.keys()
+    assert inherited["PIP_FIND_LINKS"] == str(index)
+
+
+def test_concurrent_builds_are_one(index, store):
+    wheel(index, "speciate_probe")
+    sites, lines = [], []
+
+    def build():
+        with EnvironmentStore(store._root).use(["speciate_probe"], lines.append) as built:
+            sites.append(built.site)
+
+    threads = [threading.Thread(target=build) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(sites), len(set(sites)), lines.count("Compiling")) == (3, 1, 1)
+
+
+def test_pruning_keeps_what_is_used_or_new(index, store):
+    for name in ("one", "two"):
+        wheel(index, name)
+    long_ago = time.time() - 100 * 86_400
+    with store.use(["one"]) as one:
+        with store.use(["two"]) as two:
+            pass
+        for lock in store._root.glob("*.lock"):
+            os.utime(lock, (long_ago, long_ago))
+        assert (store.prune(), one.site.exists(), two.site.exists()) == (1, True, False)
+    small = EnvironmentStore(store._root, max_bytes=10)
+    assert (small.prune(), one.site.exists()) == (1, False)
+    with pytest.raises(EvaluatorUnavailableError, match="environments_bytes"), small.use(["one"]):
+        pass
