@@ -14,6 +14,7 @@ from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value
 
 _PATTERNS: Final = {
+    values.REQUIREMENT: "a package with versions, such as networkx==3.4, without paths, URLs and options",
     values.SLUG: "lower-case words joined by hyphens, such as my-problem",
     values.IDENTIFIER: "letters, digits and underscores, and no digit first",
     values.FILE_NAME: "the name of a file without a folder: letters, digits, dots, hyphens and underscores",

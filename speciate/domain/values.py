@@ -39,15 +39,12 @@ FileName = Annotated[str, StringConstraints(pattern=FILE_NAME, min_length=1, max
 ModuleName = Annotated[str, StringConstraints(pattern=MODULE_NAME, max_length=120)]
 """Name of a Python module."""
 
-Requirement = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?( *\[[A-Za-z0-9._, -]+\])?"
-        r"( *(===?|~=|!=|<=?|>=?) *[A-Za-z0-9.*+!_-]+ *,?)*( *;[A-Za-z0-9_.'\"<>=!~ ()]+)?"
-        r"( +--hash=sha256:[0-9a-f]{64})*$",
-        max_length=2000,
-    ),
-]
+REQUIREMENT: Final = (
+    r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?( *\[[A-Za-z0-9._, -]+\])?"
+    r"( *(===?|~=|!=|<=?|>=?) *[A-Za-z0-9.*+!_-]+ *,?)*( *;[A-Za-z0-9_.'\"<>=!~ ()]+)?( +--hash=sha256:[0-9a-f]{64})*$"
+)
+
+Requirement = Annotated[str, StringConstraints(pattern=REQUIREMENT, max_length=2000)]
 """Name of a package with versions, extras, a marker and hashes (PEP 508), without URLs, paths and other options."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
