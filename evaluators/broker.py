@@ -104,9 +104,11 @@ class Broker:
             )
             if problem.data_files:
                 batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
-            if environment is not None:
-                batch = replace(batch, site=environment.site)
-            return _repeat_lost(batch, KINDS[problem.kind](batch))
+            if environment is None:
+                return _repeat_lost(batch, KINDS[problem.kind](batch))
+            batch = replace(batch, site=environment.site)
+            results = _repeat_lost(batch, KINDS[problem.kind](batch))
+            return [replace(result, environment=environment.digest) for result in results]
 
     def close(self) -> None:
         """Stop the zygotes."""

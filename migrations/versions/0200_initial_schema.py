@@ -311,6 +311,7 @@ def upgrade() -> None:
         sa.Column("shape", sa.Text),
         sa.Column("reused_from", sa.Text),
         sa.Column("attested_by", sa.Text),
+        sa.Column("environment", sa.Text),
         sa.Column("origin", sa.Text),
         _created(),
         sa.UniqueConstraint("run_id", "number"),

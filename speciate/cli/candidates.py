@@ -208,6 +208,7 @@ def _show(found: CandidateDetail) -> None:
             ("stopped at", found.stopped_at),
             ("tier", found.tier),
             ("attested by", found.attested_by),
+            ("environment", found.environment),
             ("resources", f"{found.wall_s:.3f} s wall, {found.cpu_s:.3f} s CPU, {found.memory_bytes / 2**20:.0f} MiB"),
         )
     )

@@ -83,6 +83,7 @@ class Evaluation:
             candidate or it failed there. Rewards of this and later stages are the worst ends of their ranges. None if
             all was measured.
         attested_by: Name of the token whose holder submitted the rewards; empty if the service measured them.
+        environment: SHA-256 of the installed packages of the problem; empty if it requires none.
     """
 
     rewards: tuple[float, ...] | None = None
@@ -94,6 +95,7 @@ class Evaluation:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     stopped_at: str | None = None
     attested_by: str = ""
+    environment: str = ""
 
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):

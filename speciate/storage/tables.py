@@ -431,6 +431,7 @@ candidates = sa.Table(
     sa.Column("shape", sa.Text),
     sa.Column("reused_from", sa.Text),
     sa.Column("attested_by", sa.Text),
+    sa.Column("environment", sa.Text),
     sa.Column("origin", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),

@@ -23,6 +23,7 @@ class CandidateRecord(Record):
         advice: Number of the advice in its prompt; None if the run writes no advice.
         tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
         attested_by: Name of the token that submitted the result; None if the service measured it.
+        environment: SHA-256 of the installed packages of the problem; None if it requires none.
         stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
     """
 
@@ -51,6 +52,7 @@ class CandidateRecord(Record):
     reused_from: str | None = None
     origin: str | None = None
     attested_by: str | None = None
+    environment: str | None = None
     advice: int | None = None
     created_at: datetime
 

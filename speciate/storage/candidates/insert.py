@@ -30,7 +30,7 @@ _CANDIDATE_COLUMNS = (
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
     " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text,"
-    " attested_by text, origin text"
+    " attested_by text, environment text, origin text"
 )
 
 
@@ -160,12 +160,14 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
         "reused_from": outcome.reused_from,
         "origin": proposal.origin,
         "attested_by": evaluation.attested_by or None,
+        "environment": evaluation.environment or None,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }
 
 
 _READ: Final = sa.text(
-    "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts, c.attested_by FROM results x"
+    "SELECT x.program_hash, c.run_id, c.number, c.rewards, c.tier, c.artifacts, c.attested_by, c.environment"
+    " FROM results x"
     " JOIN runs r ON r.id = x.run_id AND r.deleted_at IS NULL"
     " JOIN candidates c ON c.run_id = x.run_id AND c.number = x.number"
     # Retention deletes the program before the result.
@@ -185,8 +187,13 @@ def read_results(
 
 
 def _reused(row: sa.Row[Any]) -> Evaluation:
-    by = row.attested_by or ""
-    return Evaluation(tuple(row.rewards), tier=row.tier, artifacts=row.artifacts, attested_by=by)
+    return Evaluation(
+        tuple(row.rewards),
+        tier=row.tier,
+        artifacts=row.artifacts,
+        attested_by=row.attested_by or "",
+        environment=row.environment or "",
+    )
 
 
 def keep_results(

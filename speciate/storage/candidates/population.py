@@ -30,7 +30,7 @@ _MEMBERS = sa.text(
 # Programs are found by text or syntax tree, each through its own index.
 _DUPLICATE = (
     "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at,"
-    " attested_by"
+    " attested_by, environment"
     " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
 _DUPLICATES = sa.text(
@@ -101,6 +101,7 @@ def duplicates(
                 tier=row.tier,
                 stopped_at=row.stopped_at,
                 attested_by=row.attested_by or "",
+                environment=row.environment or "",
             ),
             row.targets,
         )

@@ -87,10 +87,11 @@ def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poison
         assert [again for commit in report.commits for again in commit.dispatch] == [ref]
     assert stores.work.expire_leases([lease]) == 0  # no longer held
     finished = _claim(stores, ref.id)
-    outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation(rewards=(1.0, 9.0)))
+    outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation((1.0, 9.0), environment="e" * 64))
     assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is None
     assert stores.work.record_evaluations(finished, EvaluatedBatch((outcome,))) is not None
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
+    assert stores.queries.candidate(commit.run_id, 1).environment == "e" * 64
 
 
 def test_a_heartbeat_after_the_release_does_not_renew_the_lease(stores: Stores) -> None:

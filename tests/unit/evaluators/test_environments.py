@@ -78,6 +78,8 @@ def test_candidates_import_the_packages_of_their_problem_and_no_others(tier, ind
         assert other.failure is not None
         assert "No module named 'numpy'" in other.failure.detail
         assert broker.evaluate(new, [program], seeds=[0])[0].rewards == (0.0,)
+        digests = {each.environment for each in (first, other)}
+        assert (len(digests), {*map(len, digests)}) == (1, {64})
         lines.clear()
         assert (broker.evaluate(warm, [program], seeds=[0])[0].rewards, lines) == ((1.0,), [])
     assert old.evaluator_digest != new.evaluator_digest
