@@ -91,7 +91,7 @@ def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poison
     assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is None
     assert stores.work.record_evaluations(finished, EvaluatedBatch((outcome,))) is not None
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
-    assert stores.queries.candidate(commit.run_id, 1).environment == "e" * 64
+    assert stores.queries.candidate_of(commit.run_id, 1).environment == "e" * 64
 
 
 def test_a_heartbeat_after_the_release_does_not_renew_the_lease(stores: Stores) -> None:
