@@ -39,6 +39,7 @@ class Draft:
         description: Task description for the policy.
         wall_s: Wall limit of one evaluation in seconds.
         memory_bytes: Address space of one evaluation in bytes.
+        requirements: Packages of the evaluator; empty if the worker has them.
         constraints: Names of metrics that must be 1.
         remarks: Notes for the user.
         left_out: Reason for each file that is not part of the problem, by name.
@@ -53,6 +54,7 @@ class Draft:
     description: str = ""
     wall_s: float = 300.0
     memory_bytes: int = 2 << 30
+    requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class Draft:
             title=_quoted(self.title),
             seed=_quoted(self.seed),
             script=SCRIPT,
+            requirements=_requirements(self.requirements),
             names=names,
             description=_text(self.description.strip()),
             objectives="\n".join(_objective(o, seed.get(o.name)) for o in objectives),
@@ -222,6 +225,13 @@ def _objective(objective: Objective, value: float | None) -> str:
     return "\n".join([*lines, f"range = [{objective.range[0]!r}, {objective.range[1]!r}]{measured}", ""])
 
 
+def _requirements(packages: Sequence[str]) -> str:
+    if not packages:
+        return ""
+    lines = "\n".join(f"  {_quoted(package)}," for package in packages)
+    return f"requirements = [                       # instead of the packages of the worker\n{lines}\n]\n"
+
+
 def _wrong(message: str) -> InvalidInputError:
     field_error = FieldError(message, where="--reward")
     return InvalidInputError(f"The option is not valid: {field_error}.", field_errors=(field_error,))
@@ -252,7 +262,7 @@ title = {title}
 kind = "in_process"                    # the evaluator imports the candidate, so candidates can forge rewards
 seed = {seed}
 evaluator = "{script}"     # calls the imported evaluator, which is unchanged
-data_files = [                         # files in the working folder of candidates and evaluator
+{requirements}data_files = [                         # files in the working folder of candidates and evaluator
 {names}
 ]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain, refused
-from speciate.compat.naming import named_after, remarks_on
+from speciate.compat.naming import named_after, remarks_on, requirements_in
 from speciate.domain.errors import FieldError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Finite
@@ -96,6 +96,7 @@ def read_openevolve(folder: Path) -> Draft:
         description=config.message,
         wall_s=config.evaluator.timeout,
         memory_bytes=config.evaluator.memory_limit_mb << 20,
+        requirements=requirements_in(folder)[0],
         remarks=(*remarks, *remarks_on(folder, files, EVALUATOR, config.message)),
         left_out=left_out,
     )

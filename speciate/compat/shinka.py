@@ -12,7 +12,7 @@ from typing import Final
 
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, remarks_on
+from speciate.compat.naming import named_after, remarks_on, requirements_in
 from speciate.problems.siblings import UnreadableError
 
 SEED: Final = "initial.py"
@@ -41,6 +41,7 @@ def read_shinka(folder: Path) -> Draft:
         adapter="shinka",
         description=message,
         constraints=("correct",),
+        requirements=requirements_in(folder)[0],
         remarks=remarks_on(folder, files, EVALUATOR, message),
         left_out=left_out,
     )

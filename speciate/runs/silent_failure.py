@@ -32,7 +32,10 @@ _NETWORK: Final = (
 _REMEDIES: Final = (
     (
         re.compile(r"No module named '?([\w.]+)"),
-        "Install {0} in the environment of Speciate and its workers, then try again.",
+        (
+            "Add the package of {0} to `requirements` in problem.toml, or to requirements.txt beside an imported"
+            " evaluator, or install it for all workers."
+        ),
     ),
     (
         re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"),

@@ -72,12 +72,12 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:starts", [], ExitCode.INVALID, "Operation not permitted"),
         ("openevolve:starts", [], ExitCode.INVALID, "evaluator.py uses subprocess"),
         ("openevolve:hides", [], ExitCode.INVALID, "ModuleNotFoundError: No module named 'jaxx'"),
-        ("openevolve:hides", [], ExitCode.INVALID, "Install jaxx in the environment"),
+        ("openevolve:hides", [], ExitCode.INVALID, "Add the package of jaxx to `requirements`"),
         (
-            "openevolve:hides",
+            "openevolve:needs",
             [],
-            ExitCode.INVALID,
-            "requirements.txt names packages that are not installed here: pip install jaxx>=0.4.",
+            ExitCode.UNREACHABLE,
+            "The environment for jaxx>=0.4, numpy cannot be built",
         ),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
@@ -102,7 +102,9 @@ def test_import_errors_name_the_cause(
         "def evaluate(path):\n    try:\n        import jaxx\n    except Exception as error:\n"
         "        return {'combined_score': 0.0, 'error': f'{type(error).__name__}: {error}'}\n"
     )
-    (made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text(
+    made(tmp_path / "hides", OPENEVOLVE, evaluator_py=hides)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    (made(tmp_path / "needs", OPENEVOLVE, evaluator_py=hides) / "requirements.txt").write_text(
         "openevolve>=0.2\njaxx>=0.4\nnumpy\n"
     )
     made(tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n")
@@ -114,7 +116,15 @@ def test_import_errors_name_the_cause(
     made(tmp_path / "fails", OPENEVOLVE, evaluator_py=fails)
     outcome = cli("problems", "import", source, *options)
     assert (outcome.code, named in outcome.err) == (code, True), outcome.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "fails", "hides", "line", "starts", "zero"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "empty",
+        "fails",
+        "hides",
+        "line",
+        "needs",
+        "starts",
+        "zero",
+    ]
 
 
 def test_an_initial_program_without_a_score_can_be_accepted(cli: Cli, tmp_path: Path) -> None:

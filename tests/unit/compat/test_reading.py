@@ -202,3 +202,19 @@ def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path) -> 
     for given, named in ((["loss:down"], "name:max"), (["lss:min"], "has combined_score"), (["loss:min"] * 2, "twice")):
         with pytest.raises(InvalidInputError, match=f"--reward: .*{named}"):
             rewards_of(draft, given, MEASURED)
+
+
+def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
+    (theirs / "initial_program.py").write_text("x = 1\n")
+    listed = theirs / "requirements.txt"
+    listed.write_text(
+        "# all\nopenevolve>=0.2\nnumpy  # arrays\njaxx >=0.4 \\\n  ; python_version>'3'\n-e .\nhttps://x.org/a.whl\n"
+    )
+    draft = read_openevolve(theirs)
+    assert draft.requirements == draft.trial().requirements == ("numpy", "jaxx >=0.4 ; python_version>'3'")
+    assert "left out: -e ., https://x.org/a.whl" in " ".join(draft.remarks)
+    listed.write_text("numpy\n")
+    assert read_openevolve(theirs).trial().requirements == ()

@@ -26,7 +26,7 @@ ModuleNotFoundError: No module named 'jax'
 @pytest.mark.parametrize(
     ("text", "line", "remedy"),
     [
-        (TRACE, "ModuleNotFoundError: No module named 'jax'", "Install jax"),
+        (TRACE, "ModuleNotFoundError: No module named 'jax'", "Add the package of jax to `requirements`"),
         ("error: BlockingIOError: [Errno 11] Resource temporarily unavailable", "BlockingIOError", "external"),
         ("RuntimeError: can't start new thread", "RuntimeError", "limits.processes"),
         ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
@@ -80,4 +80,4 @@ def test_a_run_pauses_before_it_spends_its_budget_on_such_an_evaluator() -> None
     progress = store.runs[context.run_id].progress
     assert (progress.state, progress.evaluations) == (RunState.PAUSED, 1)
     assert "No module named 'jax'" in str(progress.reason)
-    assert progress.diagnosis["remedy"].startswith("Install jax")
+    assert progress.diagnosis["remedy"].startswith("Add the package of jax to `requirements`")
