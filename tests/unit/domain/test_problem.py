@@ -27,11 +27,7 @@ def test_equal_definitions_have_one_digest() -> None:
 
 
 def test_unset_new_fields_do_not_change_digests() -> None:
-    definition = {
-        key: value
-        for key, value in toy_problem().definition().items()
-        if key not in ("prompts", "many_files", "evaluation", "capabilities")
-    }
+    definition = {key: value for key, value in toy_problem().definition().items() if key not in Problem.omitted_at_default}
     assert toy_problem().digest == digest_of(definition)
     changed = _changed(prompts={"change_requests": "Make it shorter."})
     assert changed.digest != toy_problem().digest
