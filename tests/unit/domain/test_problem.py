@@ -27,8 +27,9 @@ def test_equal_definitions_have_one_digest() -> None:
 
 
 def test_unset_new_fields_do_not_change_digests() -> None:
-    definition = {key: value for key, value in toy_problem().definition().items() if key not in Problem.omitted_at_default}
-    assert toy_problem().digest == digest_of(definition)
+    definition = toy_problem().definition()
+    set_fields = {key: value for key, value in definition.items() if key not in Problem.omitted_at_default}
+    assert toy_problem().digest == digest_of(set_fields)
     changed = _changed(prompts={"change_requests": "Make it shorter."})
     assert changed.digest != toy_problem().digest
     assert changed.evaluator_digest == toy_problem().evaluator_digest
