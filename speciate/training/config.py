@@ -8,7 +8,8 @@ from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.suggestions import did_you_mean
-from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER, EstimatorConfig
+from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
+from speciate.training.reward_batch import EstimatorConfig
 
 _SEEDS: Final = 1 << 32
 

@@ -33,11 +33,12 @@ from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
-from speciate.training.advantages import ESTIMATORS, Advantages
+from speciate.training.advantages import ESTIMATORS
 from speciate.training.config import TrainConfig
 from speciate.training.engine_rollouts import write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
 from speciate.training.models import AT_ONCE, writing
+from speciate.training.reward_batch import Advantages
 from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
 from speciate.training.tasks import Task
@@ -228,7 +229,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Compute the advantages of this process's rollouts. Groups never span processes (``trl_arguments``)."""
         groups = np.arange(len(rows)) // self.num_generations
         scratch = np.array([row["parent"] is None for row in rows])
-        config = self.config.estimator
+        config = replace(self.config.estimator, step=int(self.state.global_step))
         if self.config.method == "goal_conditioned":
             config = replace(config, goals=[self._padded(row["goal"]) for row in rows[:: self.num_generations]])
         self._advantages = ESTIMATORS[self.config.method](batch.rewards, groups, config=config, rng=self.rng)

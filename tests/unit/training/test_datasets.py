@@ -13,7 +13,8 @@ from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
-from speciate.training.advantages import ESTIMATORS, EstimatorConfig
+from speciate.training.advantages import ESTIMATORS
+from speciate.training.reward_batch import EstimatorConfig
 from speciate.training.tasks import DATASETS, Split, livecodebench, open_task
 
 

@@ -1,0 +1,224 @@
+"""Configuration, result and checked input that the advantage estimators share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, log
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speciate.domain.errors import InvalidInputError
+from speciate.training.weightings import WeightingSampler, draw_weightings
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+FLAT: Final = 1e-6
+"""Standard deviation below which differences are rounding errors."""
+
+
+class Norm(StrEnum):
+    """Divisor of the leave-one-out shares of Max-at-K."""
+
+    GROUP_STD = "group_std"
+    """The standard deviation of the group. Biases the gradient towards prompts with small differences."""
+    BATCH_STD = "batch_std"
+    """The standard deviation of the whole batch."""
+    NONE = "none"
+    """Nothing: the estimator is unbiased."""
+
+
+@dataclass(frozen=True)
+class EstimatorConfig:
+    """Configuration of the estimators; every default is the paper's. An estimator ignores fields that it does not use.
+
+    Attributes:
+        weights: w*, shape (k,), the scalarization of scalar estimators; None is the mean.
+        draws: K, random weightings of each group.
+        alpha: Concentration of their Dirichlet distribution.
+        sampler: Sampler of the weightings.
+        kappa: κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8.
+        norm: Divisor of their shares.
+        goals: Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in
+            ascending order.
+        epsilon: Added to the mean in ``maxrl``.
+        entropic_kl: Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; the paper uses ln 2.
+        blend: Largest share α of PKPO beside Dr. GRPO in ``pkpo``.
+        anneal: Steps in which α rises from 0 to ``blend``; 0 for ``blend`` from the start.
+        step: Updates before this one, from which ``pkpo`` computes α.
+    """
+
+    weights: tuple[float, ...] | None = None
+    draws: int = 100
+    alpha: float = 1.0
+    sampler: WeightingSampler = WeightingSampler.IID
+    kappa: int | None = None
+    norm: Norm = Norm.GROUP_STD
+    goals: Sequence[Sequence[float]] | None = None
+    epsilon: float = 1e-6
+    entropic_kl: float = log(2)
+    blend: float = 0.8
+    anneal: int = 200
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise InvalidInputError(f"draws = {self.draws}: expected at least 1 weighting.")
+        if not 0 < self.alpha < inf:
+            raise InvalidInputError(f"alpha = {self.alpha}: expected a positive concentration.")
+        if self.kappa is not None and self.kappa < 1:
+            raise InvalidInputError(f"kappa = {self.kappa}: expected at least 1.")
+        if not 0 <= self.epsilon < inf:
+            raise InvalidInputError(f"epsilon = {self.epsilon}: expected 0 or a positive number.")
+        if self.weights is not None and not np.isfinite(self.weights).all():
+            raise InvalidInputError(f"weights = {self.weights}: expected finite numbers.")
+        if not 0 < self.entropic_kl < inf:
+            raise InvalidInputError(f"entropic_kl = {self.entropic_kl}: expected a positive number of nats.")
+        if not 0 <= self.blend <= 1:
+            raise InvalidInputError(f"blend = {self.blend}: expected a share, 0 to 1.")
+        if self.anneal < 0 or self.step < 0:
+            raise InvalidInputError(f"anneal = {self.anneal}, step = {self.step}: expected at least 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Advantages:
+    """Result of an estimator.
+
+    Attributes:
+        values: Shape (B,): one advantage for each rollout, to be broadcast to all its tokens.
+        diagnostics: ``flat_groups`` (share of groups with zero advantages), ``score_mean``,
+            ``score_std`` (mean over groups of the standard deviation within), ``correlation`` (largest correlation
+            between two reward components; near 1 a vector estimator degrades to a scalar one).
+    """
+
+    values: FloatArray
+    diagnostics: Mapping[str, float]
+
+
+class RewardBatch:
+    """Validated rewards with the group statistics that the estimators share.
+
+    Attributes:
+        rewards: Shape (B, m, k).
+        index: Shape (B,): position of each rollout's group among the sorted groups.
+        count: Number of groups.
+        dimensions: k.
+        by_size: For every group size n, the rollouts of those groups, shape (groups of that size, n).
+    """
+
+    def __init__(self, rewards: FloatArray, groups: IntArray, *, single: bool = False) -> None:
+        self.rewards = np.asarray(rewards, dtype=np.float64)
+        _check(self.rewards, np.asarray(groups), single=single)
+        self.dimensions = self.rewards.shape[2]
+        _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        self.index: IntArray = index.reshape(-1)
+        self.count, self._sizes = len(sizes), sizes
+        order = np.argsort(self.index, kind="stable")
+        starts = np.cumsum(sizes) - sizes
+        self.by_size: list[IntArray] = [
+            order[starts[sizes == size][:, None] + np.arange(size)] for size in np.unique(sizes)
+        ]
+
+    @property
+    def answers(self) -> FloatArray:
+        """The only answer of each rollout, shape (B, k)."""
+        return self.rewards[:, 0]
+
+    def scalarization(self, config: EstimatorConfig) -> FloatArray:
+        """Return w*, shape (k,)."""
+        if config.weights is None:
+            return np.full(self.dimensions, 1.0 / self.dimensions)
+        if len(config.weights) != self.dimensions:
+            raise InvalidInputError(
+                f"{len(config.weights)} weights for {self.dimensions} rewards: expected one for each."
+            )
+        return np.asarray(config.weights, dtype=np.float64)
+
+    def weightings(self, config: EstimatorConfig, rng: np.random.Generator) -> list[tuple[IntArray, FloatArray]]:
+        """Return, for every group size, the rollouts (g, n) and the groups' weightings (g, K, k)."""
+        drawn = draw_weightings(
+            self.count, config.draws, self.dimensions, alpha=config.alpha, sampler=config.sampler, rng=rng
+        )
+        return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
+
+    def unscaled(self, scores: FloatArray, values: FloatArray) -> Advantages:
+        """Return values as they are; groups without differences get zeros."""
+        values = np.where(self.group_std(scores) < FLAT, 0.0, values)
+        return Advantages(values, self.diagnostics(scores, values))
+
+    def group_mean(self, scores: FloatArray) -> FloatArray:
+        """Return each rollout's group mean, shape (B,)."""
+        mean: FloatArray = (np.bincount(self.index, scores) / self._sizes)[self.index]
+        return mean
+
+    def group_std(self, scores: FloatArray) -> FloatArray:
+        """Return each rollout's population standard deviation within its group, shape (B,)."""
+        squares = np.bincount(self.index, (scores - self.group_mean(scores)) ** 2) / self._sizes
+        std: FloatArray = np.sqrt(squares)[self.index]
+        return std
+
+    def standardised(self, scores: FloatArray) -> Advantages:
+        """Return (score − mean) / std within each group; groups without differences get zeros."""
+        std = self.group_std(scores)
+        flat = std < FLAT
+        values = np.where(flat, 0.0, (scores - self.group_mean(scores)) / np.where(flat, 1.0, std))
+        return Advantages(values, self.diagnostics(scores, values))
+
+    def scaled(self, shares: FloatArray, norm: Norm) -> Advantages:
+        """Return leave-one-out shares divided as ``norm`` says."""
+        match norm:
+            case Norm.GROUP_STD:
+                scale = self.group_std(shares)
+            case Norm.BATCH_STD:
+                scale = np.full_like(shares, shares.std())
+            case Norm.NONE:
+                scale = np.ones_like(shares)
+        # The shares of a group with equal vectors are rounding errors, which division would inflate.
+        flat = self.group_std(shares) < FLAT
+        values = np.where(flat, 0.0, shares / np.where(flat, 1.0, scale))
+        return Advantages(values, self.diagnostics(shares, values))
+
+    def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
+        """Return diagnostics of the batch."""
+        busy = np.bincount(self.index, np.abs(values)) > 0
+        return {
+            "flat_groups": float(1.0 - busy.mean()),
+            "score_mean": float(scores.mean()),
+            "score_std": float((np.bincount(self.index, self.group_std(scores)) / self._sizes).mean()),
+            "correlation": _largest_correlation(self.rewards.reshape(-1, self.dimensions)),
+        }
+
+
+def _check(rewards: FloatArray, groups: IntArray, *, single: bool) -> None:
+    if rewards.ndim != 3 or 0 in rewards.shape:
+        raise InvalidInputError(
+            f"rewards have shape {rewards.shape}: expected (rollouts, answers, components), none of them 0."
+        )
+    if groups.shape != rewards.shape[:1]:
+        raise InvalidInputError(f"groups have shape {groups.shape}: expected ({len(rewards)},), one for each rollout.")
+    if not np.issubdtype(groups.dtype, np.integer):
+        raise InvalidInputError(f"groups are {groups.dtype}: expected integers.")
+    bad = ~((rewards >= 0.0) & (rewards <= 1.0))  # NaN is neither
+    if bad.any():
+        b, s, i = (int(axis[0]) for axis in np.nonzero(bad))
+        raise InvalidInputError(
+            f"reward {i} of answer {s} of rollout {b} is {rewards[b, s, i]}: expected a number in [0, 1].",
+            remedy="Normalise rewards before training, or fix the evaluator that returned this one.",
+        )
+    if single and rewards.shape[1] != 1:
+        raise InvalidInputError(
+            f"rollouts have {rewards.shape[1]} answers: this estimator requires one.",
+            remedy="For several answers use one of: vpo, multi_rlvr.",
+        )
+
+
+def _largest_correlation(vectors: FloatArray) -> float:
+    varying = vectors[:, vectors.std(axis=0) > FLAT]
+    if varying.shape[1] < 2:
+        return 0.0
+    matrix: FloatArray = np.atleast_2d(np.corrcoef(varying, rowvar=False))
+    return float(matrix[np.triu_indices(len(matrix), 1)].max())
