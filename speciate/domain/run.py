@@ -74,9 +74,10 @@ class RunSpec(Value):
             their full weight.
         novelty: Rules for duplicates and near-duplicates.
         guidance: Rules for the advice that the run writes for its own prompts; None (default) writes none.
+        keep_tokens: True to store the id and the log-probability of every token that the policies write.
     """
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens"})
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -92,6 +93,7 @@ class RunSpec(Value):
     policy_discount: float = Field(default=1.0, gt=0, le=1)
     novelty: Novelty = Novelty()
     guidance: Guidance | None = None
+    keep_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ class OpenAICompatible:
         body = self._endpoint.exchange("POST", path_of(self._policy), payload_of(self._policy, request, extra))
         ceilings = self._ceilings(request)
         try:
-            return read_answer(body, self._policy, request.n, ceilings, time.perf_counter() - started)
+            return read_answer(body, self._policy, request, ceilings, time.perf_counter() - started)
         except MalformedResponseError as error:
             raise TransientError(str(error), tokens=reported_tokens(body, ceilings)) from None
         except WeightsMismatchError as error:

@@ -83,14 +83,17 @@ def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any])
         "max_tokens": policy.tokens_for(request.role),
         "stream": False,
     }
+    logprobs = sampling.logprobs or request.keep_tokens
     if policy.prompt_format is PromptFormat.CHAT:
         body["messages"] = request.prompt.messages()
-        if sampling.logprobs:
+        if logprobs:
             body["logprobs"] = True
     else:
         body["prompt"] = storable(request.prompt.text())
-        if sampling.logprobs:
+        if logprobs:
             body["logprobs"] = 1
+    if request.keep_tokens:
+        body["return_token_ids"] = True
     return body
 
 
@@ -102,7 +105,9 @@ def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenC
     return TokenCeilings(prompt + chat, longest, request.n * longest)
 
 
-def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeilings, latency_s: float) -> SampleResult:
+def read_answer(
+    body: bytes, policy: Policy, request: SampleRequest, ceilings: TokenCeilings, latency_s: float
+) -> SampleResult:
     """Return the completions of a response, in the order of their index.
 
     Tokens are those that the endpoint reports. If it reports none, or more than possible, every byte counts as a token
@@ -117,7 +122,7 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeiling
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
         raise MalformedResponseError("the response has no choices")
-    ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[:wanted]
+    ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[: request.n]
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
     usage = data.get("usage")
     reported: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
@@ -126,7 +131,7 @@ def read_answer(body: bytes, policy: Policy, wanted: int, ceilings: TokenCeiling
     )
     return SampleResult(
         completions=tuple(
-            _completion(choice, text, tokens, keep=policy.sampling.logprobs)
+            _completion(choice, text, tokens, keep=policy.sampling.logprobs or request.keep_tokens)
             for choice, text, tokens in zip(ordered, texts, shares, strict=True)
         ),
         prompt_tokens=read_count(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,

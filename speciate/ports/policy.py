@@ -22,6 +22,7 @@ class SampleRequest:
         seed: Sampling seed.
         parents: Programs in the prompt, the one to change first. For policies that do not read text.
         seed_program: The problem's seed program, for the same policies; empty if the problem has none.
+        keep_tokens: True to request the id and the log-probability of every token.
     """
 
     prompt: Prompt
@@ -30,6 +31,7 @@ class SampleRequest:
     seed: int
     parents: tuple[Individual, ...] = ()
     seed_program: str = ""
+    keep_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,12 @@ def check_run(
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(policies.ensembles, spec)
     _check_external(policies, spec)
+    if spec.keep_tokens:
+        _check_tokens(policies)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies), can_advise)
-    members = (member.version for of_role in policies.ensembles.values() for member in of_role)
-    for version in (policies.policy, policies.mutator, *members):
-        if version is not None and version.definition.codec is not None:
+    for version in _versions(policies):
+        if version.definition.codec is not None:
             codec_of(version.definition.codec).prompt(problem.definition, answers=1)
 
 
@@ -58,18 +59,32 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
 
 def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
     """Reject an external policy beside others, which need no such entry to take its proposals."""
-    members = [member.version for of_role in policies.ensembles.values() for member in of_role]
-    versions = [policies.policy, *([] if policies.mutator is None else [policies.mutator]), *members]
+    versions = _versions(policies)
     external = next((version.name for version in versions if version.definition.is_external), None)
     if external is None:
         return
-    if any(not version.definition.is_external for version in versions) or members:
+    if any(not version.definition.is_external for version in versions) or policies.ensembles:
         raise InvalidInputError(
             f"policy {external} proposes from outside: expected it as the only policy of a run.",
             remedy="Leave it out: a running run of any policy takes proposals.",
         )
     if spec.guidance is not None:
         raise InvalidInputError(f"guidance: policy {external} cannot write advice.")
+
+
+def _check_tokens(policies: RunPolicies) -> None:
+    """Reject policies without a model, which write programs and no tokens."""
+    for version in _versions(policies):
+        if version.definition.model is None:
+            raise InvalidInputError(
+                f"keep_tokens: policy {version.name} of kind {version.definition.kind!r} writes no tokens.",
+                remedy="Use a policy of a model server, or leave keep_tokens out.",
+            )
+
+
+def _versions(policies: RunPolicies) -> list[PolicyVersion]:
+    members = [member.version for of_role in policies.ensembles.values() for member in of_role]
+    return [policies.policy, *([] if policies.mutator is None else [policies.mutator]), *members]
 
 
 def _check_members(where: str, members: Sequence[WeightedPolicyVersion], *, learns: bool) -> None:

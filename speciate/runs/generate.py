@@ -106,6 +106,7 @@ def _plan(
             seed=int(rng.integers(2**31)),
             parents=shown.parents,
             seed_program=context.problem.seed_program,
+            keep_tokens=context.spec.keep_tokens,
         )
         planned.append(_PlannedRequest(selection, position, policy, request, shown.advice))
     return planned
@@ -237,6 +238,11 @@ def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult)
         raise PolicyUnavailableError(
             f"policy {planned.policy.slug!r} reports {result.tokens} tokens, more than max_tokens allows.",
             remedy="Use an endpoint that respects max_tokens: token budgets depend on it.",
+        )
+    if planned.request.keep_tokens and any(c.tokens and not c.token_ids for c in result.completions):
+        raise PolicyUnavailableError(
+            f"policy {planned.policy.slug!r} reports no token ids and log-probabilities, which this run keeps.",
+            remedy="Serve it with vLLM or `speciate serve`, or start the run without keep_tokens.",
         )
 
 

@@ -19,9 +19,13 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from speciate.domain.policy import PolicyRole, Sampling
+from speciate.domain.rollout import Prompt
 from speciate.domain.run import RunSpec, RunState
+from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.openai_wire import model_cards
 from speciate.policies.queueing import waiting_sequences
+from speciate.ports.policy import SampleRequest
 from tests.support.fault_proxy import Fault, fault_proxy
 from tests.support.reference_model import ReferenceModel
 from tests.support.served_run import served_policy, served_run
@@ -164,6 +168,19 @@ class OpenAIContract(ABC):
             for choice in plain.complete(prompt, n=4, **sampling)["choices"]:
                 expected = plain.reference.logprobs(plain.ids(prompt), plain.drawn(choice))
                 assert np.allclose(choice["logprobs"]["token_logprobs"], expected, atol=TOLERANCE, rtol=0)
+
+    def test_runs_keep_ids_and_log_probabilities_of_every_token(self, plain: ServedModel, chatty: ServedModel) -> None:
+        """A request that keeps tokens gets an id and the raw log-probability of every token, end included."""
+        for served, form in ((plain, "completion"), (chatty, "chat")):
+            policy = served_policy(served.url, served.name, prompt_format=form)
+            request = SampleRequest(Prompt("", _PROMPTS[0]), PolicyRole.PROPOSE, n=4, seed=5, keep_tokens=True)
+            with OpenAICompatible(policy.model_copy(update={"sampling": Sampling(max_tokens=12)})) as client:
+                (result,) = client.sample([request])
+            read = served.ids(_PROMPTS[0] if form == "completion" else f"[user] {_PROMPTS[0]}\n[assistant] ")
+            for completion in result.completions:
+                assert len(completion.token_ids) == len(completion.logprobs) == completion.tokens > 0
+                expected = served.reference.logprobs(read, list(completion.token_ids))
+                assert np.allclose(completion.logprobs, expected, atol=TOLERANCE, rtol=0)
 
     def test_top_logprobs_name_the_likeliest(self, plain: ServedModel) -> None:
         """Every position lists the likeliest tokens with their log-probabilities."""

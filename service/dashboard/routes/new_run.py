@@ -52,6 +52,7 @@ _OPTIONAL: Final = ("mutator", "name", "tags", "seed_from", "shown")
 _CHECKS: Final = {
     "stop_on_unlock": "Stop when the problem is unlocked.",
     "reuse_results": "Reuse results of other runs for the same program.",
+    "keep_tokens": "Store the id and log-probability of every token, for trainers.",
 }
 
 

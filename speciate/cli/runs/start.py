@@ -120,6 +120,9 @@ def run_command(
         int | None,
         typer.Option(metavar="BATCHES", help="Interval at which the policy writes advice for its own prompts."),
     ] = None,
+    keep_tokens: Annotated[
+        bool, typer.Option("--keep-tokens", help="Store the id and log-probability of every token, for trainers.")
+    ] = False,
     seeds: Annotated[
         Path | None,
         typer.Option(
@@ -192,6 +195,7 @@ def run_command(
             reuse_results=reuse_results,
             novelty=drop_none(same=same, near=reject_near) or None,
             guidance=drop_none(every=guidance) or None,
+            keep_tokens=keep_tokens or None,
         )
         if as_json:
             output.print_json(run.record)
