@@ -26,7 +26,8 @@ def _in(file: str, name: str = "other") -> Problem:
     return single().model_copy(update={"language": Language(name=name, file=file, run=("./x",))})
 
 
-def test_words_of_a_program_have_classes() -> None:
+def test_words_of_a_program_have_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(highlighting, "_MAX_SECONDS", 60.0)  # a busy machine takes long to build the first lexer
     shown = highlight(PROGRAM, single())
     for name, word in {"k": "def", "f": "solve", "c": "# why", "b": "len", "n": "1.5"}.items():
         assert f'<span class="{name}">{word}</span>' in shown
