@@ -42,8 +42,10 @@ KINDS = stored_kinds()
 
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_new_fields_are_omitted_at_their_default(name: str) -> None:
-    kind, first = KINDS[name], set(json.loads(FIRST.read_text())[name])
+    kind = KINDS[name]
     fields = kind.model_fields
+    # A kind that the first version did not have is only stored in a new field of another kind.
+    first = set(json.loads(FIRST.read_text()).get(name, fields))
     assert first <= fields.keys(), "a field of the first version is missing: stored values could not be read"
     new = fields.keys() - first - kind.omitted_at_default
     assert not new, f"name {new} in omitted_at_default of {name}: older processes do not know them"
