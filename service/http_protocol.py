@@ -15,6 +15,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.problem_details import problem
+from speciate.settings import KEEP_ALIVE_S
 
 HEAD_S: Final = 10.0
 """Seconds in which a request head must arrive, counted from the connection or from its first byte."""
@@ -45,6 +46,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout of the first head, or reject the connection."""
         super().connection_made(transport)
+        self.timeout_keep_alive = KEEP_ALIVE_S
         if len(self.connections) > self.max_connections:
             detail = (
                 f"This process serves at most {self.max_connections} connections. Retry, or run another API process."

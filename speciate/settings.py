@@ -31,6 +31,11 @@ FILE_SUFFIX: Final = "_FILE"
 """Suffix of a variable that names a file with the value."""
 SERVE_TOKEN_VARIABLE: Final = "SPECIATE_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 """Token of the inference server; not a setting, since the server also runs without the service."""
+KEEP_ALIVE_S: Final = 75
+"""Seconds for which our HTTP servers keep an idle connection: more than any client or proxy (httpx 5 s, nginx 60 s).
+
+A server that gives up first may close a connection on which a request is on its way, which then gets no response.
+"""
 UNSAFE: Final = "unsafe"
 """The sandbox tier without containment."""
 

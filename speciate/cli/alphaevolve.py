@@ -50,7 +50,7 @@ def alphaevolve_command(
 
     from speciate.client import AsyncClient
     from speciate.compat.alphaevolve import AlphaEvolveService
-    from speciate.settings import load_settings
+    from speciate.settings import KEEP_ALIVE_S, load_settings
 
     with client(ctx) as service:
         service.policies.get(policy)  # a missing policy is reported before any experiment starts
@@ -81,6 +81,7 @@ def alphaevolve_command(
             ws="none",
             ssl_certfile=certificate,
             ssl_keyfile=key,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=3,
         )
         with stop_on_signals():

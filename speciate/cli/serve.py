@@ -99,7 +99,7 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
     import uvicorn
 
     from speciate.inference.app import create_app
-    from speciate.settings import http_address
+    from speciate.settings import KEEP_ALIVE_S, http_address
 
     out = console(stderr=True)
     with out.status("Reading checkpoints …"):
@@ -107,7 +107,14 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
     with _listening(host, port) as listener:
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=3)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=3,
+        )
         uvicorn.Server(config).run(sockets=[listener])
 
 

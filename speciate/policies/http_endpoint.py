@@ -25,6 +25,7 @@ CHECK_TIMEOUT_S: Final = 5.0
 
 _MAX_MESSAGE: Final = 300
 _ERROR_BODY_BYTES: Final = 64 << 10
+_IDLE_S: Final = 3.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
 _CODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
 """Accepted content codings, one at a time: a chunk then expands a thousandfold at most. Nested codings turn two
 thousand bytes into gigabytes."""
@@ -171,7 +172,9 @@ class HttpEndpoint:
         # Opened on first use, in the process that uses it: a connection does not survive a fork.
         with self._lock:
             if self._http is None:
-                limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._connections)
+                limits = httpx.Limits(
+                    max_connections=None, max_keepalive_connections=self._connections, keepalive_expiry=_IDLE_S
+                )
                 network = self._context.network
                 guard = None if network is None else GuardedTransport(network, limits=limits)
                 self._http = httpx.Client(timeout=self._policy.timeout_s, limits=limits, transport=guard)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -11,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -129,3 +132,27 @@ def test_a_taken_port(served: str, tmp_path: Path) -> None:
     _, told = process.communicate(timeout=60)
     assert process.returncode == 6
     assert f"cannot listen on 127.0.0.1:{port}" in told
+
+
+def test_connections_of_128_clients_outlive_their_idle_time(served: str) -> None:
+    place = urlsplit(served)
+    clients = [http.client.HTTPConnection(place.hostname or "", place.port, timeout=60) for _ in range(128)]
+
+    def ask(connection: http.client.HTTPConnection) -> int:
+        body = json.dumps({"model": "toy", "prompt": "w1", "max_tokens": 4})
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        with connection.getresponse() as answer:
+            answer.read()
+            return answer.status
+
+    try:
+        with ThreadPoolExecutor(128) as pool:
+            assert set(pool.map(ask, clients)) == {200}
+            time.sleep(5.5)  # clients and proxies keep a connection for 5 s and more, and then use it
+            # An answer on the same socket: with ``auto_open`` off, a connection that the server closed is an error.
+            for connection in clients:
+                connection.auto_open = 0
+            assert set(pool.map(ask, clients)) == {200}
+    finally:
+        for connection in clients:
+            connection.close()

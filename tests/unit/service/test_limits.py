@@ -88,6 +88,15 @@ def test_slow_second_head_and_idle_connection_are_closed(url: str) -> None:
         assert answer(raw)[0] == 408
 
 
+def test_an_idle_connection_is_kept_for_its_next_request() -> None:
+    app = Starlette(routes=[Route("/length", _length)])
+    with serve_app(app, http=LimitedHttpProtocol, timeout_keep_alive=0) as address, connected(address) as raw:
+        for _ in range(2):
+            raw.send(b"GET /length HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"200 OK" in raw.recv(65536)
+            time.sleep(0.1)
+
+
 def test_pipelined_requests_are_answered_in_order(url: str) -> None:
     with connected(url) as raw:
         raw.sendall(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab" * 2 + b"GET /le")
