@@ -21,7 +21,7 @@ from speciate.domain.problem import Problem, ProblemKind
 MAX_CHARACTERS: Final = 40_000
 """Length of a text above which it has no colours."""
 
-_MAX_SECONDS: Final = 0.3
+_MAX_SECONDS: Final = 0.3  # of processor time, so that a page keeps its colours on a busy machine
 _HEADERS: Final = 2
 _HUNK: Final = re.compile(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
 _CLASSES: Final = (
@@ -76,7 +76,7 @@ def _lines(text: str, problem: Problem) -> list[Markup]:
     """Return the HTML of each line, that of a program of several files by their names."""
     if len(text) > MAX_CHARACTERS:
         return [escape(line) for line in text.split("\n")]
-    deadline = time.monotonic() + _MAX_SECONDS
+    deadline = time.thread_time() + _MAX_SECONDS
     found: list[Markup] = []
     for file, section in _files(text, problem):
         found += _coloured("\n".join(section), _lexer(file), deadline)
@@ -111,7 +111,7 @@ def _coloured(text: str, lexer: Lexer | None, deadline: float) -> list[Markup]:
     # Unlike ``get_tokens``, this keeps every character, so that lines stay what they are in a diff. Some rules need the
     # line break of a last line.
     for _, kind, value in lexer.get_tokens_unprocessed(f"{text}\n"):
-        if time.monotonic() > deadline:
+        if time.thread_time() > deadline:
             return _coloured(text, None, deadline)
         name, escaped = _class(kind), str(escape(value))
         if name:
