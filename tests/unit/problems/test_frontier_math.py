@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,13 @@ from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled_sets, known_problems, load_problem
 
 SET = bundled_sets()["frontier-math"]
+
+PUBLISHED: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+"""Constructions that AlphaEvolve published (https://github.com/google-deepmind/alphaevolve_results, CC BY 4.0), moved
+into each problem's frame: the hexagons around the origin, the rectangle at it, the triangle with a right angle."""
+
+RECORD_CIRCLES: list[list[float]] = json.loads(Path(__file__).with_name("circles_26.json").read_text(encoding="utf-8"))
+"""The level of later papers: AlphaEvolve's circles, perturbed and moved by sequential linear programming."""
 
 
 class InvalidAnswerError(Exception):
@@ -73,6 +82,23 @@ def test_no_seed_program_unlocks_its_problem(problems: dict[str, Problem], stron
         assert found.rewards is not None, (slug, found.failure)
         met = problem.targets_met(found.rewards)
         assert not any(met >> i & 1 for i, target in enumerate(problem.targets) if target.unlock), slug
+
+
+@pytest.mark.parametrize(
+    ("slug", "answer", "level"),
+    [
+        *((slug, PUBLISHED[slug], "record_level") for slug in SET.problems if slug != "circles-in-square-26"),
+        ("circles-in-square-26", PUBLISHED["circles-in-square-26"], "alphaevolve_level"),
+        ("circles-in-square-26", RECORD_CIRCLES, "record_level"),
+    ],
+    ids=[*(slug for slug in SET.problems if slug != "circles-in-square-26"), "circles-26", "circles-26-later"],
+)
+def test_a_published_construction_meets_the_published_level(slug: str, answer: Any, level: str) -> None:
+    problem = load_problem(SET.problems[slug])
+    rewards = evaluator(slug)(answer)
+    met = problem.targets_met(problem.space.vector(rewards))
+    names = {target.name for i, target in enumerate(problem.targets) if met >> i & 1}
+    assert {"best_before", level} <= names, (rewards, names)
 
 
 def test_circles() -> None:
@@ -140,6 +166,25 @@ def test_functions() -> None:
         evaluator("autocorrelation-1")([1.0, -1.0])
     with pytest.raises(InvalidAnswerError, match="integral"):
         evaluator("autocorrelation-3")([1.0, -1.0])
+
+
+def test_the_absolute_value_is_another_inequality() -> None:
+    found = evaluator("autocorrelation-3")([1.0, -1.0, 2.0])
+    # f*f at the corners: 1, -2, 5, -4, 4, times 2 n / (integral)^2 = 6 / 4.
+    assert (found["c3"], found["c3_absolute"]) == (pytest.approx(7.5), pytest.approx(7.5))
+    assert evaluator("autocorrelation-3")([2.0, -3.0, 2.0])["c3_absolute"] > 100
+
+
+def test_uncertainty() -> None:
+    score = evaluator("uncertainty-inequality")
+    # Without double roots: L_2 - L_0 with parameter -1/2 is a multiple of z (z - 3).
+    assert score([]) == {"bound": pytest.approx(3 / (2 * math.pi)), "double_roots": 0}
+    assert score([5.0])["bound"] == pytest.approx(0.3521, abs=1e-4)
+    # A double root that is moved too far comes with a last sign change beyond it, which counts.
+    assert score([6.0])["bound"] > 4
+    for wrong in ([5.0, 5.0], [0.0], [-1.0], [5000.0], [1.0] * 13, "5"):
+        with pytest.raises(InvalidAnswerError):
+            score(wrong)
 
 
 def test_sets_of_numbers() -> None:
