@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from evaluators.broker import Broker
 from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled_sets, known_problems, load_problem
+from tests.support.script_evaluators import InvalidAnswerError, evaluator_in
 
 SET = bundled_sets()["frontier-math"]
 
@@ -26,36 +25,10 @@ RECORD_CIRCLES: list[list[float]] = json.loads(Path(__file__).with_name("circles
 """The level of later papers: AlphaEvolve's circles, perturbed and moved by sequential linear programming."""
 
 
-class InvalidAnswerError(Exception):
-    """Raised in place of the end of an evaluation."""
-
-
-class Context:
-    """Records notes, and ends an evaluation by an exception."""
-
-    def invalid(self, reason: str) -> None:
-        raise InvalidAnswerError(reason)
-
-    def note(self, name: str, text: str) -> None:
-        assert name
-        assert text
-
-
 def evaluator(slug: str, **constants: int) -> Callable[[Any], dict[str, float]]:
     """Return a problem's evaluator as a function of the answer, for other sizes if constants are given."""
-    spec = importlib.util.spec_from_file_location(slug.replace("-", "_"), SET.problems[slug] / "evaluate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    vars(module).update(constants)
-
-    def evaluate(answer: Any) -> dict[str, float]:
-        reply = SimpleNamespace(unwrap=lambda: answer)
-        found: dict[str, float] = module.evaluate(SimpleNamespace(call=lambda _: reply), Context())
-        return found
-
-    return evaluate
+    evaluate = evaluator_in(SET.problems[slug], **constants)
+    return lambda answer: evaluate(lambda _: answer)
 
 
 @pytest.fixture(scope="module")
