@@ -62,7 +62,9 @@ class EvaluationBatch:
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
         """Return the specification of a process of this batch, which sees ``folder`` or else the problem's folder."""
-        syscall_policy, preload = SyscallPolicy.THREADS, self.problem.preload
+        syscall_policy = SyscallPolicy.THREADS
+        # Libraries that compute with several threads start them when they are imported; threads do not survive a fork.
+        preload = self.problem.preload if self.problem.limits.cores == 1 else ()
         if role is ProcessRole.CANDIDATE and self.problem.language is not None:
             role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
         return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder, self.site)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from evaluators.contained.meter import Exceeded
+from evaluators.limits import tasks
 from evaluators.session import EndReason, SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ResourceUsage
@@ -36,8 +38,14 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
     """Return the failure of a process that ended without an answer, from its supervisor's report."""
     if ended.ending is EndReason.BROKEN:
         return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", sanitize(ended.detail))
-    if usage.exceeded:
-        return Failure(FailureKind.CRASHED, "too_many_threads", f"more than {limits.processes} threads at a time")
+    if usage.exceeded is Exceeded.THREADS:
+        return Failure(
+            FailureKind.CRASHED, "too_many_threads", f"more than {tasks(limits, processes=False)} threads at a time"
+        )
+    if usage.exceeded is Exceeded.MEMORY:
+        return Failure(
+            FailureKind.OUT_OF_MEMORY, "memory_limit", f"more than {limits.memory_bytes >> 20} MiB of resident memory"
+        )
     number = _signal_of(usage)
     if number == signal.SIGXCPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s):
         return Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {usage.cpu_s:.1f} s of processor time")

@@ -7,10 +7,25 @@ import math
 from speciate.domain.problem import Limits
 
 OPEN_FILES = 64
+SCRIPT_OPEN_FILES = 512
+"""Open files of a script that may start processes: each pipe to one takes two."""
 _UNLIMITED = -1  # resource.RLIM_INFINITY
 
 
-def rlimits(limits: Limits, *, cpu: bool = True) -> dict[str, tuple[int, int]]:
+def tasks(limits: Limits, *, processes: bool) -> int:
+    """Return how many threads and processes may run at once, which the kernel counts together.
+
+    Args:
+        limits: The problem's limits.
+        processes: True if the process may start others.
+    """
+    if processes:
+        return limits.threads + limits.processes
+    # Problems of the first version have no ``threads``: their limit on threads is in ``processes``.
+    return limits.threads if "threads" in limits.model_fields_set else max(limits.threads, limits.processes)
+
+
+def rlimits(limits: Limits, *, cpu: bool = True, processes: bool = False) -> dict[str, tuple[int, int]]:
     """Return the soft and hard resource limits of one process, by their names in ``resource``.
 
     The kernel counts CPU time in whole seconds, so fractions are rounded up. It sends SIGXCPU at the soft limit and
@@ -20,11 +35,13 @@ def rlimits(limits: Limits, *, cpu: bool = True) -> dict[str, tuple[int, int]]:
     Args:
         limits: The problem's limits.
         cpu: True to limit CPU time; False for a process that serves many evaluations.
+        processes: True if the process may start others.
     """
     seconds = math.ceil(limits.cpu_s)
+    files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {
         "RLIMIT_CPU": (seconds, seconds + 1) if cpu else (_UNLIMITED, _UNLIMITED),
-        "RLIMIT_NOFILE": (OPEN_FILES, OPEN_FILES),
+        "RLIMIT_NOFILE": (files, files),
         "RLIMIT_FSIZE": (limits.file_bytes, limits.file_bytes),
         "RLIMIT_CORE": (0, 0),
     }

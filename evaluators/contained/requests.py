@@ -16,8 +16,8 @@ class SpawnRequest:
         role: Program to run: a key of ``ROLES`` in ``supervise``.
         frame_bytes: Longest frame that the process may write to the channel.
         rlimits: Soft and hard resource limits by their names in ``resource``.
-        memory_bytes: Address space limit in bytes, in addition to that of the zygote.
-        processes: Limit on threads (and on processes, where the policy allows them).
+        memory_bytes: Limit on resident memory in bytes, in addition to that of the zygote.
+        tasks: Limit on threads, and on processes where the policy allows them, together.
         tmp_bytes: Size of the private ``/tmp`` in bytes.
         tmp_files: Limit on files and folders in it.
         syscall_policy: System calls that the process may make.
@@ -28,7 +28,7 @@ class SpawnRequest:
     frame_bytes: int
     rlimits: dict[str, tuple[int, int]]
     memory_bytes: int
-    processes: int
+    tasks: int
     tmp_bytes: int
     tmp_files: int
     syscall_policy: SyscallPolicy = SyscallPolicy.THREADS

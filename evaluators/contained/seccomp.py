@@ -33,6 +33,13 @@ class SyscallPolicy(Enum):
     """Threads, and ``execve`` of another program: the policy for compiled candidates."""
     PROCESSES = "processes"
     """Processes within the namespaces: the policy for building and starting candidates in other languages."""
+    SCRIPT = "script"
+    """Processes within the namespaces under this same filter: the policy for scripts that may start processes."""
+
+    @property
+    def starts_processes(self) -> bool:
+        """True if the process may start others."""
+        return self in (SyscallPolicy.PROCESSES, SyscallPolicy.SCRIPT)
 
 
 _WHOLE = 0xFFFFFFFF
@@ -40,13 +47,15 @@ _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every namespace
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, signal or lock commands, which affect other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
-# Two processes that map one file share futexes on its pages, even read-only ones. So only a thread of the same process
-# may be woken. Shared waits are those of ``pthread_join``: the kernel wakes them at the end of a thread.
+# Two processes that map one file share futexes on its pages, even read-only ones. Of those only the operations are
+# allowed that libraries cannot do without: waits of ``pthread_join``, and the wake of libstdc++'s one-time
+# initialisation and futures, without which XLA waits forever.
 _FUTEX_PRIVATE = 0x80
-_FUTEX_WAITS = (0, 9, 9 | 0x100)  # WAIT, WAIT_BITSET, and with the real-time clock
+_FUTEX_SHARED = (0, 1, 9, 9 | 0x100)  # WAIT, WAKE, WAIT_BITSET, and with the real-time clock
 # CPU clocks of other processes have negative numbers that hold the process id; -8 to -2 are the caller's own.
 _CLOCKS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, *(clock & 0xFFFFFFFF for clock in (-8, -7, -6, -4, -3, -2)))
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and queries
+_PR_SET_PDEATHSIG = 1
 _OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last one is the bit of O_TMPFILE
 
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
@@ -76,7 +85,7 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         "prctl": _one_of(0, _PRCTL),
         "fcntl": _one_of(1, _FCNTL),
         "ioctl": _one_of(1, _IOCTL),
-        "futex": (((1, _FUTEX_PRIVATE, _FUTEX_PRIVATE),), *_one_of(1, _FUTEX_WAITS)),
+        "futex": (((1, _FUTEX_PRIVATE, _FUTEX_PRIVATE),), *_one_of(1, _FUTEX_SHARED)),
         **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep", "timer_create"), _one_of(0, _CLOCKS)),
         # Streams only: a datagram socket can send to any other socket by name.
         "socketpair": (((0, _WHOLE, _AF_UNIX), (1, _SOCK_TYPE, _SOCK_STREAM)),),
@@ -89,6 +98,10 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         # The process installs the next filter on its children.
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
         calls |= {"futex": ALWAYS}  # compilers and interpreters share locks between processes
+    if syscall_policy is SyscallPolicy.SCRIPT:
+        calls |= dict.fromkeys(_STARTING - {"clone", "clone3", "execveat"} | _SIGNALS | {"prlimit64", "futex"}, ALWAYS)
+        calls |= {"prctl": _one_of(0, (*_PRCTL, _PR_SET_PDEATHSIG))}
+    if syscall_policy.starts_processes:
         calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a new user namespace it would have every capability
     return calls
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from . import author, candidate, command, in_process, kernel
+from .meter import STACK_BYTES, Exceeded, Footprint, Meter
 from .requests import SpawnRequest
 from .wire import Wire, frame
 
@@ -33,6 +34,7 @@ ROLES: dict[str, Callable[[Wire], None]] = {
 
 CHANNEL_FD = 3
 _WATCH_S = 0.02
+_SPARE_SPACE = 64 << 30  # libraries reserve address space that they do not use; page tables of this much are small
 _READY = b"+"
 
 
@@ -65,13 +67,13 @@ class Tier(Protocol):
         ...
 
 
-def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> NoReturn:
+def supervise(tier: Tier, order: SpawnRequest, warm: Footprint, fds: list[int]) -> NoReturn:
     """Fork the contained process and monitor it until it ends.
 
     Args:
         tier: Isolation to apply.
         order: Process to start.
-        space: Address space of the zygote, in bytes.
+        warm: Memory of the zygote.
         fds: Channel, control, standard output, standard error and, if any, the control group's list of processes.
     """
     channel, control, out, err, *cgroup = fds
@@ -81,12 +83,13 @@ def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> No
         for fd in cgroup:
             os.write(fd, b"0")
             os.close(fd)
+        meter = None if cgroup and tier.bounds_threads else Meter()
         tier.settle(order)
         here, there = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(here)
-            _contained(tier, order, space + order.memory_bytes, (channel, out, err, there))
+            _contained(tier, order, warm, (channel, out, err, there))
         for fd in (there, channel, out):
             os.close(fd)
         # Runs while the other process applies its isolation.
@@ -95,7 +98,8 @@ def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> No
             _report(control, started)
             os.close(here)
             os.close(err)
-            _watch(tier, order, pid, control)
+            watch = None if meter is None else _Watch(meter, order, warm, tier, measured=not cgroup)
+            _watch(tier, watch, pid, control)
             code = 0
     except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must never go on as the zygote
         with contextlib.suppress(OSError):
@@ -104,10 +108,10 @@ def supervise(tier: Tier, order: SpawnRequest, space: int, fds: list[int]) -> No
         os._exit(code)
 
 
-def _contained(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) -> NoReturn:
+def _contained(tier: Tier, order: SpawnRequest, warm: Footprint, fds: tuple[int, ...]) -> NoReturn:
     code = 1
     try:
-        serve = _enter(tier, order, space, fds)
+        serve = _enter(tier, order, warm, fds)
         serve(Wire(CHANNEL_FD, order.frame_bytes))
         code = 0
     except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must never go on as the supervisor
@@ -117,7 +121,7 @@ def _contained(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]
         os._exit(code)
 
 
-def _enter(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) -> Callable[[Wire], None]:
+def _enter(tier: Tier, order: SpawnRequest, warm: Footprint, fds: tuple[int, ...]) -> Callable[[Wire], None]:
     """Drop the supervisor's resources, isolate this process, and return the program to run."""
     channel, out, err, ready = fds
     os.setpgid(0, 0)  # to kill as a group; not a session, which some kernels schedule as a group of its own
@@ -137,6 +141,9 @@ def _enter(tier: Tier, order: SpawnRequest, space: int, fds: tuple[int, ...]) ->
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     for name, (soft, hard) in order.rlimits.items():
         _lower(getattr(resource, name), soft, hard)
+    data = warm.data + order.memory_bytes + order.tasks * STACK_BYTES
+    _lower(resource.RLIMIT_DATA, data, data)
+    space = warm.space + order.memory_bytes + _SPARE_SPACE
     _lower(resource.RLIMIT_AS, space, space)
     tier.enclose(order)
     gc.enable()
@@ -156,10 +163,27 @@ def _lower(which: int, soft: int, hard: int) -> None:
     resource.setrlimit(which, (soft, hard))
 
 
-def _watch(tier: Tier, order: SpawnRequest, pid: int, control: int) -> None:
+class _Watch:
+    """Limits that the supervisor checks itself."""
+
+    def __init__(self, meter: Meter, order: SpawnRequest, warm: Footprint, tier: Tier, *, measured: bool) -> None:
+        self._meter = meter
+        self._threads = None if tier.bounds_threads else order.tasks
+        self._resident = warm.resident + order.memory_bytes if measured else None
+
+    def exceeded(self) -> Exceeded:
+        """Return the limit that the process exceeds."""
+        if self._threads is not None and self._meter.threads() > self._threads:
+            return Exceeded.THREADS
+        if self._resident is not None and self._meter.holds_more(self._resident):
+            return Exceeded.MEMORY
+        return Exceeded.NOTHING
+
+
+def _watch(tier: Tier, watch: _Watch | None, pid: int, control: int) -> None:
     """Wait until the process ends or the broker closes the connection, sweep, and report the exit."""
-    exceeded = _wait(pid, control, None if tier.bounds_threads else order.processes)
-    report = _sweep(pid) | {"exceeded": exceeded}
+    exceeded = _wait(pid, control, watch)
+    report = _sweep(pid) | {"exceeded": exceeded.value}
     tier.tidy()
     _report(control, frame(report))
 
@@ -171,24 +195,17 @@ def _report(control: int, message: bytes) -> None:
         return  # the broker is gone; clean up anyway
 
 
-def _wait(pid: int, control: int, max_threads: int | None) -> bool:
-    """Wait until the process ends or the broker closes the connection; True if it exceeded its thread limit."""
+def _wait(pid: int, control: int, watch: _Watch | None) -> Exceeded:
+    """Wait until the process ends or the broker closes the connection; return the limit that it exceeded."""
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     poll.register(control, select.POLLIN)
-    while not poll.poll(None if max_threads is None else _WATCH_S * 1000):
-        if max_threads is not None and _threads(pid) > max_threads:
-            return True
+    while not poll.poll(None if watch is None else _WATCH_S * 1000):
+        if watch is not None and (exceeded := watch.exceeded()) is not Exceeded.NOTHING:
+            return exceeded
     os.close(pidfd)
-    return False
-
-
-def _threads(pid: int) -> int:
-    try:
-        return int(_stat(str(pid))[17])
-    except (OSError, IndexError):
-        return 0  # the process has just ended
+    return Exceeded.NOTHING
 
 
 def _sweep(pid: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class NamespaceTier:
         _write("/proc/self/gid_map", f"{_USER} {group} 1")
         kernel.set_dumpable(False)
         flags = kernel.MS_NOSUID | kernel.MS_NODEV
-        no_exec = 0 if order.syscall_policy is SyscallPolicy.PROCESSES else kernel.MS_NOEXEC
+        no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
         size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
         kept = [(path, os.open(path, os.O_PATH)) for path in self._kept]
         kernel.mount("none", _TMP, "tmpfs", flags | no_exec, size)
@@ -75,8 +75,11 @@ class NamespaceTier:
 
     def enclose(self, order: SpawnRequest) -> None:
         """Isolate the candidate's process before it reads anything of the candidate."""
-        threads = order.processes + 1  # includes the supervisor: same user and namespace
-        resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
+        tasks = order.tasks + 1  # includes the supervisor: same user and namespace
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+        if order.syscall_policy is SyscallPolicy.SCRIPT:
+            # Forked processes share pages, and only of a dumpable process the supervisor can read how many.
+            kernel.set_dumpable(True)
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
         look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)

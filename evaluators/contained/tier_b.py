@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import tempfile
 
 from . import kernel, landlock
 from .requests import SpawnRequest
@@ -28,6 +29,8 @@ class LandlockTier:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
+        # Packages look for this folder when they are imported, and fail where Python finds none that can be written to.
+        tempfile.tempdir = os.environ.get("TMPDIR")
         sees_writes = self._abi >= landlock.WRITES_SINCE
         self._filter = template(SyscallPolicy.THREADS, changes=False, open_flags=not sees_writes)
         self._own_user = own_user
@@ -49,7 +52,7 @@ class LandlockTier:
         Raises:
             OSError: The problem needs processes, which this tier cannot contain.
         """
-        if order.syscall_policy is not SyscallPolicy.THREADS:
+        if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
         kernel.set_dumpable(False)
         os.chdir(order.folder or "/")

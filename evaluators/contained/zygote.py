@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import kernel, tier_a, tier_b
+from .meter import Footprint
 from .requests import BootMessage, SpawnRequest
 from .supervise import Tier, supervise
 
@@ -48,7 +48,7 @@ def main(fd: int) -> NoReturn:
     requests = socket.socket(fileno=fd)
     tier = _get_ready(requests)
     decode = lru_cache(SpawnRequest.decode)  # all requests for one problem are equal
-    space = _address_space()
+    warm = Footprint.own()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
         if not data:
@@ -61,7 +61,7 @@ def main(fd: int) -> NoReturn:
             pid = -1
         if pid == 0:
             os.close(requests.fileno())
-            supervise(tier, order, space, fds)
+            supervise(tier, order, warm, fds)
         for fd in fds:
             os.close(fd)
 
@@ -84,14 +84,12 @@ def _get_ready(requests: socket.socket) -> Tier:
     except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
+    # For programs that scripts start: Python's own search path lacks the packages of a problem.
+    os.environ["PYTHONPATH"] = os.pathsep.join(boot.path)
     gc.collect()
     gc.freeze()  # the collector does not touch frozen pages, so forks do not copy them
     requests.send(json.dumps({"missing": missing}).encode())
     return tier
-
-
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
 
 
 def _refuse_threads(preload: tuple[str, ...]) -> None:

@@ -15,7 +15,8 @@ import time
 from functools import cache
 from pathlib import Path
 
-from speciate.domain.problem import Limits
+from evaluators.limits import tasks
+from evaluators.tiers.sandbox import ProcessSpec
 
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("memory", "pids")
@@ -49,7 +50,7 @@ class ControlGroup:
         members: Descriptor: a process that writes ``0`` to it joins the group.
     """
 
-    def __init__(self, parent: Path, limits: Limits) -> None:
+    def __init__(self, parent: Path, needs: ProcessSpec) -> None:
         """Create the group.
 
         Raises:
@@ -58,9 +59,10 @@ class ControlGroup:
         self._path = parent / f"speciate-{os.getpid()}-{next(_numbers)}"
         self._path.mkdir()
         try:
+            limits = needs.limits
             memory = limits.memory_bytes + limits.tmp_bytes + _INTERPRETER_BYTES
             _set(self._path / "memory.max", memory)
-            _set(self._path / "pids.max", limits.processes + _SUPERVISORS)
+            _set(self._path / "pids.max", tasks(limits, processes=needs.syscall_policy.starts_processes) + _SUPERVISORS)
             with contextlib.suppress(FileNotFoundError):  # without swap
                 _set(self._path / "memory.swap.max", 0)
             self.members = os.open(self._path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)

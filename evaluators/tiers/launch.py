@@ -30,6 +30,23 @@ _SYSTEM = (
     "/etc/localtime",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# OpenMP (also PyTorch's), BLAS of several makers, numexpr, numba, Polars, joblib, XLA, Rayon, Go, Julia, Python 3.13.
+_CORES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "NPROC",
+    "RAYON_NUM_THREADS",
+    "GOMAXPROCS",
+    "JULIA_NUM_THREADS",
+    "PYTHON_CPU_COUNT",
+)
 _CAP_SETGID, _CAP_SETUID = 6, 7
 # Debian policy reserves this range. Processes of one worker share an id that owns no files.
 _FIRST_USER, _USERS = 30_000, 29_999
@@ -86,6 +103,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     for device in _DEVICES:
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
+    argv += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108  # locks of multiprocessing are files there
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--remount-ro", "/", "--chdir", "/"]
     covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
@@ -119,16 +137,21 @@ TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None], Laun
 """Every tier by name, strongest first."""
 
 
-def environment() -> dict[str, str]:
-    """Return the complete environment of contained processes."""
-    one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+def environment(cores: int) -> dict[str, str]:
+    """Return the complete environment of contained processes.
+
+    Args:
+        cores: Number of threads with which libraries compute.
+    """
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": "/",
         "TMPDIR": tempfile.gettempdir(),
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
-        **dict.fromkeys(one_thread, "1"),
+        **dict.fromkeys(_CORES, str(cores)),
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
+        "JAX_PLATFORMS": "cpu",
     }
 
 

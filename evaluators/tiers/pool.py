@@ -1,4 +1,4 @@
-"""Pool of a tier's zygotes: one per set of packages and preloaded modules, started on first use."""
+"""Pool of a tier's zygotes: one per set of packages, preloaded modules and cores, started on first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ZYGOTES = 4
 
 _ATTEMPTS = 3
 
-Key = tuple[tuple[str, ...], bool, Path | None]
+Key = tuple[tuple[str, ...], bool, Path | None, int]
 
 
 class ZygotePool:
@@ -77,13 +77,14 @@ class ZygotePool:
 
     def _take(self, needs: ProcessSpec) -> Zygote:
         """Return a zygote that stays open until ``_give_back``."""
-        key = needs.preload, needs.folder is not None, needs.site
+        key = needs.preload, needs.folder is not None, needs.site, needs.limits.cores
         with self._lock:
             starting = self._starting.setdefault(key, threading.Lock())
         with starting:  # held during a start: only requests for the same zygote wait
             if (zygote := self._find(key)) is not None:
                 return zygote
-            zygote = Zygote(self.name, needs.preload, self.folders.root if needs.folder else None, needs.site)
+            folders = self.folders.root if needs.folder else None
+            zygote = Zygote(self.name, needs.preload, folders, needs.site, needs.limits.cores)
             if zygote.missing:
                 zygote.close()
                 name, reason = next(iter(zygote.missing.items()))

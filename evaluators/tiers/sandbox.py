@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from evaluators.contained.meter import Exceeded
 from evaluators.contained.seccomp import SyscallPolicy
 from evaluators.tiers.folders import ProblemFolders
 from evaluators.tiers.scheduling import SchedulingDelay
@@ -58,14 +59,14 @@ class ResourceUsage:
         ended: True if the process ended by itself, False if it was stopped.
         cpu_s: CPU time in seconds, including every process it started.
         memory_bytes: Peak resident memory of the largest process, including the interpreter.
-        exceeded: True if the supervisor stopped it for exceeding the thread limit.
+        exceeded: Limit for which the supervisor stopped it.
     """
 
     status: int | None
     ended: bool
     cpu_s: float = 0.0
     memory_bytes: int = 0
-    exceeded: bool = False
+    exceeded: Exceeded = Exceeded.NOTHING
 
 
 class SandboxedProcess(Protocol):

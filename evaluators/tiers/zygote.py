@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from evaluators.channel import ENVELOPE_BYTES, FrameError, FrameReader, Message
+from evaluators.contained.meter import Exceeded
 from evaluators.contained.requests import SpawnRequest
 from evaluators.contained.unsafe import orphaned_folders, remove
-from evaluators.limits import rlimits
+from evaluators.limits import rlimits, tasks
 from evaluators.tiers.cgroup import ControlGroup, delegated
 from evaluators.tiers.launch import environment, launch
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage
@@ -44,7 +45,9 @@ class Zygote:
         users: Number of its running and starting processes, maintained by the pool.
     """
 
-    def __init__(self, tier: str, preload: tuple[str, ...], folders: Path | None, site: Path | None = None) -> None:
+    def __init__(
+        self, tier: str, preload: tuple[str, ...], folders: Path | None, site: Path | None = None, cores: int = 1
+    ) -> None:
         """Start the zygote and wait until it is ready.
 
         Raises:
@@ -62,7 +65,7 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
-                env=environment(),
+                env=environment(cores),
                 cwd="/",
                 start_new_session=True,
             )
@@ -168,7 +171,7 @@ class ContainedProcess:
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [channel.fileno(), control.fileno(), their_out, their_err]
             if parent is not None:
-                self._group = ControlGroup(parent, needs.limits)
+                self._group = ControlGroup(parent, needs)
                 undo.callback(self._group.remove)
                 theirs.callback(self._group.entered)
                 fds.append(self._group.members)
@@ -256,9 +259,13 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
         role=needs.role.value,
         frame_bytes=longest + ENVELOPE_BYTES // 2,
         # Authors serve many evaluations, and the command role limits its commands itself.
-        rlimits=rlimits(limits, cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS)),
+        rlimits=rlimits(
+            limits,
+            cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS),
+            processes=needs.syscall_policy.starts_processes,
+        ),
         memory_bytes=limits.memory_bytes,
-        processes=limits.processes,
+        tasks=tasks(limits, processes=needs.syscall_policy.starts_processes),
         tmp_bytes=limits.tmp_bytes,
         tmp_files=limits.tmp_files,
         syscall_policy=needs.syscall_policy,
@@ -304,8 +311,8 @@ def _usage(report: Message | None) -> ResourceUsage:
             "ended": bool(ended),
             "cpu_s": float(cpu_s),
             "memory_bytes": int(memory),
-            "exceeded": bool(exceeded),
+            "exceeded": str(exceeded),
         }:
-            return ResourceUsage(status, ended, cpu_s, memory, exceeded)
+            return ResourceUsage(status, ended, cpu_s, memory, Exceeded(exceeded))
         case _:
             return ResourceUsage(None, ended=False)

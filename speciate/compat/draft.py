@@ -38,7 +38,7 @@ class Draft:
         options: Options of that script.
         description: Task description for the policy.
         wall_s: Wall limit of one evaluation in seconds.
-        memory_bytes: Address space of one evaluation in bytes.
+        memory_bytes: Memory of one evaluation in bytes.
         requirements: Packages of the evaluator; empty if the worker has them.
         constraints: Names of metrics that must be 1.
         remarks: Notes for the user.

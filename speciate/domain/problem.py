@@ -33,6 +33,8 @@ from speciate.domain.values import (
 )
 
 _RESERVED = frozenset({"and", "or", "not"})
+_DAY_S = 86_400
+_MOST_CORES = 256
 _TEXT_READERS = ("source", "vars(", "__dict__")
 
 
@@ -52,13 +54,28 @@ class ProblemKind(StrEnum):
 class Limits(Value):
     """Limits of one evaluation."""
 
-    wall_s: float = Field(default=2.0, gt=0, le=3600, description="Wall-clock seconds.", examples=[10.0])
-    cpu_s: float = Field(default=2.0, gt=0, le=3600, description="CPU seconds, rounded up.", examples=[10.0])
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads"})
+
+    wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, description="Wall-clock seconds.", examples=[10.0])
+    cpu_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=_DAY_S * _MOST_CORES,
+        description="CPU seconds of a process, rounded up. Default: `wall_s` times `cores`, at least 2.",
+        examples=[10.0],
+    )
+    cores: int = Field(
+        default=1,
+        ge=1,
+        le=_MOST_CORES,
+        description="Threads with which BLAS, OpenMP, XLA and similar libraries compute.",
+        examples=[4],
+    )
     memory_bytes: int = Field(
         default=768 << 20,
         ge=64 << 20,
-        le=64 << 30,
-        description="Address space beyond that of the interpreter with its preloaded modules.",
+        le=1 << 40,
+        description="Resident memory of all processes together, beyond the interpreter with its preloaded modules.",
         examples=[2 << 30],
     )
     output_bytes: int = Field(
@@ -74,13 +91,32 @@ class Limits(Value):
     file_bytes: int = Field(
         default=16 << 20, ge=0, le=1 << 30, description="Largest file that the candidate may write.", examples=[1 << 20]
     )
-    processes: int = Field(default=16, ge=1, le=256, description="Threads, and processes of a build.", examples=[4])
+    threads: int = Field(default=64, ge=1, le=4096, description="Threads that may run at once.", examples=[8])
+    processes: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description="Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once.",
+        examples=[4],
+    )
     tmp_bytes: int = Field(
         default=32 << 20, ge=4096, le=8 << 30, description="Size of the temporary folder.", examples=[256 << 20]
     )
     tmp_files: int = Field(
         default=1024, ge=16, le=1 << 20, description="Files and folders in the temporary folder.", examples=[100]
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cpu_follows_cores(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "cpu_s" in given:
+            return given
+        wall_s, cores = given.get("wall_s", 2.0), given.get("cores", 1)
+        if not isinstance(wall_s, int | float) or not isinstance(cores, int):
+            return given
+        if not (0 < wall_s <= _DAY_S and 0 < cores <= _MOST_CORES):
+            return given  # the field itself refuses it
+        return {**given, "cpu_s": cores * max(2.0, wall_s)}
 
 
 class Case(Value):

@@ -24,7 +24,7 @@ _PROCESSES: Final = (
     "The sandbox starts no processes: import the program and call it, or evaluate on a machine of your own with"
     ' `evaluation = "external"`.'
 )
-_THREADS: Final = "Raise `limits.processes`, the number of threads that the sandbox allows."
+_THREADS: Final = "Raise `limits.threads`, the number of threads that the sandbox allows."
 _NETWORK: Final = (
     "The sandbox has no network: put the data beside the evaluator as `data_files`, or evaluate on a machine of your"
     ' own with `evaluation = "external"`.'

@@ -201,7 +201,7 @@ def _used(group: Path) -> float:
 def _interpret(prefix: Sequence[str], code: str) -> None:
     order = json.dumps({"program": PROGRAM, "inputs": INPUTS})
     argv = [*prefix, sys.executable, "-I", "-c", code]
-    done = subprocess.run(argv, input=order, stdout=subprocess.PIPE, text=True, check=True, env=environment())
+    done = subprocess.run(argv, input=order, stdout=subprocess.PIPE, text=True, check=True, env=environment(1))
     if json.loads(done.stdout) != [2 * x for x in INPUTS]:
         raise RuntimeError(f"{argv[0]} answered {done.stdout!r}")
 

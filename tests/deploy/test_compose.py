@@ -195,8 +195,10 @@ def test_processes_know_the_public_url(given: dict[str, str], url: str) -> None:
 
 def test_limits_fit_a_large_machine() -> None:
     cores = 64
-    # A slot is a process of five threads, a zygote, a supervisor and a candidate with all the threads it may ever have.
+    # A slot is a process of five threads, a zygote, a supervisor and a script with as many threads and processes as a
+    # problem may have without asking for more threads.
     (most,) = [rule.le for rule in Limits.model_fields["processes"].metadata if hasattr(rule, "le")]
+    most += Limits().threads
     for name in ("evaluate", "control"):
         assert SERVICES[name]["pids_limit"] >= cores * (8 + most)
     # docs/evidence/scale-out.md: 2 sessions for each process of the pool and slot of generate, 22 a replica of the API.

@@ -106,7 +106,7 @@ def test_many_threads_are_too_many(arena):
         "return 2 * x",
         top="import threading, time\nthreading.stack_size(1 << 16)",
     )
-    failure = arena.attack(program, limits={"wall_s": 20, "cpu_s": 20, "processes": 8}).failure
+    failure = arena.attack(program, limits={"wall_s": 20, "cpu_s": 20, "threads": 8}).failure
     assert failure is not None
     assert failure.reason in {"raised", "too_many_threads"}
 
@@ -119,7 +119,7 @@ def test_some_threads_are_fine(arena):
         "return 2 * x",
         top="import threading, time",
     )
-    assert arena.attack(program, limits={"wall_s": 20, "cpu_s": 20, "processes": 8}).rewards == (1.0,)
+    assert arena.attack(program, limits={"wall_s": 20, "cpu_s": 20, "threads": 8}).rewards == (1.0,)
 
 
 def test_threads_end_with_their_candidate(arena):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from speciate.domain.budget import Budget
 from speciate.domain.errors import RuleError
 from speciate.domain.policy import Policy
-from speciate.domain.problem import Problem
+from speciate.domain.problem import Limits, Problem
 from speciate.domain.values import digest_of
 from tests.support.runs import toy_problem
 
@@ -29,7 +29,8 @@ def test_equal_definitions_have_one_digest() -> None:
 def test_unset_new_fields_do_not_change_digests() -> None:
     definition = toy_problem().definition()
     set_fields = {key: value for key, value in definition.items() if key not in Problem.omitted_at_default}
-    assert toy_problem().digest == digest_of(set_fields)
+    limits = {key: value for key, value in definition["limits"].items() if key not in Limits.omitted_at_default}
+    assert toy_problem().digest == digest_of({**set_fields, "limits": limits})
     changed = _changed(prompts={"change_requests": "Make it shorter."})
     assert changed.digest != toy_problem().digest
     assert changed.evaluator_digest == toy_problem().evaluator_digest
@@ -37,6 +38,28 @@ def test_unset_new_fields_do_not_change_digests() -> None:
     before = {key: value for key, value in policy.definition().items() if key not in Policy.omitted_at_default}
     assert policy.digest == digest_of(before)
     assert Policy(slug="p", kind="scripted", prompt_tokens=4000).digest != policy.digest
+
+
+@pytest.mark.parametrize(
+    ("given", "cpu_s"),
+    [
+        ({}, 2.0),
+        ({"wall_s": 0.5}, 2.0),
+        ({"wall_s": 60}, 60.0),
+        ({"wall_s": 60, "cores": 4}, 240.0),
+        ({"cores": 4}, 8.0),
+        ({"wall_s": 60, "cores": 4, "cpu_s": 3}, 3.0),
+    ],
+)
+def test_processor_time_follows_cores(given: dict[str, Any], cpu_s: float) -> None:
+    limits = Limits.model_validate(given)
+    assert limits.cpu_s == cpu_s
+    assert Limits.model_validate(limits.stored_json()) == limits
+
+
+def test_unset_limits_do_not_change_digests() -> None:
+    assert not {"cores", "threads"} & _changed().stored_json()["limits"].keys()
+    assert _changed(limits={"cores": 2}).evaluator_digest != _changed(limits={}).evaluator_digest
 
 
 def test_targets_are_a_bit_mask() -> None:

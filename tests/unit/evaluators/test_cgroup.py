@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.tiers.cgroup import ControlGroup, delegated
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec
 from speciate.domain.problem import Limits
 
 
@@ -59,8 +60,8 @@ def test_a_group_has_the_limits_of_the_problem(tmp_path, monkeypatch):
         made.append(path)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    limits = Limits(memory_bytes=100 << 20, tmp_bytes=10 << 20, processes=5)
-    group = ControlGroup(tmp_path, limits)
+    limits = Limits(memory_bytes=100 << 20, tmp_bytes=10 << 20, threads=5)
+    group = ControlGroup(tmp_path, ProcessSpec(ProcessRole.CANDIDATE, limits))
     os.write(group.members, b"0")
     group.entered()
     (path,) = made

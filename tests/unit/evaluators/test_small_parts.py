@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from evaluators.candidate_process import CallResult
+from evaluators.contained.meter import Exceeded
 from evaluators.contained.unsafe import orphaned_folders
 from evaluators.failures import failure_of
 from evaluators.limits import rlimits
@@ -49,9 +50,15 @@ def test_fractions_of_processor_seconds_are_rounded_up_and_the_hard_limit_follow
         (EndReason.GONE, ResourceUsage(None, ended=False), FailureKind.CRASHED, "supervisor_killed"),
         (
             EndReason.GONE,
-            ResourceUsage(signal.SIGKILL, ended=False, exceeded=True),
+            ResourceUsage(signal.SIGKILL, ended=False, exceeded=Exceeded.THREADS),
             FailureKind.CRASHED,
             "too_many_threads",
+        ),
+        (
+            EndReason.GONE,
+            ResourceUsage(signal.SIGKILL, ended=False, exceeded=Exceeded.MEMORY),
+            FailureKind.OUT_OF_MEMORY,
+            "memory_limit",
         ),
     ],
 )

@@ -28,7 +28,7 @@ ModuleNotFoundError: No module named 'jax'
     [
         (TRACE, "ModuleNotFoundError: No module named 'jax'", "Add the package of jax to `requirements`"),
         ("error: BlockingIOError: [Errno 11] Resource temporarily unavailable", "BlockingIOError", "external"),
-        ("RuntimeError: can't start new thread", "RuntimeError", "limits.processes"),
+        ("RuntimeError: can't start new thread", "RuntimeError", "limits.threads"),
         ("ran: PermissionError: [Errno 1] Operation not permitted", "PermissionError", "external"),
         ("urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>", "URLError", "no network"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'wanted.csv'", "wanted.csv", "Put wanted.csv"),

@@ -1,0 +1,109 @@
+"""Measure what a contained process and its descendants hold: resident memory, and threads.
+
+The kernel limits only the private writable memory of each process (``RLIMIT_DATA``), and counts the stacks that threads
+reserve. So the supervisor measures resident memory where no control group does.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from enum import Enum
+
+_PAGE = resource.getpagesize()
+_READ_BYTES = 4096
+_THREADS = 17  # among the fields after the name of a process (man 5 proc_pid_stat)
+STACK_BYTES = 8 << 20
+"""Memory that a thread reserves for its stack by default."""
+
+
+class Exceeded(Enum):
+    """Limit for which the supervisor stops a process."""
+
+    NOTHING = ""
+    THREADS = "threads"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory of the warm interpreter, which a program does not pay for.
+
+    Attributes:
+        space: Address space in bytes.
+        data: Private writable memory in bytes, as ``RLIMIT_DATA`` counts it.
+        resident: Resident memory in bytes.
+    """
+
+    space: int
+    data: int
+    resident: int
+
+    @classmethod
+    def own(cls) -> Footprint:
+        """Return that of this process."""
+        with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123
+            space, resident, _, _, _, data, _ = (int(pages) * _PAGE for pages in file.read().split())
+        return cls(space, data, resident)
+
+
+class Meter:
+    """Reads ``/proc`` for the child of this supervisor.
+
+    Create it before anything covers ``/proc``: it keeps the folder open, in which process ids are those outside.
+    """
+
+    def __init__(self) -> None:
+        self._proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._supervisor = os.readlink("/proc/self")  # noqa: PTH115
+
+    def threads(self) -> int:
+        """Return the number of threads of the first process."""
+        fields = [self._read(f"{pid}/stat").rpartition(b")")[2].split() for pid in self._children(self._supervisor)]
+        return max((int(each[_THREADS]) for each in fields if len(each) > _THREADS), default=0)
+
+    def holds_more(self, resident: int) -> bool:
+        """Return True if all processes together hold more than that many bytes, without pages of files."""
+        pids = self._descendants()
+        # All resident pages first, which costs a tenth: most programs are far from the limit.
+        if sum(map(self._resident, pids)) <= resident:
+            return False
+        return sum(self._own(pid, shared=len(pids) > 1) for pid in pids) > resident
+
+    def _resident(self, pid: str) -> int:
+        fields = self._read(f"{pid}/statm").split()
+        return int(fields[1]) * _PAGE if fields else 0
+
+    def _own(self, pid: str, *, shared: bool) -> int:
+        """Return the bytes of a process, its share of pages that several processes hold."""
+        if shared and (found := _kilobytes(self._read(f"{pid}/smaps_rollup"), b"Pss_Anon:", b"Pss_Shmem:")):
+            return found << 10
+        return _kilobytes(self._read(f"{pid}/status"), b"RssAnon:", b"RssShmem:") << 10
+
+    def _descendants(self) -> list[str]:
+        found = self._children(self._supervisor)
+        for pid in found:  # the list grows during the loop
+            found += self._children(pid)
+        return found
+
+    def _children(self, pid: str) -> list[str]:
+        return self._read(f"{pid}/task/{pid}/children").decode("ascii").split()
+
+    def _read(self, path: str) -> bytes:
+        """Return the content of a file; empty if the process has ended or may not be read."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+        except OSError:
+            return b""
+        try:
+            return os.read(fd, _READ_BYTES)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+
+def _kilobytes(text: bytes, *names: bytes) -> int:
+    """Return the sum of some lines of a status file."""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(names))

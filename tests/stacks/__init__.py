@@ -1,0 +1,1 @@
+"""Packages of the scientific stack, each with a real computation that runs contained."""
