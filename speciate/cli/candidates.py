@@ -24,7 +24,7 @@ from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records.candidates import CandidateDetail, CandidateRecord
+    from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 
 app = command_group()
 
@@ -103,6 +103,10 @@ def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
         _show(found)
 
 
+def _reasoning(asked: RolloutDetail) -> str:
+    return f" ({asked.reasoning_tokens:,} of reasoning)" if asked.reasoning_tokens else ""
+
+
 @app.command("rollout", epilog=examples("speciate candidates rollout RUN/17"))
 def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the prompt and completion of a candidate, and why the completion could not be read."""
@@ -119,7 +123,7 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
             ("candidate", f"{found.run_id}/{found.number}"),
             ("rollout", asked.id),
             ("finish reason", asked.finish_reason),
-            ("tokens", f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion"),
+            ("tokens", f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion{_reasoning(asked)}"),
             ("answers", f"{asked.answers:,}"),
         )
     )

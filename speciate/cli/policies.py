@@ -21,6 +21,7 @@ from speciate.cli.common import (
     first_records,
     parse_key_values,
 )
+from speciate.cli.providers import key_from_environment, preset_fields, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.visibility import Visibility, VisibilityChange
@@ -46,6 +47,7 @@ PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@ve
     "add",
     epilog=examples(
         "speciate policies add program-mutator --kind program_mutator",
+        "speciate policies add gpt --provider openai --model gpt-5.4 --option reasoning_effort=low",
         "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
         "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
         "speciate policies add my-lora --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --base qwen"
@@ -61,6 +63,10 @@ def add(
     kind: Annotated[str | None, typer.Option(help=f"Policy kind: {', '.join(KINDS)}.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Output directory of `speciate train`; its manifest provides the other values.")
+    ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(help="Preset of address, key, price and request fields; see `speciate policies providers`."),
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="Register all bundled policies.")] = False,
     base_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
@@ -126,7 +132,10 @@ def add(
     An unchanged registration keeps its version; a changed one becomes the next version, as do different weights if the
     endpoint reveals them.
     """
-    start = _from_checkpoint(slug, kind, checkpoint, base_url) | _from_adapter(slug, adapter, checkpoint_digest)
+    sampled = parse_key_values(sampling, "--sampling")
+    start = preset_fields(provider, model, sampled)
+    start |= _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url)
+    start |= _from_adapter(slug, adapter, checkpoint_digest)
     options = start.pop("options", {}) | parse_key_values(option, "--option")
     if base is not None:
         options["base_model"] = base
@@ -146,15 +155,17 @@ def add(
         prompt_tokens=prompt_tokens,
         timeout_s=timeout_s,
         price=parse_key_values(price, "--price") or None,
-        sampling=parse_key_values(sampling, "--sampling") or None,
+        sampling=sampled or None,
         options=options or None,
     )
     definitions = ([start | given] if slug else []) + (_bundled() if bundled else [])
-    if api_key_file is not None and len(definitions) != 1:
-        raise InvalidInputError("--api-key-file applies to one policy.", remedy="Omit --bundled.")
+    if (api_key_file or provider) is not None and len(definitions) != 1:
+        raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:
         raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
     api_key = None if api_key_file is None else _read_secret(api_key_file, "API key")
+    if api_key is None and api_key_env is None:
+        api_key = key_from_environment(provider, base_url)
     with client(ctx) as service:
         for wanted in definitions:
             version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
@@ -222,11 +233,19 @@ def _from_checkpoint(
         return {}
     if checkpoint is None:
         if kind is None:
-            raise InvalidInputError(f"policy {slug!r} has no kind.", remedy="Set --kind or --checkpoint DIR.")
+            raise InvalidInputError(
+                f"policy {slug!r} has no kind.", remedy="Set --kind, --provider or --checkpoint DIR."
+            )
         return {}
     from speciate.policies.manifest import policy_of
 
     return policy_of(checkpoint, slug, base_url=base_url).definition()
+
+
+@app.command("providers", epilog=examples("speciate policies providers"))
+def providers(as_json: AsJson = False) -> None:
+    """List the presets of --provider."""
+    print_providers(as_json=as_json)
 
 
 @app.command("list", epilog=examples("speciate policies list", "speciate policies list qwen --json"))

@@ -71,6 +71,7 @@ class Completion:
         logprobs: Log-probability of each token; empty unless requested and reported for every token.
         token_ids: Id of each token in the policy's vocabulary; empty unless ``logprobs`` are known and the endpoint
             reports ids.
+        reasoning_tokens: Those of its tokens that were spent on reasoning, as reported by the endpoint.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Completion:
     mean_logprob: float | None = None
     logprobs: tuple[float, ...] = ()
     token_ids: tuple[int, ...] = ()
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

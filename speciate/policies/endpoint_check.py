@@ -31,6 +31,7 @@ class EndpointCheck:
         adapter_path: Path of the policy's adapter on the server's machine; None if it must be loaded already.
         base_model: Base model of the adapter, which must be served.
         guide: Output constraint that the server has to support.
+        adapt: Return a request's body as the endpoint accepts it.
         exchange: Send a request and return the body of its response; raises if it is refused.
         send: Send a request and return status and body, whatever the status is.
     """
@@ -42,12 +43,13 @@ class EndpointCheck:
         adapter_path: str | None,
         base_model: str | None,
         guide: Guide | None,
+        adapt: Callable[[Mapping[str, Any]], dict[str, Any]],
         exchange: Callable[[str, str, Mapping[str, Any] | None], bytes],
         send: Send,
     ) -> None:
         self._policy, self._model = policy, policy.model or ""
         self._adapter_path, self._base_model, self._guide = adapter_path, base_model, guide
-        self._exchange, self._send = exchange, send
+        self._adapt, self._exchange, self._send = adapt, exchange, send
         self._guide_checked = False
 
     def run(self) -> WeightsIdentity:
@@ -91,7 +93,9 @@ class EndpointCheck:
         return model_cards(self._exchange("GET", "models", None))
 
     def _find(self, cards: Sequence[ModelCard]) -> ModelCard | None:
-        return next((card for card in cards if card.id == self._model), None)
+        # Gemini lists ``models/NAME``, and Ollama adds the default tag; requests use the plain name.
+        names = (self._model, f"models/{self._model}", f"{self._model}:latest")
+        return next((card for name in names for card in cards if card.id == name), None)
 
     def _check_adapter(self, card: ModelCard, cards: Sequence[ModelCard]) -> None:
         if self._base_model is not None and self._base_model not in (other.id for other in cards):
@@ -125,10 +129,10 @@ class EndpointCheck:
             )
 
     def _one_token(self, rule: Mapping[str, Any]) -> dict[str, Any]:
-        body = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1, **rule}
+        body: dict[str, Any] = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1}
         if self._policy.prompt_format is PromptFormat.CHAT:
-            return {**body, "messages": [{"role": "user", "content": "1"}]}
-        return {**body, "prompt": "1"}
+            return {**self._adapt(body), "messages": [{"role": "user", "content": "1"}], **rule}
+        return {**self._adapt(body), "prompt": "1", **rule}
 
 
 def _names(cards: Sequence[ModelCard]) -> str:

@@ -16,6 +16,7 @@ from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_wire import error_message
+from speciate.policies.refusals import explain_refusal
 from speciate.policies.retries import is_transient, retry_after_s
 from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
@@ -24,6 +25,7 @@ CHECK_TIMEOUT_S: Final = 5.0
 """Timeout of a request about the endpoint itself, such as its list of models."""
 
 _MAX_MESSAGE: Final = 300
+_BAD_REQUEST: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _ERROR_BODY_BYTES: Final = 64 << 10
 _IDLE_S: Final = 3.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
 _CODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
@@ -105,7 +107,7 @@ class HttpEndpoint:
         response, body = self._send(method, path, payload, timeout_s or self._policy.timeout_s)
         if response.status_code == HTTPStatus.OK:
             return body
-        raise self._refusal(response, body)
+        raise self._refusal(response, body, payload)
 
     def check(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
         """Send a short request about the endpoint; raises as ``exchange`` does."""
@@ -211,7 +213,7 @@ class HttpEndpoint:
                 remedy="Have the endpoint, or the proxy in front of it, answer uncompressed.",
             )
 
-    def _refusal(self, response: httpx.Response, body: bytes) -> Exception:
+    def _refusal(self, response: httpx.Response, body: bytes, payload: Mapping[str, Any] | None) -> Exception:
         status = response.status_code
         message = f"it answered {status}: {self.cleaned(error_message(body))}"
         unloaded = status == HTTPStatus.NOT_FOUND and self._loads_adapter
@@ -219,7 +221,8 @@ class HttpEndpoint:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
             wait_s = 0.0 if unloaded else retry_after_s(response.headers.get("Retry-After"))
             return TransientError(message, wait_s, elsewhere=unloaded or status >= 500)
-        return self.unavailable(message, remedy=self._remedy(status))
+        named = explain_refusal(body, payload, self._policy) if status in _BAD_REQUEST else None
+        return self.unavailable(message, remedy=named or self._remedy(status))
 
     def _remedy(self, status: int) -> str:
         match status:

@@ -10,11 +10,10 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Final, Self
 
 import numpy as np
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from speciate.domain.errors import FieldError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
-from speciate.domain.values import Value
 from speciate.policies.endpoint_check import EndpointCheck
 from speciate.policies.guides import Guide, check_guide, constraint_of
 from speciate.policies.http_endpoint import HttpEndpoint, TransientError
@@ -22,7 +21,6 @@ from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
 from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_wire import (
     MalformedResponseError,
-    TokenCeilings,
     WeightsMismatchError,
     ceilings_of,
     path_of,
@@ -31,13 +29,15 @@ from speciate.policies.openai_wire import (
     reported_tokens,
 )
 from speciate.policies.queueing import QueueGate
+from speciate.policies.request_fields import RequestFields, joined, one_each
 from speciate.policies.retries import Backoff
+from speciate.policies.usage import TokenCeilings
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _RECHECK_S: Final = 30.0
 
 
-class OpenAICompatibleOptions(Value):
+class OpenAICompatibleOptions(RequestFields):
     """Options of ``openai_compatible``.
 
     Attributes:
@@ -47,7 +47,6 @@ class OpenAICompatibleOptions(Value):
         concurrency: Requests of one call that run at the same time.
         chat_overhead_tokens: Tokens that the chat template may add to a prompt; only the token ceiling counts them.
         max_response_bytes: Largest response to read.
-        extra_body: Further fields of every request, such as vLLM's ``top_k``.
         check: True to read the list of models before a run; some gateways have none.
         base_model: Base model of an adapter, which must be served.
         adapter_path: Path of the adapter ``model`` on the server's machine, to load it when it is not loaded; None for
@@ -64,7 +63,6 @@ class OpenAICompatibleOptions(Value):
     concurrency: int = Field(default=8, ge=1, le=256)
     chat_overhead_tokens: int = Field(default=512, ge=0, le=100_000)
     max_response_bytes: int = Field(default=64 << 20, ge=1 << 10, le=1 << 28)
-    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
     check: bool = True
     base_model: str | None = Field(default=None, min_length=1, max_length=500)
     adapter_path: str | None = Field(default=None, min_length=1, max_length=4000)
@@ -114,6 +112,7 @@ class OpenAICompatible:
             adapter_path=self._options.adapter_path,
             base_model=self._options.base_model,
             guide=self._options.guide,
+            adapt=self._options.apply,
             exchange=self._endpoint.check,
             send=self._endpoint.query,
         )
@@ -134,7 +133,8 @@ class OpenAICompatible:
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return the bytes of the prompt, the overhead of a chat template, and the longest completions."""
         ceilings = self._ceilings(request)
-        return ceilings.prompt + ceilings.completion
+        prompts = request.n if self._options.single else 1
+        return prompts * ceilings.prompt + ceilings.completion
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Answer every request, in order; they run concurrently.
@@ -142,6 +142,13 @@ class OpenAICompatible:
         Raises:
             PolicyUnavailableError: The endpoint refused a request, or returned no valid answer within the retries.
         """
+        if self._options.single:
+            split = [one_each(request) for request in requests]
+            answers = iter(self._sample([one for each in split for one in each]))
+            return [joined([next(answers) for _ in each]) for each in split]
+        return self._sample(requests)
+
+    def _sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         call = _SampleCall()
         with ThreadPoolExecutor(max(1, min(len(requests), self._options.concurrency)), "policy") as pool:
             futures = [pool.submit(self._answer, request, call) for request in requests]
@@ -257,8 +264,8 @@ class OpenAICompatible:
 
     def _exchange(self, request: SampleRequest) -> SampleResult:
         started = time.perf_counter()
-        extra = {**self._options.extra_body, **constraint_of(self._options.guide, request)}
-        body = self._endpoint.exchange("POST", path_of(self._policy), payload_of(self._policy, request, extra))
+        payload = self._options.apply(payload_of(self._policy, request)) | constraint_of(self._options.guide, request)
+        body = self._endpoint.exchange("POST", path_of(self._policy), payload)
         ceilings = self._ceilings(request)
         try:
             return read_answer(body, self._policy, request, ceilings, time.perf_counter() - started)

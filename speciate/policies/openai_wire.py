@@ -11,6 +11,7 @@ from speciate.domain.policy import Policy, PromptFormat
 from speciate.domain.rollout import Completion
 from speciate.domain.values import storable
 from speciate.policies.numbers import read_count, read_logprobs, read_token_ids
+from speciate.policies.usage import TokenCeilings, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _FINGERPRINT: Final = "system_fingerprint"
@@ -21,6 +22,8 @@ _MOST_MARKS: Final = 4_000_000
 """Commas and opening brackets of a response, which bound its values: half a million tokens with log-probabilities."""
 _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
+_WITHOUT_TEXT: Final = ("refusal", "reasoning_content", "reasoning")
+"""Parts of a message that explain a missing text."""
 
 
 class MalformedResponseError(ValueError):
@@ -29,21 +32,6 @@ class MalformedResponseError(ValueError):
 
 class WeightsMismatchError(ValueError):
     """The response comes from other weights than the registered ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCeilings:
-    """Upper bounds of a request's tokens.
-
-    Attributes:
-        prompt: The prompt: no tokenizer produces more tokens than bytes.
-        longest: One completion.
-        completion: All completions together.
-    """
-
-    prompt: int
-    longest: int
-    completion: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +58,10 @@ def path_of(policy: Policy) -> str:
     return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
 
 
-def payload_of(policy: Policy, request: SampleRequest, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a request; ``extra`` adds fields and never overrides the others."""
+def payload_of(policy: Policy, request: SampleRequest) -> dict[str, Any]:
+    """Return the body of a request in the names of the OpenAI protocol."""
     sampling = policy.sampling
     body: dict[str, Any] = {
-        **extra,
         "model": policy.model,
         "n": request.n,
         "seed": request.seed % _SEEDS,
@@ -124,17 +111,15 @@ def read_answer(
         raise MalformedResponseError("the response has no choices")
     ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[: request.n]
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
-    usage = data.get("usage")
-    reported: Mapping[str, Any] = usage if isinstance(usage, dict) else {}
-    shares = _counted(reported.get("completion_tokens"), ordered) or _shares(
-        reported.get("completion_tokens"), texts, ceilings.longest, ceilings.completion
-    )
+    usage = read_usage(data.get("usage"), ceilings)
+    shares = _counted(usage.completion, ordered) or _shares(usage.completion, texts, ceilings.longest)
+    reasoning = divide(usage.reasoning, shares)
     return SampleResult(
         completions=tuple(
-            _completion(choice, text, tokens, keep=policy.sampling.logprobs or request.keep_tokens)
-            for choice, text, tokens in zip(ordered, texts, shares, strict=True)
+            _completion(choice, text, tokens, thought, keep=policy.sampling.logprobs or request.keep_tokens)
+            for choice, text, tokens, thought in zip(ordered, texts, shares, reasoning, strict=True)
         ),
-        prompt_tokens=read_count(reported.get("prompt_tokens"), ceilings.prompt) or ceilings.prompt,
+        prompt_tokens=usage.prompt or ceilings.prompt,
         latency_s=latency_s,
     )
 
@@ -155,12 +140,10 @@ def _check_weights(reported: object, registered: str | None) -> None:
 def reported_tokens(body: bytes, ceilings: TokenCeilings) -> int:
     """Return the tokens that a malformed response reports; 0 if it reports none."""
     try:
-        usage = _object(_json(body), "the response").get("usage")
+        usage = read_usage(_object(_json(body), "the response").get("usage"), ceilings)
     except MalformedResponseError:
         return 0
-    reported = usage if isinstance(usage, dict) else {}
-    prompt = read_count(reported.get("prompt_tokens"), ceilings.prompt)
-    return (prompt or 0) + (read_count(reported.get("completion_tokens"), ceilings.completion) or 0)
+    return (usage.prompt or 0) + (usage.completion or 0)
 
 
 def model_cards(body: bytes) -> list[ModelCard]:
@@ -191,6 +174,8 @@ def error_message(body: bytes) -> str:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
+    if isinstance(data, list) and data:  # Gemini answers with a list
+        data = data[0]
     for key in ("error", "message", "detail"):
         if isinstance(data, dict) and key in data:
             data = data[key]
@@ -224,12 +209,20 @@ def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
     else:
         message = _object(choice.get("message"), "the message of a choice")
         text = message.get("content")
-        if text is None and (choice.get("finish_reason") != "stop" or message.get("refusal")):
+        if not text and message.get("tool_calls"):
+            return _tool_calls(message["tool_calls"])
+        if text is None and (choice.get("finish_reason") != "stop" or any(map(message.get, _WITHOUT_TEXT))):
             # Truncated while reasoning, or refused: an answer without a program, which still costs tokens.
             return ""
     if not isinstance(text, str):
         raise MalformedResponseError(f"the text of a choice is {type(text).__name__}: expected a string")
     return text
+
+
+def _tool_calls(calls: object) -> str:
+    """Return the calls of tools that were not offered, in the form in which models write them as text."""
+    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return "\n".join(f"<tool_call>\n{json.dumps(function)}\n</tool_call>" for function in functions if function)
 
 
 def _finish(choice: Mapping[str, Any]) -> str:
@@ -249,32 +242,25 @@ def _logprobs(choice: Mapping[str, Any]) -> list[object]:
     return [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
 
 
-def _completion(choice: Mapping[str, Any], text: str, tokens: int, *, keep: bool) -> Completion:
+def _completion(choice: Mapping[str, Any], text: str, tokens: int, reasoning: int, *, keep: bool) -> Completion:
     """Return a completion; ``keep`` its tokens' log-probabilities and ids, if the endpoint reports all of them."""
     reported = _logprobs(choice)
     known = read_logprobs(reported)
     mean = sum(known) / len(known) if known else None
     if not keep or len(known) < len(reported):
-        return Completion(text, tokens, _finish(choice), mean)
+        return Completion(text, tokens, _finish(choice), mean, reasoning_tokens=reasoning)
     ids = read_token_ids(choice.get("token_ids"))
-    return Completion(text, tokens, _finish(choice), mean, tuple(known), ids if len(ids) == len(known) else ())
+    ids = ids if len(ids) == len(known) else ()
+    return Completion(text, tokens, _finish(choice), mean, tuple(known), ids, reasoning)
 
 
-def _counted(reported: object, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:
+def _counted(reported: int | None, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:
     """Return the tokens of each choice by its log-probabilities; None unless they add up to the reported number."""
     counts = [len(_logprobs(choice)) for choice in choices]
     return counts if sum(counts) == reported else None
 
 
-def _shares(reported: object, texts: Sequence[str], max_tokens: int, ceiling: int) -> list[int]:
+def _shares(reported: int | None, texts: Sequence[str], max_tokens: int) -> list[int]:
     """Divide the reported tokens among the completions in proportion to their bytes; the sum stays exact."""
     sizes = [len(text.encode("utf-8", "replace")) for text in texts]
-    total = read_count(reported, ceiling)
-    if total is None:
-        return [min(size + 1, max_tokens) for size in sizes]
-    weight, shares, before, seen = sum(sizes) or len(sizes), [], 0, 0
-    for size in sizes:
-        seen += size if sum(sizes) else 1
-        shares.append(total * seen // weight - before)
-        before += shares[-1]
-    return shares
+    return [min(size + 1, max_tokens) for size in sizes] if reported is None else divide(reported, sizes)

@@ -24,7 +24,12 @@ from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
 
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
+_THOUGHT: Final = "<think>"
 _THOUGHT_END: Final = "</think>"
+_CUT: Final = "length"
+"""Finish reason of a completion that reached its limit of tokens."""
+_INCOMPLETE: Final = frozenset({Reason.SYNTAX_ERROR, Reason.DIFF_MALFORMED, Reason.NO_CODE_BLOCK, Reason.NO_ANSWER})
+"""Rejections for which the end of a completion can be the cause."""
 _MAX_READ: Final = 8 * MAX_PROGRAM_BYTES
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
@@ -42,7 +47,9 @@ class Answer:
     failure: Failure | None = None
 
 
-def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str | None) -> list[Answer]:
+def parse_completion(
+    text: str, *, problem: Problem, policy: Policy, parent: str | None, finish_reason: str = "stop"
+) -> list[Answer]:
     """Return the answers of a completion.
 
     Args:
@@ -51,10 +58,14 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
         policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
         parent: Program to change; None stands for the problem's seed program, if there is one. Diffs are applied to it,
             and its protected regions are kept.
+        finish_reason: Finish reason of the completion; ``length`` explains an incomplete last answer.
 
     Returns:
         One to m answers in the order written. A completion without any gives one rejected answer.
     """
+    cut = finish_reason == _CUT
+    if cut and _ends_in_reasoning(text):
+        return [Answer("", rejected(Reason.TRUNCATED_THINKING, _still_reasoning(policy)))]
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
     body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n"))
@@ -62,8 +73,31 @@ def parse_completion(text: str, *, problem: Problem, policy: Policy, parent: str
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
     if not raw:
-        return [Answer("", _no_answer(problem, f"nothing to read in {len(text)} characters of completion"))]
-    return _reject_duplicates([read_program(one, base, problem) for one in raw[:wanted]], problem)
+        raw = [_no_answer(problem, f"nothing to read in {len(text)} characters of completion")]
+    answers = [read_program(one, base, problem) for one in raw[:wanted]]
+    if cut and len(raw) <= wanted:
+        answers[-1] = _explain_cut(answers[-1], policy)
+    return _reject_duplicates(answers, problem)
+
+
+def _ends_in_reasoning(text: str) -> bool:
+    """Return True if a truncated completion holds no text but reasoning. Endpoints may hide all of it."""
+    return not text.strip() or _THOUGHT in text.rpartition(_THOUGHT_END)[2]
+
+
+def _still_reasoning(policy: Policy) -> str:
+    return (
+        f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning: raise the policy's"
+        " max_tokens, or lower its reasoning effort"
+    )
+
+
+def _explain_cut(answer: Answer, policy: Policy) -> Answer:
+    """Return the last answer of a truncated completion, which names the limit if it is incomplete."""
+    if answer.failure is None or answer.failure.reason not in _INCOMPLETE:
+        return answer
+    detail = f"the completion reached max_tokens ({policy.sampling.max_tokens}): {answer.failure.detail}"
+    return Answer(answer.program, rejected(Reason.TRUNCATED, detail))
 
 
 def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
@@ -78,9 +112,8 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
 
 
 def after_reasoning(text: str) -> str:
-    """Return the text after a model's reasoning."""
-    _, end, rest = text.rpartition(_THOUGHT_END)
-    return rest if end else text
+    """Return the text after a model's reasoning; all of it if the reasoning has no end."""
+    return text.rpartition(_THOUGHT_END)[2]
 
 
 def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -> list[str | Failure]:

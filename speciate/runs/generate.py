@@ -287,7 +287,13 @@ def _children(plan: _PlannedRequest, completion: Completion, context: RunContext
     """Return the children of one completion: at least one, so that every completion costs an evaluation."""
     selection = plan.selection
     parent = plan.request.parents[0].program if plan.request.parents else context.problem.seed_program or None
-    answers = parse_completion(completion.text, problem=context.problem, policy=plan.policy, parent=parent)
+    answers = parse_completion(
+        completion.text,
+        problem=context.problem,
+        policy=plan.policy,
+        parent=parent,
+        finish_reason=completion.finish_reason,
+    )
     return [
         Proposal(
             program=answer.program,

@@ -341,6 +341,7 @@ rollouts = sa.Table(
     sa.Column("mean_logprob", pg.DOUBLE_PRECISION),
     sa.Column("logprobs", pg.ARRAY(sa.REAL)),
     sa.Column("token_ids", pg.ARRAY(sa.Integer)),
+    sa.Column("reasoning_tokens", sa.Integer, nullable=False, server_default="0"),
     sa.Column("answers", sa.Integer, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("advice", sa.BigInteger),

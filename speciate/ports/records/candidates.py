@@ -81,6 +81,8 @@ class RolloutRecord(Record):
     """A completion with its request.
 
     Attributes:
+        completion_tokens: Tokens of the completion, reasoning included.
+        reasoning_tokens: Tokens spent on reasoning, as the endpoint reports them.
         advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run
             writes no advice.
         author: Name of the token that sent it; None if the service sampled it.
@@ -96,6 +98,7 @@ class RolloutRecord(Record):
     seed: int
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
     latency_s: float
     finish_reason: str
     mean_logprob: float | None

@@ -21,8 +21,8 @@ from speciate.storage.tables import results
 _ROLLOUT_COLUMNS = (
     "id uuid, ord int, policy_id uuid, role text, prompt_digest text, seed bigint, completion text, prompt_tokens int,"
     " completion_tokens int, latency_s float8, finish_reason text, mean_logprob float8, logprobs real[],"
-    " token_ids int[], answers int, reason text, advice bigint,"
-    " author text, model text"
+    " token_ids int[], reasoning_tokens int, answers int, reason text,"
+    " advice bigint, author text, model text"
 )
 _CANDIDATE_COLUMNS = (
     "id uuid, number bigint, ord int, policy_id uuid, role text, island int, parents bigint[],"
@@ -123,6 +123,7 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
         "mean_logprob": rollout.completion.mean_logprob,
         "logprobs": list(rollout.completion.logprobs) or None,
         "token_ids": list(rollout.completion.token_ids) or None,
+        "reasoning_tokens": rollout.completion.reasoning_tokens,
         "answers": rollout.answers,
         "reason": rollout.reason,
         "advice": rollout.advice,

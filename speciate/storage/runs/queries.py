@@ -41,8 +41,8 @@ _LIGHT = (
 )
 _ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (
-    "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, latency_s,"
-    " finish_reason, mean_logprob, answers, reason, advice, author, model, created_at"
+    "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, reasoning_tokens,"
+    " latency_s, finish_reason, mean_logprob, answers, reason, advice, author, model, created_at"
 )
 
 # Parents have lower numbers than their children, so the ancestor with the highest number is visited next, and the query

@@ -1,0 +1,86 @@
+"""Fill in a policy's registration from the preset of its provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from speciate.cli import output
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.suggestions import did_you_mean
+from speciate.policies.prices import price_of
+from speciate.policies.providers import PROVIDERS, Provider
+
+
+def provider_named(name: str) -> Provider:
+    """Return a preset.
+
+    Raises:
+        InvalidInputError: There is none of this name.
+    """
+    if name not in PROVIDERS:
+        raise InvalidInputError(
+            f"there is no provider {name!r}.",
+            remedy=did_you_mean(name, PROVIDERS) or f"Providers: {', '.join(PROVIDERS)}.",
+        )
+    return PROVIDERS[name]
+
+
+def preset_fields(name: str | None, model: str | None, sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policy fields of a provider's preset, with the price of the model if a table lists it.
+
+    Args:
+        name: Provider; None for no preset.
+        model: Model that the user names.
+        sampling: Sampling parameters that the user sets.
+    """
+    if name is None:
+        return {}
+    fields = provider_named(name).policy_fields(sampling)
+    found = None if model is None else price_of(name, model)
+    if found is not None:
+        output.print_note(
+            f"Price of {model}: ${found.price.input:g} for prompts and ${found.price.output:g} for completions per"
+            f" million tokens ({found.origin}); --price sets another."
+        )
+        fields["price"] = found.price.model_dump()
+    return fields
+
+
+def key_from_environment(name: str | None, base_url: str | None) -> str | None:
+    """Return the key that the user keeps in the provider's variable.
+
+    A key goes only to its provider: with another address it has to be given explicitly.
+
+    Args:
+        name: Provider; None for no preset.
+        base_url: Address that the user gives instead of the provider's; None for the provider's.
+
+    Raises:
+        InvalidInputError: The provider needs a key, and the variable is not set.
+    """
+    provider = None if name is None else provider_named(name)
+    if provider is None or provider.key_variable is None or (provider.hosted and base_url is not None):
+        return None
+    key = os.environ.get(provider.key_variable, "").strip()
+    if key:
+        output.print_note(f"The key in {provider.key_variable} is stored encrypted in the service.")
+    elif provider.hosted:
+        raise InvalidInputError(
+            f"{name} needs a key, and {provider.key_variable} is not set.",
+            remedy=f"Set {provider.key_variable}, or pass --api-key-file FILE.",
+        )
+    return key or None
+
+
+def print_providers(*, as_json: bool) -> None:
+    """Print the presets."""
+    rows = [{"name": name, **vars(provider)} for name, provider in PROVIDERS.items()]
+    output.print_records(
+        rows,
+        ("provider", "endpoint", "key", "quirks"),
+        lambda row: (row["name"], row["base_url"], row["key_variable"], row["summary"]),
+        empty="",
+        as_json=as_json,
+    )

@@ -1,0 +1,94 @@
+"""Presets of providers and servers: address, variable of the key, and the request fields that they do not accept.
+
+The fields are those that each provider documents (November 2026). A preset fills in what a registration leaves out; the
+policy stores the result, so a later change of a preset changes no registered policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A preset.
+
+    Attributes:
+        base_url: Address of its OpenAI-compatible endpoint.
+        key_variable: Variable in which its users keep their key; None if it takes no key.
+        hosted: True if it is a service on the internet, which needs a key.
+        fields: Request fields to rename or omit, as in the option ``fields``.
+        unless_given: Sampling parameters to omit unless the user sets them: models that reason refuse them.
+        options: Further options of the client.
+        summary: Quirks, for the list of providers.
+    """
+
+    base_url: str
+    key_variable: str | None = None
+    hosted: bool = False
+    fields: Mapping[str, str | None] = field(default_factory=dict)
+    unless_given: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+    def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the policy fields of the preset.
+
+        Args:
+            sampling: Sampling parameters that the user sets.
+        """
+        omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
+        fields = {**self.fields, **omitted}
+        options = {**self.options, **({"fields": fields} if fields else {})}
+        return {"kind": "openai_compatible", "base_url": self.base_url, **({"options": options} if options else {})}
+
+
+_ONE: Final[Mapping[str, str | None]] = {"n": None}
+
+PROVIDERS: Final[dict[str, Provider]] = {
+    "openai": Provider(
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        hosted=True,
+        fields={"max_tokens": "max_completion_tokens"},
+        unless_given=("temperature", "top_p"),
+        summary="max_completion_tokens; temperature and top_p only if set",
+    ),
+    "anthropic": Provider(
+        "https://api.anthropic.com/v1",
+        "ANTHROPIC_API_KEY",
+        hosted=True,
+        fields={**_ONE, "seed": None, "logprobs": None, "reasoning_effort": None},
+        unless_given=("temperature", "top_p"),
+        options={"check": False},
+        summary="one completion per request; no seed, no log-probabilities, no list of models",
+    ),
+    "gemini": Provider(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        hosted=True,
+        fields={**_ONE, "seed": None, "logprobs": None},
+        summary="one completion per request; no seed, no log-probabilities",
+    ),
+    "openrouter": Provider(
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        hosted=True,
+        fields={**_ONE, "reasoning_effort": "reasoning.effort"},
+        summary="one completion per request; reasoning.effort",
+    ),
+    "litellm": Provider(
+        "http://127.0.0.1:4000/v1", "LITELLM_API_KEY", fields=_ONE, summary="one completion per request"
+    ),
+    "vllm": Provider("http://127.0.0.1:8000/v1", "VLLM_API_KEY", summary="all fields"),
+    "ollama": Provider("http://127.0.0.1:11434/v1", fields=_ONE, summary="one completion per request"),
+    "llamacpp": Provider("http://127.0.0.1:8080/v1", fields=_ONE, summary="one completion per request"),
+    "lmstudio": Provider(
+        "http://127.0.0.1:1234/v1",
+        fields={**_ONE, "logprobs": None},
+        summary="one completion per request; no log-probabilities",
+    ),
+}
+"""The presets, by the name that ``--provider`` takes."""

@@ -1,0 +1,98 @@
+"""Adapt request fields to an endpoint: rename them, omit them, or fix them.
+
+Servers that speak the OpenAI protocol differ in the fields that they accept. A policy declares the differences in its
+options, so that its registration says exactly what was sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from speciate.domain.values import Value
+from speciate.ports.policy import SampleRequest, SampleResult
+
+RequestField = Literal[
+    "n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "stream", "reasoning_effort", "return_token_ids"
+]
+"""Fields of a request that a policy may rename or omit."""
+
+FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$", max_length=100)]
+"""Name of a field, or ``object.field`` for a field of an object."""
+
+_OURS: Final = frozenset({"model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens"})
+"""Fields that decide what is asked and what it may cost."""
+
+
+class RequestFields(Value):
+    """Options that change the fields of every request.
+
+    Attributes:
+        fields: New name of a request field, or null to omit it: ``{"max_tokens": "max_completion_tokens", "seed":
+            null}``. Without ``n``, each completion takes a request of its own.
+        reasoning_effort: Effort of a model that reasons before it answers, such as ``low``; None for its default.
+        extra_body: Further fields of every request, such as vLLM's ``top_k``; they win over sampling parameters.
+    """
+
+    fields: dict[RequestField, FieldName | None] = Field(default_factory=dict)
+    reasoning_effort: str | None = Field(default=None, pattern="^[a-z]{1,20}$")
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _keeps_control(self) -> Self:
+        if fixed := _OURS & set(self.extra_body):
+            raise ValueError(
+                f"extra_body sets {', '.join(sorted(fixed))}: expected other fields; set the policy's model,"
+                " sampling max_tokens, or the option fields instead"
+            )
+        if "max_tokens" in self.fields and self.fields["max_tokens"] is None:
+            raise ValueError("fields omits max_tokens: expected a new name, since token budgets need the limit")
+        if taken := {name for name in self.fields.values() if name in ("model", "messages", "prompt")}:
+            raise ValueError(f"fields renames a field to {', '.join(sorted(taken))}: expected another name")
+        return self
+
+    @property
+    def single(self) -> bool:
+        """True if the endpoint returns one completion per request."""
+        return "n" in self.fields and self.fields["n"] is None
+
+    def apply(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a request as the endpoint accepts it.
+
+        Args:
+            body: The request in the names of the OpenAI protocol.
+        """
+        if self.reasoning_effort is not None:
+            body = {**body, "reasoning_effort": self.reasoning_effort}
+        sent: dict[str, Any] = {}
+        for field, value in body.items():
+            name = self.fields.get(field, field)  # type: ignore[call-overload]
+            if name is None:
+                continue
+            outer, _, inner = name.partition(".")
+            sent[outer] = {**sent.get(outer, {}), inner: value} if inner else value
+        return {**sent, **self.extra_body}
+
+
+def one_each(request: SampleRequest) -> list[SampleRequest]:
+    """Return a request for each completion, with seeds of their own."""
+    if request.n == 1:
+        return [request]
+    return [replace(request, n=1, seed=_seed(request.seed, index)) for index in range(request.n)]
+
+
+def joined(results: Sequence[SampleResult]) -> SampleResult:
+    """Return the results of ``one_each`` as one; every request is charged for the prompt."""
+    return SampleResult(
+        completions=tuple(completion for result in results for completion in result.completions),
+        prompt_tokens=sum(result.prompt_tokens for result in results),
+        latency_s=max(result.latency_s for result in results),
+    )
+
+
+def _seed(seed: int, index: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}:{index}".encode()).digest()[:4]) >> 1

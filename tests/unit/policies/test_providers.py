@@ -1,0 +1,203 @@
+"""Every preset works with an endpoint that answers, and refuses, in the shapes of its provider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from speciate.domain.errors import ConfigurationError, InvalidInputError, PolicyUnavailableError
+from speciate.domain.policy import Policy, PolicyRole, Price
+from speciate.domain.rollout import Prompt
+from speciate.policies.openai_compatible import OpenAICompatible
+from speciate.policies.prices import PRICES_VARIABLE, price_of
+from speciate.policies.providers import PROVIDERS
+from speciate.ports.policy import SampleRequest
+from tests.support.openai_endpoint import Endpoint, Reply, serve
+from tests.support.providers import RECORDED, RecordedProvider
+
+Connect = Callable[[dict[str, Any]], OpenAICompatible]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with serve() as served:
+        yield served
+
+
+@pytest.fixture
+def connect(endpoint: Endpoint) -> Iterator[Connect]:
+    with ExitStack() as clients:
+
+        def make(fields: dict[str, Any]) -> OpenAICompatible:
+            base = {"slug": "p", "kind": "openai_compatible", "model": "m", "sampling": {"max_tokens": 64}}
+            definition = {**base, **fields, "base_url": endpoint.url}
+            return clients.enter_context(OpenAICompatible(Policy.model_validate(definition)))
+
+        yield make
+
+
+def asked(n: int = 1, seed: int = 7) -> SampleRequest:
+    return SampleRequest(Prompt("You improve.", "Improve x."), PolicyRole.PROPOSE, n, seed)
+
+
+def as_recorded(recorded: RecordedProvider) -> Callable[[Any], Reply]:
+    """Return a handler that refuses what the provider refuses and answers one completion."""
+
+    def handle(body: dict[str, Any]) -> Reply:
+        for field, refusal in recorded.refused.items():
+            if field in body and (field, body[field]) != ("n", 1):
+                return 400, {}, json.dumps(refusal).encode()
+        return 200, {}, json.dumps(recorded.answer).encode()
+
+    return handle
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_preset_fits_its_provider(endpoint: Endpoint, connect: Connect, name: str) -> None:
+    """Nothing is refused, the endpoint passes its check, and every token is counted."""
+    recorded = RECORDED[name]
+    endpoint.models = () if recorded.models is None else (recorded.models,)
+    endpoint.routes["chat/completions"] = as_recorded(recorded)
+    n = 3 if PROVIDERS[name].fields.get("n", 1) is None else 1
+    client = connect(PROVIDERS[name].policy_fields({}))
+    client.ping()
+    (result,) = client.sample([asked(n)])
+    assert result.tokens <= client.token_ceiling(asked(n))
+    assert [c.text for c in result.completions] == [recorded.text] * n
+    assert [c.tokens for c in result.completions] == [recorded.tokens] * n
+    assert [c.reasoning_tokens for c in result.completions] == [recorded.reasoning] * n
+    assert result.prompt_tokens == 11 * n
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [(name, field) for name, each in RECORDED.items() for field in each.refused]
+)
+def test_a_refusal_names_the_option_that_fixes_it(endpoint: Endpoint, connect: Connect, name: str, field: str) -> None:
+    """Following the remedies, one refusal at a time, ends with an answer."""
+    endpoint.routes["chat/completions"] = as_recorded(RECORDED[name])
+    fields: dict[str, Any] = {
+        "options": {"check": False},
+        "sampling": {"max_tokens": 64, "logprobs": field == "logprobs"},
+    }
+    remedies: list[str] = []
+    for _ in range(1 + len(RECORDED[name].refused)):
+        try:
+            connect(fields).sample([asked(2)])
+            break
+        except PolicyUnavailableError as error:
+            remedies.append(error.remedy or "")
+            fields = changed(fields, remedies[-1])
+    else:
+        pytest.fail(f"still refused: {remedies}")
+    assert any(field in remedy for remedy in remedies)
+
+
+def changed(fields: dict[str, Any], remedy: str) -> dict[str, Any]:
+    """Return the policy fields after the options in a remedy."""
+    if "logprobs=false" in remedy:
+        return {**fields, "sampling": {**fields["sampling"], "logprobs": False}}
+    option = remedy.partition("'fields=")[2].partition("'")[0]
+    return {**fields, "options": {**fields["options"], "fields": json.loads(option)}}
+
+
+def test_fields_are_renamed_omitted_and_fixed(endpoint: Endpoint, connect: Connect) -> None:
+    options = {
+        "fields": {"max_tokens": "max_completion_tokens", "seed": None, "reasoning_effort": "reasoning.effort"},
+        "reasoning_effort": "low",
+        "extra_body": {"temperature": 0.25, "top_k": 5},
+    }
+    endpoint.routes["chat/completions"] = as_recorded(RECORDED["ollama"])
+    sent: list[Any] = []
+    answer = endpoint.routes["chat/completions"]
+    endpoint.routes["chat/completions"] = lambda body: sent.append(body) or answer(body)
+    connect({"options": options}).sample([asked()])
+    sent[0].pop("messages")
+    assert sent == [
+        {"model": "m", "n": 1, "temperature": 0.25, "top_p": 1.0, "max_completion_tokens": 64, "stream": False}
+        | {"reasoning": {"effort": "low"}, "top_k": 5}
+    ]
+
+
+def test_without_n_each_completion_has_a_request_and_a_seed(endpoint: Endpoint, connect: Connect) -> None:
+    """Completions of one prompt differ, and equal requests get equal completions."""
+    client = connect({"options": {"fields": {"n": None}}})
+    endpoint.routes["chat/completions"] = lambda body: (
+        200,
+        {},
+        json.dumps({**RECORDED["ollama"].answer, "choices": [choice(body["seed"])]}).encode(),
+    )
+    first, second = client.sample([asked(4, seed=1), asked(2, seed=2)])
+    texts = [completion.text for completion in (*first.completions, *second.completions)]
+    assert len(set(texts)) == 6
+    assert [completion.text for completion in client.sample([asked(4, seed=1)])[0].completions] == texts[:4]
+
+
+def choice(seed: int) -> dict[str, Any]:
+    return {"index": 0, "message": {"content": f"x = {seed}"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"extra_body": {"n": 4}}, "extra_body sets n"),
+        ({"extra_body": {"max_completion_tokens": 9}}, "extra_body sets max_completion_tokens"),
+        ({"fields": {"max_tokens": None}}, "omits max_tokens"),
+        ({"fields": {"seed": "messages"}}, "renames a field to messages"),
+        ({"fields": {"tempreature": None}}, "fields"),
+        ({"fields": {"seed": "a b"}}, "fields"),
+    ],
+)
+def test_options_that_break_budgets_are_refused(
+    endpoint: Endpoint, connect: Connect, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=expected):
+        connect({"options": options})
+
+
+def test_other_refusals_keep_the_general_remedy(endpoint: Endpoint, connect: Connect) -> None:
+    refusals = (
+        b'{"error": "no"}',
+        b"[" * 50_000,
+        b'{"detail": [{"loc": ["body", "messages"], "msg": "bad"}]}',
+        b"\xff",
+    )
+    for body in refusals:
+        endpoint.routes["chat/completions"] = lambda _, body=body: (400, {}, body)
+        with pytest.raises(PolicyUnavailableError, match="Correct the policy's model"):
+            connect({"options": {"check": False}}).sample([asked()])
+
+
+def test_a_place_of_fastapi_names_the_field(endpoint: Endpoint, connect: Connect) -> None:
+    detail = [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 7}]
+    endpoint.routes["chat/completions"] = lambda _: (422, {}, json.dumps({"detail": detail}).encode())
+    with pytest.raises(PolicyUnavailableError, match="to omit seed"):
+        connect({"options": {"check": False}}).sample([asked()])
+
+
+def test_prices_come_from_the_users_table_first(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PRICES_VARIABLE, raising=False)
+    shipped = price_of("openai", "gpt-5.4")
+    assert shipped is not None
+    assert shipped.price == Price(input=2.5, output=15)
+    assert "2026-11-25" in shipped.origin
+    assert price_of("openai", "no-such-model") is None
+    table = tmp_path / "prices.toml"
+    table.write_text('"openai/gpt-5.4" = { input = 1, output = 2 }\n"my-model" = { output = 3 }\n')
+    monkeypatch.setenv(PRICES_VARIABLE, str(table))
+    found = price_of("openai", "gpt-5.4")
+    assert found is not None
+    assert (found.price, found.origin) == (Price(input=1, output=2), f"from {table}")
+    own = price_of("vllm", "my-model")
+    assert own is not None
+    assert own.price.cost(10, 1_000_000) == 3
+    for wrong in ("x = [", "m = { input = -1 }", "m = { inptu = 1 }"):
+        table.write_text(wrong)
+        with pytest.raises(ConfigurationError, match=r"prices\.toml"):
+            price_of("openai", "m")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "absent.toml"))
+    with pytest.raises(ConfigurationError, match=r"absent\.toml"):
+        price_of("openai", "m")
