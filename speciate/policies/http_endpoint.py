@@ -131,7 +131,7 @@ class HttpEndpoint:
     def unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         """Return the error that names the policy and its endpoint."""
         return PolicyUnavailableError(
-            f"policy {self._policy.slug!r} at {self.place}: {message}.",
+            f"policy {self._policy.slug!r} at {self.place}: {message.rstrip('.')}.",
             remedy="Check that the endpoint runs and is reachable." if remedy is None else remedy or None,
         )
 
