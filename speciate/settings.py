@@ -143,6 +143,8 @@ class Settings(BaseModel):
         statement_s: Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout.
         min_free_bytes: Free disk space of the embedded servers below which runs are paused.
         stall_s: Seconds without a commit after which a running run counts as stalled.
+        checkpoints_dir: Folder of the policy versions that runs learn, shared by learn workers and inference server;
+            None is ``checkpoints`` in the data directory.
         environments_bytes: Size limit of all installed environments of a machine.
         environments_days: Days after its last use that an environment is kept.
         log_format: Lines of text, or one JSON object per line.
@@ -185,6 +187,7 @@ class Settings(BaseModel):
     statement_s: float = Field(default=60.0, ge=0, le=86_400)
     min_free_bytes: int = Field(default=256 << 20, ge=0)
     stall_s: float = Field(default=900.0, ge=1)
+    checkpoints_dir: Annotated[Path, AfterValidator(_absolute)] | None = None
     environments_bytes: int = Field(default=20 << 30, ge=1 << 20)
     environments_days: float = Field(default=30.0, gt=0, le=36_525)
     log_format: Literal["text", "json"] = "text"
@@ -205,6 +208,11 @@ class Settings(BaseModel):
     def slots(self) -> int:
         """Number of concurrent evaluations."""
         return self.evaluate_slots or len(os.sched_getaffinity(0))
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the policy versions that runs learn."""
+        return self.checkpoints_dir or self.data_dir / "checkpoints"
 
     @property
     def network(self) -> AllowedNetworks:

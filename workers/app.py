@@ -12,7 +12,7 @@ from speciate.ports.work import Queue
 from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
-from workers.composition import counters, evaluator, settings, stores
+from workers.composition import counters, evaluator, learner, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.reconciler import start_reconciler
@@ -34,6 +34,11 @@ def _prepare(**_: object) -> None:
     # Retry and control tasks are short, and other work waits for them.
     if not {Queue.RETRY.value, Queue.CONTROL.value} & queues.keys():
         lower_priority(settings().work_nice)
+    if Queue.LEARN.value in queues:
+        try:
+            learner()
+        except ImportError as error:
+            raise SystemExit(f"a learn worker needs speciate[train]: {error}") from None
     wait_for_schema(settings())
     if Queue.EVALUATE.value not in queues:
         return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import cache
+from typing import Final
 
 from evaluators.broker import Broker
 from evaluators.broker_factory import open_broker, open_environments
@@ -12,6 +15,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.policies.kind import ClientContext
+from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Lease
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
@@ -19,6 +23,8 @@ from speciate.settings import Settings, load_settings
 from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.stores import Stores, open_stores
 from workers.metrics import CountedEvaluator, CountedPolicy
+
+_MOST_CLIENTS: Final = 128
 
 
 @cache
@@ -39,15 +45,23 @@ class ClientPool:
     def __init__(self, context: ClientContext, counters: WorkerCounters) -> None:
         self._context = context
         self._counters = counters
-        self._clients: dict[tuple[str, str | None], PolicyClient] = {}
+        self._clients: dict[tuple[str, str | None], tuple[PolicyClient, PolicyClient]] = {}
+        self._changing = threading.Lock()
 
     def __call__(self, policy: Policy) -> PolicyClient:
         """Return the client of a policy."""
         which = (policy.digest, policy.api_key_id)
-        if which not in self._clients:
-            client = build_client(policy, self._context)
-            self._clients[which] = CountedPolicy(policy, client, self._counters)
-        return self._clients[which]
+        with self._changing:
+            found = self._clients.pop(which, None)
+            if found is None:
+                client = build_client(policy, self._context)
+                found = client, CountedPolicy(policy, client, self._counters)
+            self._clients[which] = found
+            if len(self._clients) > _MOST_CLIENTS:  # runs that learn have a new version at every step
+                oldest, _ = self._clients.pop(next(iter(self._clients)))
+                if isinstance(oldest, AbstractContextManager):
+                    oldest.__exit__(None, None, None)
+        return found[1]
 
 
 @cache
@@ -95,7 +109,16 @@ def executor() -> WorkExecutor:
         client_for=clients,
         keep=keeper().keep,
         count=count_unit,
+        learner_for=learner,
     )
+
+
+@cache
+def learner() -> Learner:
+    """Return the learner of this process, which loads the libraries for training."""
+    from speciate.training.learner import TorchLearner
+
+    return TorchLearner(settings().checkpoints)
 
 
 def count_unit(lease: Lease, result: str, seconds: float) -> None:

@@ -451,6 +451,7 @@ def upgrade() -> None:
         sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
+        sa.Column("learning", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("alarm", sa.Text),
         sa.Column("pruned_at", _TIME),
         sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),

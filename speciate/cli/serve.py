@@ -29,6 +29,10 @@ def serve_command(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; any but loopback requires a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.", min=0, max=65535)] = 8008,
+    learned: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the versions that runs learn; each is loaded when it is first requested."),
+    ] = None,
 ) -> None:
     """Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the CPU until Ctrl-C.
 
@@ -45,7 +49,7 @@ def serve_command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with stop_on_signals():
         try:
-            _serve(folders, host, port, token)
+            _serve(folders, host, port, token, learned)
         except StopRequested:
             console(stderr=True).print("Stopping …")
 
@@ -95,7 +99,7 @@ def _token(host: str) -> str | None:
     return token
 
 
-def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) -> None:
+def _serve(folders: dict[str, Path], host: str, port: int, token: str | None, learned: Path | None) -> None:
     import uvicorn
 
     from speciate.inference.app import create_app
@@ -103,7 +107,7 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None) ->
 
     out = console(stderr=True)
     with out.status("Reading checkpoints …"):
-        app = create_app(folders, token=token)
+        app = create_app(folders, token=token, learned=learned)
     with _listening(host, port) as listener:
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)

@@ -37,6 +37,7 @@ _ADDRESSES: Final = ("SPECIATE_DATABASE_URL", "SPECIATE_DATABASE_DIRECT_URL", "S
 _WITHHELD_SECRETS: Final = {
     "evaluate": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE, *_TOKENS),
     "generate": _TOKENS,
+    "learn": (sealing.VARIABLE, SERVE_TOKEN_VARIABLE, *_TOKENS),
     "control": _TOKENS,
     "policies": (sealing.VARIABLE, *_TOKENS, *_ADDRESSES),
 }
@@ -59,13 +60,15 @@ class Stack:
     Attributes:
         settings: The effective settings, including the addresses of embedded servers after their start.
         tiers: Sandbox tiers of the running workers.
+        learns: True to start a learn worker.
         ready_timeout_s: Seconds a process may take to become ready.
     """
 
     ready_timeout_s = READY_TIMEOUT_S
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, learns: bool = False) -> None:
         self.settings = settings
+        self.learns = learns
         self.servers: EmbeddedServers | None = None
         self._embedded_database = False
         self.processes: GuardedProcesses | None = None
@@ -198,15 +201,19 @@ class Stack:
         quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
         yield self._command("api", [python, *api, *quiet])
         if s.policy_url is None:
-            yield self._command("policies", [python, "-m", "speciate.cli", "serve", "--port", str(self._policy_port)])
+            yield self._command("policies", [python, "-m", "speciate.cli", "serve", *self._serving()])
         workers = {
             "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
             "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),
+            **({"learn": ("-Q", Queue.LEARN.value, "-P", "threads", "-c", "1")} if self.learns else {}),
             "control": ("-Q", f"{Queue.RETRY.value},{Queue.CONTROL.value}", "-P", "threads", "-c", "2"),
         }
         for name, options in workers.items():
             celery = ["-m", "celery", "-A", "workers.app", "-q", "worker", *options, "-n", f"{name}@%h", *_CELERY]
             yield self._command(name, [python, *celery])
+
+    def _serving(self) -> list[str]:
+        return ["--port", str(self._policy_port), "--learned", str(self.settings.checkpoints)]
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         environment = self._environment()

@@ -62,6 +62,9 @@ def up_command(
     generate_slots: Annotated[
         int | None, typer.Option(help="Concurrent policy requests.", show_default="SPECIATE_GENERATE_SLOTS, 8", min=1)
     ] = None,
+    learn: Annotated[
+        bool, typer.Option("--learn", help="Also start a learn worker, for runs with --learn (needs speciate[train]).")
+    ] = False,
 ) -> None:
     """Run the whole service until Ctrl-C: database, cache, API and workers.
 
@@ -80,7 +83,9 @@ def up_command(
             "generate_slots": generate_slots,
         }
         out = console(stderr=True)
-        with Stack(load_settings(**flags)) as stack:
+        if learn:
+            require_training()
+        with Stack(load_settings(**flags), learns=learn) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)
@@ -92,6 +97,19 @@ def up_command(
                 _supervise(stack, out)
             except StopRequested:
                 out.print("Stopping …")
+
+
+def require_training() -> None:
+    """Raise ``ConfigurationError`` if the libraries for training are missing."""
+    from importlib.util import find_spec
+
+    from speciate.domain.errors import ConfigurationError
+
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise ConfigurationError(
+            "a learn worker needs torch and transformers, which are not installed.",
+            remedy="Install them with: pip install 'speciate[train]'.",
+        )
 
 
 def _print_isolation(stack: Stack, out: Console) -> None:

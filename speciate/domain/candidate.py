@@ -117,6 +117,7 @@ class Proposal:
         answer: Position among the answers of that rollout, from 0.
         failure: Rejection on reading, or None.
         policy: Position of the policy among those of its role.
+        version: ID of the learned policy version that wrote it; None for the policy that the run began with.
         advice: Number of the advice in the prompt; None if the run has no guidance.
         origin: Where a seed program given to the run was taken from; see ``SeedProgram``.
         proposed_by: ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None.
@@ -132,6 +133,7 @@ class Proposal:
     answer: int = 0
     failure: Failure | None = None
     policy: int = 0
+    version: str | None = None
     advice: int | None = None
     origin: str | None = None
     proposed_by: str | None = None

@@ -153,6 +153,13 @@ class PolicyUnavailableError(UnavailableError):
     spent_tokens: int = 0
 
 
+class LearningError(SpeciateError):
+    """A run cannot learn from its completions; the message says why. The run goes on without learning."""
+
+    slug = "learning"
+    title = "The run cannot learn"
+
+
 class EvaluatorUnavailableError(UnavailableError):
     """The evaluator itself cannot run: no interpreter, no temporary space, no isolation."""
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.learning import Lineage
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
 EXTERNAL: Final = "external"
@@ -132,6 +133,7 @@ class Policy(Value):
         training_method: Training method (``vpo``, ``grpo``, ``base``, …), for the record.
         checkpoint_digest: SHA-256 of the served weights, if known.
         training: Training of which it is a checkpoint, if known.
+        lineage: Origin, if a run learned it.
         served: Weights that its endpoint reported at registration; None if unknown.
         prompt_format: Chat or completion.
         codec: Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English.
@@ -146,7 +148,7 @@ class Policy(Value):
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompt_tokens", "training", "api_key_id", "served", "price"}
+        {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage"}
     )
 
     slug: Slug
@@ -159,6 +161,7 @@ class Policy(Value):
     training_method: str | None = Field(default=None, max_length=80)
     checkpoint_digest: str | None = Field(default=None, max_length=200)
     training: Training | None = None
+    lineage: Lineage | None = None
     served: ServedWeights | None = None
     prompt_format: PromptFormat = PromptFormat.CHAT
     codec: str | None = Field(default=None, min_length=1, max_length=80)

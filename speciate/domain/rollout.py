@@ -97,6 +97,7 @@ class Rollout:
         answers: Programs read from the completion.
         reason: Reason for an unreadable completion, or None.
         policy: Position of the policy among those of its role.
+        version: ID of the learned policy version that wrote it; None for the policy that the run began with.
         advice: Number of the advice in the prompt, or to improve on; None if the run has no guidance.
         proposed_by: ID of the policy of kind ``external`` that sent the completion; None if the service sampled it.
         author: Name of the token that sent it.
@@ -112,6 +113,7 @@ class Rollout:
     answers: int = 0
     reason: str | None = None
     policy: int = 0
+    version: str | None = None
     advice: int | None = None
     proposed_by: str | None = None
     author: str | None = None

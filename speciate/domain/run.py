@@ -13,6 +13,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError
 from speciate.domain.guidance import Guidance
+from speciate.domain.learning import Learning
 from speciate.domain.novelty import Novelty
 from speciate.domain.values import Value
 
@@ -75,9 +76,10 @@ class RunSpec(Value):
         novelty: Rules for duplicates and near-duplicates.
         guidance: Rules for the advice that the run writes for its own prompts; None (default) writes none.
         keep_tokens: True to store the id and the log-probability of every token that the policies write.
+        learning: Rules for the training of the run's policy on its own completions; None (default) trains nothing.
     """
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens", "learning"})
 
     strategy: str = Field(default="islands_map_elites", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -94,6 +96,12 @@ class RunSpec(Value):
     novelty: Novelty = Novelty()
     guidance: Guidance | None = None
     keep_tokens: bool = False
+    learning: Learning | None = None
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """True if the run stores tokens, for users or to learn from them."""
+        return self.keep_tokens or self.learning is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -22,13 +21,13 @@ from speciate.domain import errors
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.validation import validation_message
 from speciate.inference.access import AccessMiddleware
-from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
-from speciate.inference.metrics import ModelCounters, exposition
+from speciate.inference.engine import GenerationRequest, SamplingParams
+from speciate.inference.metrics import exposition
+from speciate.inference.models import LearnedVersions, LoadedModel, load_model
 from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
 from speciate.inference.responses import chat_completions, completions
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
-from speciate.policies.manifest import weights_digest
 from speciate.policies.openai_wire import fingerprint
 
 _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
@@ -40,27 +39,18 @@ _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
 _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A served model; ``digest`` is the SHA-256 of its weights, the fingerprint in every response."""
-
-    engine: Engine
-    text: TextTokenizer
-    counters: ModelCounters
-    digest: str
-
-
-def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastAPI:
+def create_app(models: Mapping[str, Path], *, token: str | None = None, learned: Path | None = None) -> FastAPI:
     """Return the application with its checkpoints loaded.
 
     Args:
         models: Checkpoint folders by model name.
         token: Token that requests must carry; None admits requests over loopback without one.
+        learned: Folder of the versions that runs learn, each of which is loaded when it is first requested.
 
     Raises:
         ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
     """
-    served = {name: _load(folder) for name, folder in models.items()}
+    served = {name: load_model(folder) for name, folder in models.items()}
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +61,7 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
     app = FastAPI(
         title="Speciate's inference server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
     )
-    app.state.routes = routes = Routes(served)
+    app.state.routes = routes = Routes(served, learned)
     app.get("/health")(routes.health)
     app.get("/metrics")(routes.metrics)
     app.get("/v1/models")(routes.models)
@@ -85,20 +75,14 @@ def create_app(models: Mapping[str, Path], *, token: str | None = None) -> FastA
     return app
 
 
-def _load(folder: Path) -> LoadedModel:
-    engine = Engine.load(folder)
-    config = engine.checkpoint.config
-    text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
-    return LoadedModel(engine, text, ModelCounters(), weights_digest(folder))
-
-
 class Routes:
     """Handlers of the routes."""
 
     scheduler: Scheduler
 
-    def __init__(self, served: Mapping[str, LoadedModel]) -> None:
-        self._served = served
+    def __init__(self, served: Mapping[str, LoadedModel], learned: Path | None = None) -> None:
+        self._served = dict(served)
+        self._versions = LearnedVersions(learned, self._served)
         self._started = int(time.time())
 
     async def health(self) -> Response:
@@ -129,7 +113,7 @@ class Routes:
 
     async def completions(self, body: CompletionRequest, http: HttpRequest) -> JSONResponse:
         """Complete prompts."""
-        served = self._find(body.model)
+        served = await self._find(body.model)
         prompts = body.prompts()
         if len(prompts) * body.n > _MOST_COMPLETIONS:
             raise InvalidInputError(
@@ -154,7 +138,7 @@ class Routes:
 
     async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
         """Continue a conversation."""
-        served = self._find(body.model)
+        served = await self._find(body.model)
         prompt = served.text.chat([message.model_dump() for message in body.messages])
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
         request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
@@ -162,8 +146,8 @@ class Routes:
         answer = chat_completions(body.model, served.text, request, logprobs=body.logprobs, ids=body.return_token_ids)
         return JSONResponse(answer | fingerprint(served.digest))
 
-    def _find(self, model: str) -> LoadedModel:
-        if model not in self._served:
+    async def _find(self, model: str) -> LoadedModel:
+        if not await self._versions.prepare(model, self.scheduler):
             raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served)}.")
         return self._served[model]
 

@@ -27,7 +27,7 @@ class Scheduler:
     """
 
     def __init__(self, engines: Mapping[str, Engine], *, max_waiting: int = MAX_WAITING) -> None:
-        self._engines = engines
+        self._engines = dict(engines)
         self._max_waiting = max_waiting
         self._change = threading.Condition()
         self._arrived: list[tuple[str, GenerationRequest, Future[GenerationRequest]]] = []
@@ -41,6 +41,20 @@ class Scheduler:
     def alive(self) -> bool:
         """True while the thread runs."""
         return self._thread.is_alive()
+
+    def add(self, name: str, engine: Engine) -> None:
+        """Serve another model."""
+        with self._change:
+            self._futures[name] = {}
+            self._engines[name] = engine
+
+    def remove(self, name: str) -> bool:
+        """Stop serving a model and free its memory; return False if it has requests."""
+        with self._change:
+            if self._futures[name] or any(model == name for model, _, _ in self._arrived):
+                return False
+            del self._engines[name], self._futures[name]
+            return True
 
     def load(self, name: str) -> tuple[int, int]:
         """Return a model's running and waiting sequences."""
@@ -77,9 +91,10 @@ class Scheduler:
 
     def _run(self) -> None:
         while self._admit():
-            for name, engine in self._engines.items():
-                if self._futures[name]:
-                    self._step(name, engine)
+            with self._change:
+                busy = [(name, engine) for name, engine in self._engines.items() if self._futures[name]]
+            for name, engine in busy:
+                self._step(name, engine)
         for name in self._engines:
             self._fail(name, UnavailableError("the server is stopping."))
 
@@ -88,9 +103,9 @@ class Scheduler:
         with self._change:
             self._change.wait_for(lambda: self._closed or self._arrived or any(self._futures.values()))
             arrived, self._arrived = self._arrived, []
-        for name, request, future in arrived:
-            self._futures[name][request] = future
-            self._engines[name].add(request)
+            for name, request, future in arrived:
+                self._futures[name][request] = future
+                self._engines[name].add(request)
         return not self._closed
 
     def _step(self, name: str, engine: Engine) -> None:

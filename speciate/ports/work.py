@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
+
+from pydantic import BaseModel
 
 from speciate.domain.candidate import Evaluation, FailureKind, Individual, Proposal
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
-from speciate.domain.rollout import Rollout
+from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.search.strategy import EliteTable, Placement
@@ -28,6 +30,8 @@ class WorkKind(StrEnum):
     """Evaluate a batch of candidates."""
     CONFIRM = "confirm"
     """Evaluate one candidate again to confirm a target that it reached."""
+    LEARN = "learn"
+    """Train the run's policy on groups of completions."""
 
 
 class Queue(StrEnum):
@@ -35,6 +39,7 @@ class Queue(StrEnum):
 
     GENERATE = "generate"
     EVALUATE = "evaluate"
+    LEARN = "learn"
     RETRY = "retry"
     CONTROL = "control"
 
@@ -55,7 +60,9 @@ class WorkRef:
 
     @property
     def queue(self) -> Queue:
-        """Queue that carries its message."""
+        """Queue that carries its message. Only learn workers have the libraries for training."""
+        if self.kind is WorkKind.LEARN:
+            return Queue.LEARN
         if self.retried:
             return Queue.RETRY
         return Queue.GENERATE if self.kind is WorkKind.GENERATE else Queue.EVALUATE
@@ -118,6 +125,7 @@ class RunContext:
         ensembles: Policies by role, if a role has several. ``proposer`` and ``mutator`` are the first ones.
         project_id: The project, within which runs share results.
         seeds: Programs to evaluate first in place of the problem's seed program; empty for the latter.
+        proposer_version: Number of the proposer's version.
     """
 
     run_id: UUID
@@ -130,6 +138,13 @@ class RunContext:
     ensembles: Mapping[PolicyRole, tuple[WeightedPolicy, ...]] = field(default_factory=dict)
     project_id: UUID | None = None
     seeds: tuple[SeedProgram, ...] = ()
+    proposer_version: int = 0
+
+    def learned(self, version: LearnedVersion | None) -> RunContext:
+        """Return this context with a learned version in place of the proposer."""
+        if version is None:
+            return self
+        return replace(self, proposer=version.policy, proposer_id=version.policy_id)
 
     @property
     def seed_programs(self) -> tuple[SeedProgram, ...]:
@@ -160,6 +175,88 @@ class RunContext:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedVersion:
+    """The version of a run's policy in use.
+
+    Attributes:
+        policy: The version.
+        policy_id: Its ID.
+        step: Number of the step that wrote it, from 1.
+    """
+
+    policy: Policy
+    policy_id: UUID
+    step: int
+
+
+class GroupRef(BaseModel):
+    """Where the completions of a group are stored.
+
+    Attributes:
+        batch: Ordinal of their batch.
+        first: Position of the first one within the batch.
+        size: Number of completions.
+        tokens: Their tokens, prompts included, which a step spends.
+        step: Step of the version that wrote them.
+        number: Number of the batch's first candidate.
+        count: Candidates of the batch.
+    """
+
+    batch: int
+    first: int
+    size: int
+    tokens: int
+    step: int = 0
+    number: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollout:
+    """A stored completion.
+
+    Attributes:
+        token_ids: Its tokens.
+        logprobs: Log-probability of each.
+        rewards: Raw rewards of its answers, in order; None for a failed answer.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    rewards: tuple[tuple[float, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """The stored completions of one prompt."""
+
+    prompt: Prompt
+    rollouts: tuple[StoredRollout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedStep:
+    """Result of a ``learn`` unit.
+
+    Attributes:
+        number: Number of the step, from 1.
+        policy: The version that it wrote.
+        seconds: Duration.
+        metrics: Measurements; see ``LearnedCheckpoint``.
+    """
+
+    number: int
+    policy: Policy
+    seconds: float
+    metrics: Mapping[str, float]
+
+    @property
+    def version(self) -> str:
+        """Name of the version: a run numbers its versions by their steps."""
+        return f"{self.policy.slug}@{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class ProposedBatch:
     """Result of a ``generate`` unit.
 
@@ -168,12 +265,14 @@ class ProposedBatch:
         proposals: Children in order, rejected ones included.
         placements: Archive updates requested by the strategy's maintenance.
         advice: A new piece of advice, if the unit requested and received one.
+        step: Step of the learned version that wrote the batch; 0 for the policy that the run began with.
     """
 
     rollouts: tuple[Rollout, ...]
     proposals: tuple[Proposal, ...]
     placements: tuple[Placement, ...] = ()
     advice: Advice | None = None
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +482,22 @@ class WorkStore(Protocol):
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation: the claim and the following unit."""
+        ...
+
+    def learned(self, run_id: UUID) -> LearnedVersion | None:
+        """Return the learned version in use; None for the policy that the run began with."""
+        ...
+
+    def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
+        """Return groups of completions, in order."""
+        ...
+
+    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+        """Record a training step: the new version, which the run uses from now on, and the groups as used."""
+        ...
+
+    def end_learning(self, lease: Lease, reason: str) -> Commit | None:
+        """Record that a step failed for good: the run learns no further and keeps its version."""
         ...
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
@@ -38,8 +39,10 @@ def check_run(
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(policies.ensembles, spec)
     _check_external(policies, spec)
-    if spec.keep_tokens:
+    if spec.keeps_tokens:
         _check_tokens(policies)
+    if spec.learning is not None:
+        _check_learning(policies, spec, spec.learning)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies), can_advise)
     for version in _versions(policies):
@@ -80,6 +83,37 @@ def _check_tokens(policies: RunPolicies) -> None:
                 f"keep_tokens: policy {version.name} of kind {version.definition.kind!r} writes no tokens.",
                 remedy="Use a policy of a model server, or leave keep_tokens out.",
             )
+
+
+def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) -> None:
+    """Reject a run that cannot learn."""
+    if policies.mutator is not None or policies.ensembles:
+        raise InvalidInputError(
+            "learning: expected one policy, which is trained.", remedy="Leave the mutator and further policies out."
+        )
+    policy = policies.policy.definition
+    answers = policy.answers_per_rollout
+    if answers > 1 and not learning.estimator.takes_sets:
+        raise InvalidInputError(
+            f"learning: estimator {learning.estimator.value} takes one answer per completion, and policy"
+            f" {policies.policy.name} writes {answers}.",
+            remedy="Use vpo or multi_rlvr, or a policy with one answer per completion.",
+        )
+    if min(spec.batch, spec.samples_per_prompt) < MIN_GROUP * answers:
+        raise InvalidInputError(
+            f"learning: compares the completions of one prompt: expected samples_per_prompt and batch of at least"
+            f" {MIN_GROUP * answers}, not {spec.samples_per_prompt} and {spec.batch}."
+        )
+    size = -(-spec.samples_per_prompt // answers)
+    if learning.kappa is not None and learning.kappa >= size:
+        raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")
+    if (policy.kind == "embedded") == (learning.lora_rank > 0):
+        wanted = (
+            "0: the embedded server loads whole checkpoints" if learning.lora_rank else "at least 1: it loads adapters"
+        )
+        raise InvalidInputError(
+            f"learning.lora_rank: expected {wanted}, for policy {policies.policy.name} of kind {policy.kind!r}."
+        )
 
 
 def _versions(policies: RunPolicies) -> list[PolicyVersion]:

@@ -14,11 +14,13 @@ from uuid import UUID
 from speciate.domain.errors import PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.domain.policy import Policy
 from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
 from speciate.runs.evaluate import confirm, evaluate
 from speciate.runs.external import EvaluationPending, ExternalEvaluator
 from speciate.runs.generate import generate
+from speciate.runs.learn import learn
 from speciate.telemetry.logs import log_context
 from speciate.telemetry.tracing import run_span
 
@@ -35,6 +37,7 @@ class WorkExecutor:
         evaluator: Evaluates candidates.
         client_for: Returns the client of a policy.
         keep: Renews a lease while its work is in progress.
+        learner_for: Returns the learner; None in processes that take no ``learn`` units.
         count: Receives the result (``done``, ``parked``, ``released``, ``error`` or ``lost``) and duration of each
             unit.
     """
@@ -45,6 +48,7 @@ class WorkExecutor:
     client_for: Callable[[Policy], PolicyClient]
     keep: Callable[[Lease], AbstractContextManager[None]] = lambda _: nullcontext()
     count: Callable[[Lease, str, float], None] = lambda *_: None
+    learner_for: Callable[[], Learner] | None = None
 
     def execute(self, work_id: UUID) -> bool:
         """Execute a work unit unless it is done or leased elsewhere.
@@ -101,6 +105,8 @@ class WorkExecutor:
                 return evaluate(lease, self.work, self._evaluator_of(lease))
             case WorkKind.CONFIRM:
                 return confirm(lease, self.work, self._evaluator_of(lease))
+            case WorkKind.LEARN:
+                return learn(lease, self.work, self.learner_for)
 
     def _evaluator_of(self, lease: Lease) -> EvaluatorClient:
         if self.work.context(lease.run_id).problem.attested:

@@ -50,6 +50,8 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
         PolicyUnavailableError: A policy gave no usable answer.
     """
     context = work.context(lease.run_id)
+    version = work.learned(lease.run_id) if context.spec.learning is not None else None
+    context = context.learned(version)
     rng = batch_rng(context, lease.ordinal)
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     view = StoredPopulation(work, context, lease.ordinal)
@@ -74,7 +76,12 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     results = _sample(planned, client_for, begins=lease.ordinal <= context.spec.lanes)
     rollouts, proposals = _read(planned, results, context)
     advice = adviser.read(lease.ordinal, rollouts)
-    return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
+    if version is None:
+        return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
+    wrote = str(version.policy_id)
+    rollouts = tuple(replace(rollout, version=wrote) for rollout in rollouts)
+    proposals = tuple(replace(proposal, version=wrote) for proposal in proposals)
+    return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice, version.step))
 
 
 def _shares(answers: int, context: RunContext) -> list[int]:
@@ -106,7 +113,7 @@ def _plan(
             seed=int(rng.integers(2**31)),
             parents=shown.parents,
             seed_program=context.problem.seed_program,
-            keep_tokens=context.spec.keep_tokens,
+            keep_tokens=context.spec.keeps_tokens,
         )
         planned.append(_PlannedRequest(selection, position, policy, request, shown.advice))
     return planned
@@ -242,7 +249,7 @@ def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult)
     if planned.request.keep_tokens and any(c.tokens and not c.token_ids for c in result.completions):
         raise PolicyUnavailableError(
             f"policy {planned.policy.slug!r} reports no token ids and log-probabilities, which this run keeps.",
-            remedy="Serve it with vLLM or `speciate serve`, or start the run without keep_tokens.",
+            remedy="Serve it with vLLM or `speciate serve`, or start the run without keep_tokens and learning.",
         )
 
 

@@ -11,6 +11,7 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
+from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import confirm_payload, evaluate_payload
 from speciate.runs.progress import Effects, NewWork, RunProgress
 
@@ -23,10 +24,17 @@ EXTERNAL_LANE: Final = -1
 
 
 def add_evaluate(
-    progress: RunProgress, effects: Effects, *, lane: int, ordinal: int, proposals: Sequence[Proposal], reserved: int
+    progress: RunProgress,
+    effects: Effects,
+    *,
+    lane: int,
+    ordinal: int,
+    proposals: Sequence[Proposal],
+    reserved: int,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Number the proposals of a batch and add the unit that evaluates them."""
-    payload = evaluate_payload(progress.numbers + 1, proposals)
+    """Number the proposals of a batch and add the unit that evaluates them; ``more`` is added to its payload."""
+    payload = evaluate_payload(progress.numbers + 1, proposals, more)
     effects.works.append(NewWork(WorkKind.EVALUATE, lane, ordinal, payload, reserved))
     progress.numbers += len(proposals)
     progress.live += 1
@@ -46,11 +54,20 @@ def continue_lane(progress: RunProgress, context: RunContext, effects: Effects, 
     complete_when_idle(progress, context, effects)
 
 
+def continue_held(progress: RunProgress, context: RunContext, effects: Effects, lanes: Sequence[int]) -> None:
+    """Start the next batch of lanes that waited for a training step, or end the run if no work is in flight."""
+    for lane in lanes:
+        _add_generate(progress, context, effects, lane)
+    complete_when_idle(progress, context, effects)
+
+
 def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     spent, budget = progress.spent(), context.spec.budget
     left = progress.evaluations_left(budget)
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
     if progress.stopping or wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
+        return
+    if holds_lane(progress, context, lane):
         return
     payload = {"answers": wanted, **due(context.spec.guidance, progress)}
     effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, wanted))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
@@ -17,7 +18,15 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import CandidateOutcome, Confirmation, EvaluatedBatch, Lease, ProposedBatch, RunContext
+from speciate.ports.work import (
+    CandidateOutcome,
+    Confirmation,
+    EvaluatedBatch,
+    LearnedStep,
+    Lease,
+    ProposedBatch,
+    RunContext,
+)
 from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
@@ -27,11 +36,14 @@ from speciate.runs.lanes import (
     add_evaluate,
     cap_seconds,
     complete_when_idle,
+    continue_held,
     continue_lane,
     end_run,
     open_lanes,
     proceed,
 )
+from speciate.runs.learning import book_groups, finish_step, groups_of
+from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.tally import announce, claim_targets, count, judge_alarm, keep_best, summary, with_state
 from speciate.search.cells import improves
@@ -149,7 +161,13 @@ def record_proposals(
     progress.reserved_evaluations -= evaluations - len(proposals)
     if proposals:
         add_evaluate(
-            progress, effects, lane=lease.lane, ordinal=lease.ordinal, proposals=proposals, reserved=len(proposals)
+            progress,
+            effects,
+            lane=lease.lane,
+            ordinal=lease.ordinal,
+            proposals=proposals,
+            reserved=len(proposals),
+            more=None if context.spec.learning is None else {"groups": groups_of(batch.rollouts), "step": batch.step},
         )
     else:
         continue_lane(progress, context, effects, lease.lane)
@@ -224,6 +242,7 @@ def record_evaluations(
         evaluations=progress.evaluations,
     )
     judge_alarm(progress, effects)
+    book_groups(progress, context, effects, lease, batch.outcomes)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, context.problem, first, batch.outcomes)
@@ -314,6 +333,38 @@ def record_confirmation(
     remaining = lease.payload.get("then", [])
     opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
     proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens, ends=ends, queued=remaining)
+    return effects
+
+
+def record_step(
+    progress: RunProgress, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID
+) -> Effects:
+    """Record a training step; the lanes that waited for it continue, and the next batch uses its version."""
+    effects = Effects()
+    progress.live -= 1
+    held = finish_step(progress, context, effects, lease, step, policy_id)
+    continue_held(progress, context, effects, held)
+    return effects
+
+
+def end_learning(progress: RunProgress, context: RunContext, lease: Lease, reason: str) -> Effects:
+    """Undo a step and learn no further; the lanes that waited continue."""
+    effects = Effects()
+    progress.live -= 1
+    held = stop_learning(progress, effects, lease, reason)
+    continue_held(progress, context, effects, held)
+    return effects
+
+
+def poison_learn(progress: RunProgress, context: RunContext, lease: Lease) -> Effects:
+    """Abandon a step that keeps losing its worker; the run goes on with its last version."""
+    effects = Effects()
+    reason = f"step {lease.ordinal + 1} lost its worker {MAX_ATTEMPTS} times"
+    effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
+    ended = end_learning(progress, context, lease, reason)
+    effects.events.extend(ended.events)
+    effects.works.extend(ended.works)
+    effects.cancel_rest = ended.cancel_rest
     return effects
 
 

@@ -9,9 +9,14 @@ from speciate.domain.candidate import Failure, FailureKind, Proposal
 from speciate.domain.policy import PolicyRole
 
 
-def evaluate_payload(first: int, proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Return the payload of an ``evaluate`` unit; ``first`` is the number of its first candidate."""
-    return {"first": first, "proposals": [_proposal_json(proposal) for proposal in proposals]}
+def evaluate_payload(
+    first: int, proposals: Sequence[Proposal], more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the payload of an ``evaluate`` unit; ``first`` is the number of its first candidate.
+
+    ``more`` are the groups of its completions in a run that learns.
+    """
+    return {"first": first, "proposals": [_proposal_json(proposal) for proposal in proposals], **(more or {})}
 
 
 def read_proposals(payload: Mapping[str, Any]) -> list[Proposal]:
@@ -47,6 +52,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         "answer": proposal.answer,
         "failure": None if failure is None else [failure.kind.value, failure.reason, failure.detail],
         "policy": proposal.policy,
+        **({} if proposal.version is None else {"version": proposal.version}),
         **({} if proposal.advice is None else {"advice": proposal.advice}),
         **({} if proposal.origin is None else {"origin": proposal.origin}),
         **({} if proposal.proposed_by is None else {"proposed_by": proposal.proposed_by}),
@@ -66,6 +72,7 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         answer=item["answer"],
         failure=None if failure is None else Failure(FailureKind(failure[0]), failure[1], failure[2]),
         policy=item.get("policy", 0),
+        version=item.get("version"),
         advice=item.get("advice"),
         origin=item.get("origin"),
         proposed_by=item.get("proposed_by"),

@@ -53,6 +53,7 @@ class RunProgress(RunCounters):
         streaks: Counts of ``speciate.runs.diagnosis``: ``batches`` and ``programs`` without a score for the evaluator's
             reason, ``unreadable`` answers in a row, and ``readable`` after the first readable one.
         diagnosis: Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
+        learning: Fields of ``LearningState``; empty if the run does not learn or has no group yet.
         events: Sequence number of the newest event.
         revision: Number of commits.
     """
@@ -84,6 +85,7 @@ class RunProgress(RunCounters):
     alarm: str | None = None
     streaks: dict[str, int] = Field(default_factory=dict)
     diagnosis: dict[str, Any] = Field(default_factory=dict)
+    learning: dict[str, Any] = Field(default_factory=dict)
     events: int = 0
     revision: int = 0
 

@@ -250,6 +250,7 @@ progress = sa.Table(
     sa.Column("alarm", sa.Text),
     sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
+    sa.Column("learning", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("pruned_at", _Time),
     sa.Column("events", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),

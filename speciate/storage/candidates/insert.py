@@ -104,6 +104,8 @@ def insert_candidates(
 def _policy_id(context: RunContext, made: Rollout | Proposal) -> str | None:
     if made.proposed_by is not None:
         return made.proposed_by
+    if made.version is not None:
+        return made.version
     return None if made.role is PolicyRole.SEED else str(context.policies(made.role)[made.policy].policy_id)
 
 

@@ -28,7 +28,7 @@ from speciate.storage.tables import run_policies, run_seeds
 
 _CONTEXT = sa.text(
     "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
-    " b.definition AS mutator, (SELECT jsonb_agg(jsonb_build_array(s.program, s.origin) ORDER BY s.ord)"
+    " a.version, b.definition AS mutator, (SELECT jsonb_agg(jsonb_build_array(s.program, s.origin) ORDER BY s.ord)"
     " FROM run_seeds s WHERE s.run_id = r.id) AS seeds"
     " FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
     " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
@@ -107,6 +107,7 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
         mutator=None if row.mutator is None else read_stored(Policy, row.mutator),
         mutator_id=row.mutator_id,
         ensembles=read_shares(connection, run_id),
+        proposer_version=row.version,
         seeds=tuple(SeedProgram(program, origin) for program, origin in row.seeds or ()),
     )
 

@@ -15,7 +15,7 @@ from speciate.domain.run import RunState
 from speciate.ports.work import Lease
 from speciate.runs.progress import RunProgress
 
-_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice", "streaks", "diagnosis")
+_DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice", "streaks", "diagnosis", "learning")
 _FIELDS: Final = tuple(name for name in RunProgress.model_fields if name not in {"state", "seconds"})
 """Fields whose column holds the value as it is. ``seconds`` is computed from the clock."""
 

@@ -21,11 +21,15 @@ from speciate.ports.work import (
     Duplicate,
     EvaluatedBatch,
     ExternalRequest,
+    GroupRef,
+    LearnedStep,
+    LearnedVersion,
     Lease,
     ProposedBatch,
     ReconcileReport,
     ReusedResult,
     RunContext,
+    StoredGroup,
     WorkKind,
     WorkRef,
 )
@@ -48,6 +52,7 @@ from speciate.storage.work.memory_run import (
     member,
     open_confirmations,
     ranked,
+    stored_group,
 )
 
 
@@ -183,6 +188,7 @@ class MemoryWorkStore:
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
+            run.rollouts[lease.ordinal] = batch.rollouts
             if batch.advice is not None:
                 run.advice[batch.advice.number] = batch.advice
             return ledger.record_proposals(run.progress, run.context, lease, reserved, batch), granted
@@ -222,6 +228,27 @@ class MemoryWorkStore:
             return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find, elites), ()
 
         return self._finish(lease, body)
+
+    def learned(self, run_id: UUID) -> LearnedVersion | None:
+        """Return the learned version in use."""
+        return self._run(run_id).learned
+
+    def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
+        """Return groups of completions."""
+        return tuple(stored_group(self._run(run_id), ref) for ref in refs)
+
+    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+        """Record a training step with its policy version."""
+
+        def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+            run.learned = LearnedVersion(step.policy, uuid7(), step.number)
+            return ledger.record_step(run.progress, run.context, lease, step, run.learned.policy_id), ()
+
+        return self._finish(lease, body)
+
+    def end_learning(self, lease: Lease, reason: str) -> Commit | None:
+        """Record that the run learns no further."""
+        return self._finish(lease, lambda run, _: (ledger.end_learning(run.progress, run.context, lease, reason), ()))
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         """Return the external results of a unit by program hash and seed."""

@@ -9,8 +9,18 @@ from speciate.domain.candidate import Evaluation, Individual
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.ranking import Ranked
+from speciate.domain.rollout import Rollout
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import CandidateOutcome, Lease, RunContext, WorkKind
+from speciate.ports.work import (
+    CandidateOutcome,
+    GroupRef,
+    LearnedVersion,
+    Lease,
+    RunContext,
+    StoredGroup,
+    StoredRollout,
+    WorkKind,
+)
 from speciate.runs.progress import NewWork, RunProgress
 from speciate.search.strategy import Placement
 
@@ -53,6 +63,8 @@ class MemoryRun:
     units: dict[UUID, MemoryUnit] = field(default_factory=dict)
     advice: dict[int, Advice] = field(default_factory=dict)
     running_since: float | None = None
+    rollouts: dict[int, tuple[Rollout, ...]] = field(default_factory=dict)
+    learned: LearnedVersion | None = None
 
 
 def open_confirmations(run: MemoryRun) -> int:
@@ -78,6 +90,24 @@ def member(candidate: StoredCandidate) -> Individual:
         proposal.island,
         proposal.parents,
         evaluation.stopped_at,
+    )
+
+
+def stored_group(run: MemoryRun, ref: GroupRef) -> StoredGroup:
+    """Return the completions of a group with the rewards of their answers."""
+    rollouts = run.rollouts[ref.batch][ref.first : ref.first + ref.size]
+    earned: list[list[tuple[float, ...] | None]] = [[] for _ in rollouts]
+    for number in range(ref.number, ref.number + ref.count):
+        outcome = run.candidates[number].outcome
+        place = (outcome.proposal.rollout or 0) - ref.first
+        if 0 <= place < ref.size:
+            earned[place].append(outcome.evaluation.rewards)
+    return StoredGroup(
+        rollouts[0].prompt,
+        tuple(
+            StoredRollout(rollout.completion.token_ids, rollout.completion.logprobs, tuple(rewards))
+            for rollout, rewards in zip(rollouts, earned, strict=True)
+        ),
     )
 
 

@@ -172,6 +172,11 @@ class Reconciler:
                 effects = ledger.poison_generate(locked.progress, self.load_context(work.run_id), lease, reserved)
                 self._commits.append(write_effects(connection, locked, effects))
                 return
+            if kind is WorkKind.LEARN:
+                connection.execute(_POISON, {"id": work.id, "reason": "lost its worker too often"})
+                effects = ledger.poison_learn(locked.progress, self.load_context(work.run_id), lease)
+                self._commits.append(write_effects(connection, locked, effects))
+                return
             connection.execute(_TAKE_OVER, {"id": work.id, "token": lease.token})
         commit = self._settle_as_lost(lease)
         if commit is not None:
@@ -262,6 +267,8 @@ def _message(stall_s: float, work: sa.Row[Any]) -> str:
         return f"{nothing} and no work is left: this is a bug"
     if not work.ready + work.leased:
         return f"{nothing}: {work.parked} batches wait for external evaluators; start one with `speciate evaluate`"
+    if work.ready and work.kinds == "learn" and not work.leased:
+        return f"{nothing}: a training step waits for a learn worker; start one with `speciate up --learn`"
     if not work.leased:
         return f"{nothing}: {work.ready} units of {work.kinds} work wait for a worker"
     return f"{nothing}: {work.leased} units of {work.kinds} work are leased, {work.ready} wait"

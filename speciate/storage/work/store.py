@@ -23,11 +23,15 @@ from speciate.ports.work import (
     Duplicate,
     EvaluatedBatch,
     ExternalRequest,
+    GroupRef,
+    LearnedStep,
+    LearnedVersion,
     Lease,
     ProposedBatch,
     ReconcileReport,
     ReusedResult,
     RunContext,
+    StoredGroup,
     WorkKind,
     WorkRef,
 )
@@ -54,6 +58,7 @@ from speciate.storage.work.effects import (
     write_effects,
 )
 from speciate.storage.work.external import park_unit, read_external_results
+from speciate.storage.work.learning import insert_version, read_group, read_learned
 from speciate.storage.work.reconciler import Reconciler
 
 _CLAIM = sa.text(
@@ -277,6 +282,39 @@ class PostgresWorkStore(Store):
         if self._cache is not None and not confirmation.holds:
             self._cache.forget([lease.run_id])
         return commit
+
+    @with_retries
+    def learned(self, run_id: UUID) -> LearnedVersion | None:
+        """Return the learned version in use."""
+        with self._single.connect() as connection:
+            return read_learned(connection, run_id)
+
+    @with_retries
+    def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
+        """Return groups of completions."""
+        with self._single.connect() as connection:
+            return tuple(read_group(connection, run_id, ref) for ref in refs)
+
+    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+        """Record a training step with its policy version."""
+        context = self.context(lease.run_id)
+
+        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
+            policy_id = insert_version(connection, context, step)
+            return write_effects(
+                connection, locked, ledger.record_step(locked.progress, context, lease, step, policy_id)
+            )
+
+        return self._finish(lease, body)
+
+    def end_learning(self, lease: Lease, reason: str) -> Commit | None:
+        """Record that the run learns no further."""
+        context, reason = self.context(lease.run_id), storable(reason)[:_MAX_REASON]
+
+        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
+            return write_effects(connection, locked, ledger.end_learning(locked.progress, context, lease, reason))
+
+        return self._finish(lease, body)
 
     @with_retries
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:

@@ -1,0 +1,82 @@
+"""Learning from search: options of a run that trains its own policy, and the lineage of the versions that it writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from speciate.domain.values import Value
+
+MIN_GROUP: Final = 8
+"""Fewest completions of a prompt that learning compares."""
+
+
+class LearningEstimator(StrEnum):
+    """Advantage estimators for runs: keys of ``speciate.training.advantages.ESTIMATORS``.
+
+    ``goal_conditioned`` is missing, because it needs weights in the prompt.
+    """
+
+    GRPO = "grpo"
+    GDPO = "gdpo"
+    MAXRL = "maxrl"
+    MAX_AT_K = "max_at_k"
+    RANDOM_WEIGHTING = "random_weighting"
+    MULTI_RLVR = "multi_rlvr"
+    VPO = "vpo"
+    VECTOR_MAX_AT_K = "vector_max_at_k"
+    ENTROPIC = "entropic"
+    PKPO = "pkpo"
+
+    @property
+    def takes_sets(self) -> bool:
+        """True if a completion may hold several answers."""
+        return self in {LearningEstimator.VPO, LearningEstimator.MULTI_RLVR}
+
+
+class Learning(Value):
+    """Options of a run that trains its policy.
+
+    Attributes:
+        estimator: Advantage estimator.
+        groups: Groups of a step. A group is all completions of one prompt.
+        kappa: κ of the estimators of E[max of κ answers]; None is half the group, at most 8.
+        draws: K, random weightings of the vector estimators.
+        learning_rate: Constant, AdamW.
+        kl: Weight of the KL divergence from the policy that the run began with.
+        lora_rank: Rank of a LoRA adapter, for servers that load adapters; 0 trains all weights.
+        steps: Most steps; then the run goes on with its last version.
+        staleness: Steps by which a completion's version may be older than the version that learns from it.
+    """
+
+    estimator: LearningEstimator = LearningEstimator.VECTOR_MAX_AT_K
+    groups: int = Field(default=8, ge=1, le=1024, strict=True)
+    kappa: int | None = Field(default=None, ge=1, le=255, strict=True)
+    draws: int = Field(default=100, ge=1, le=10_000, strict=True)
+    learning_rate: float = Field(default=3e-4, gt=0, le=1)
+    kl: float = Field(default=1e-3, ge=0, le=100)
+    lora_rank: int = Field(default=0, ge=0, le=1024, strict=True)
+    steps: int = Field(default=1000, ge=1, le=1_000_000, strict=True)
+    staleness: int = Field(default=1, ge=0, le=1000, strict=True)
+
+
+class Lineage(Value):
+    """Origin of a policy version that a run learned.
+
+    Attributes:
+        base: Policy version that the run began with, as ``slug@version``.
+        parent: Version that the step changed.
+        run: Id of the run.
+        step: Number of the step, from 1.
+        estimator: Advantage estimator.
+        groups: Groups of the step.
+    """
+
+    base: str = Field(max_length=200)
+    parent: str = Field(max_length=200)
+    run: str = Field(max_length=36)
+    step: int = Field(ge=1)
+    estimator: LearningEstimator
+    groups: int = Field(ge=1)

@@ -1,0 +1,108 @@
+"""Take one training step: read the groups of a ``learn`` unit, call the learner, and book the new policy version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from speciate.domain.errors import ConfigurationError, LearningError
+from speciate.domain.learning import Lineage
+from speciate.domain.policy import Policy
+from speciate.ports.learner import LearnedCheckpoint, Learner, LearningGroup, LearningRollout, LearningTask
+from speciate.ports.work import Commit, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
+from speciate.runs.learning import group_refs
+
+_SLUG_CHARACTERS = 60
+
+
+def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
+    """Take the step of a unit.
+
+    Returns:
+        The commit, or None if the lease was lost.
+
+    Raises:
+        UnavailableError: The step may succeed later.
+    """
+    if learner_for is None:
+        raise ConfigurationError("this process takes no learn units.", remedy="Start a worker with -Q learn.")
+    context = work.context(lease.run_id)
+    learning = context.spec.learning
+    if learning is None:
+        raise ConfigurationError(f"run {lease.run_id} does not learn.")
+    used = work.learned(lease.run_id)
+    parent = context.proposer if used is None else used.policy
+    refs = group_refs(lease.payload)
+    step = int(lease.payload["step"])
+    weights = context.problem.weight_vector
+    task = LearningTask(
+        learning=learning,
+        seed=context.spec.seed,
+        step=step,
+        base=context.proposer,
+        parent=parent,
+        slug=learned_slug(context),
+        weights=None if weights is None else tuple(weights),
+        groups=tuple(
+            _group(context, stored, step - ref.step)
+            for ref, stored in zip(refs, work.groups(lease.run_id, refs), strict=True)
+        ),
+    )
+    try:
+        made = learner_for().step(task)
+    except LearningError as error:
+        return work.end_learning(lease, str(error))
+    policy = _version(context, parent, task, made)
+    return work.record_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
+
+
+def learned_slug(context: RunContext) -> str:
+    """Return the name of the versions that a run writes: the base's with the end of the run's id."""
+    return f"{context.proposer.slug[:_SLUG_CHARACTERS].rstrip('-')}-{context.run_id.hex[-12:]}"
+
+
+def _version(context: RunContext, parent: Policy, task: LearningTask, made: LearnedCheckpoint) -> Policy:
+    base = f"{context.proposer.slug}@{context.proposer_version}"
+    lineage = Lineage(
+        base=base,
+        parent=base if task.step == 0 else f"{task.slug}@{task.step}",
+        run=str(context.run_id),
+        step=task.step + 1,
+        estimator=task.learning.estimator,
+        groups=len(task.groups),
+    )
+    return parent.model_copy(
+        update={
+            "slug": task.slug,
+            "model": made.model,
+            "description": f"Learned from {context.proposer.slug} in run {context.run_id}, step {task.step + 1}.",
+            "training_method": task.learning.estimator.value,
+            "checkpoint_digest": made.digest,
+            "training": None,
+            "served": None,
+            "lineage": lineage,
+            "options": {**parent.options, **made.options},
+        }
+    )
+
+
+def _group(context: RunContext, stored: StoredGroup, age: int) -> LearningGroup:
+    answers = context.proposer.answers_per_rollout
+    rollouts = tuple(
+        LearningRollout(rollout.token_ids, rollout.logprobs, _rewards(context, rollout.rewards, answers))
+        for rollout in stored.rollouts
+    )
+    return LearningGroup(stored.prompt, rollouts, age)
+
+
+def _rewards(
+    context: RunContext, given: tuple[tuple[float, ...] | None, ...], answers: int
+) -> tuple[tuple[float, ...], ...]:
+    """Return normalised rewards, shape (answers, k): failures and missing answers are zero."""
+    k = len(context.problem.space.selected)
+    matrix = np.zeros((answers, k))
+    for row, rewards in enumerate(given[:answers]):
+        if rewards is not None:
+            matrix[row] = np.clip(context.problem.space.normalise([rewards])[0], 0.0, 1.0)
+    return tuple(tuple(row) for row in matrix.tolist())

@@ -1,0 +1,200 @@
+"""Rules of learning in the state of a run: groups wait, are used in steps, or are counted and dropped.
+
+Every group is in one place: waiting in the progress, in the payload of one ``learn`` unit, or in a counter (ADR 52).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from speciate.domain.event import EventKind
+from speciate.domain.learning import MIN_GROUP, Learning
+from speciate.domain.policy import PolicyRole
+from speciate.domain.rollout import Rollout
+from speciate.ports.work import CandidateOutcome, GroupRef, LearnedStep, Lease, RunContext, WorkKind
+from speciate.runs.progress import Effects, NewWork, RunProgress
+
+LEARN_LANE: Final = -2
+"""Lane of ``learn`` units, which have no successor."""
+
+
+class LearningState(BaseModel):
+    """Document ``learning`` of a run's progress.
+
+    Attributes:
+        step: Steps taken, the number of the version in use.
+        policy_id: Id of that version; None for the policy that the run began with.
+        waiting: Groups for the next steps, oldest first.
+        busy: True while a ``learn`` unit is in flight.
+        held: Lanes that wait for it.
+        ended: Why the run learns no further; None while it does.
+        seen: Groups of all batches.
+        used: Groups that steps learned from.
+        flat: Groups whose completions all earned the same.
+        stale: Groups older than the allowed staleness.
+        dropped: Groups that are too small, or that lost their evaluator.
+        tokens: Tokens of all steps.
+        seconds: Seconds of all steps.
+    """
+
+    step: int = 0
+    policy_id: str | None = None
+    waiting: list[GroupRef] = Field(default_factory=list)
+    busy: bool = False
+    held: list[int] = Field(default_factory=list)
+    ended: str | None = None
+    seen: int = 0
+    used: int = 0
+    flat: int = 0
+    stale: int = 0
+    dropped: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
+    """Return the groups of a batch as JSON values: consecutive completions of one request."""
+    found, first = [], 0
+    for (role, _, _), same in groupby(rollouts, key=lambda r: (r.role, r.prompt.digest, r.seed)):
+        members = list(same)
+        if role is not PolicyRole.ADVISE:
+            tokens = sum(r.completion.tokens for r in members) + len(members) * members[0].prompt_tokens
+            found.append({"first": first, "size": len(members), "tokens": tokens})
+        first += len(members)
+    return found
+
+
+def book_groups(
+    progress: RunProgress,
+    context: RunContext,
+    effects: Effects,
+    lease: Lease,
+    outcomes: Sequence[CandidateOutcome],
+) -> None:
+    """Book the groups of an evaluated batch, and start a step if enough of them wait."""
+    learning = context.spec.learning
+    if learning is None or "groups" not in lease.payload:
+        return
+    state = LearningState.model_validate(progress.learning)
+    place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(outcomes)}
+    for given in lease.payload["groups"]:
+        group = GroupRef(**given, **place, step=int(lease.payload["step"]))
+        mine = [
+            o for o in outcomes if o.proposal.rollout is not None and 0 <= o.proposal.rollout - group.first < group.size
+        ]
+        state.seen += 1
+        if state.ended is not None or group.size < MIN_GROUP or _lost(mine):
+            state.dropped += 1
+        elif _flat(mine, group.size):
+            state.flat += 1
+        else:
+            state.waiting.append(group)
+    _start_step(progress, context, effects, state, learning)
+    progress.learning = state.model_dump()
+
+
+def _lost(outcomes: Sequence[CandidateOutcome]) -> bool:
+    """Return True if the evaluator failed for an answer, whose reward is therefore unknown."""
+    return any(o.evaluation.failure is not None and o.evaluation.failure.by_evaluator for o in outcomes)
+
+
+def _flat(outcomes: Sequence[CandidateOutcome], size: int) -> bool:
+    earned: dict[int, list[tuple[float, ...] | None]] = {}
+    for outcome in outcomes:
+        earned.setdefault(outcome.proposal.rollout or 0, []).append(outcome.evaluation.rewards)
+    return len(earned) == size and len({tuple(rewards) for rewards in earned.values()}) == 1
+
+
+def _start_step(
+    progress: RunProgress, context: RunContext, effects: Effects, state: LearningState, learning: Learning
+) -> None:
+    """Move waiting groups into a ``learn`` unit, if there are enough and none is in flight."""
+    if state.busy or state.ended is not None:
+        return
+    fresh = [group for group in state.waiting if state.step - group.step <= learning.staleness]
+    state.stale += len(state.waiting) - len(fresh)
+    state.waiting = fresh
+    if len(fresh) < learning.groups:
+        return
+    chosen = fresh[: learning.groups]
+    tokens = sum(group.tokens for group in chosen)
+    left = progress.spent().tokens_left(context.spec.budget)
+    if left is not None and left < tokens:
+        _end(effects, state, f"the rest of the token budget does not suffice for a step of {tokens} tokens")
+        return
+    state.waiting = fresh[learning.groups :]
+    state.busy = True
+    state.tokens += tokens
+    progress.tokens += tokens
+    payload = {"step": state.step, "groups": [group.model_dump() for group in chosen]}
+    effects.works.append(NewWork(WorkKind.LEARN, LEARN_LANE, state.step, payload))
+    progress.live += 1
+
+
+def holds_lane(progress: RunProgress, context: RunContext, lane: int) -> bool:
+    """Return True if a lane has to wait for the step in flight, and note it: sampling may run ahead of learning only as
+    far as the groups stay usable."""
+    learning = context.spec.learning
+    if learning is None or not progress.learning.get("busy"):
+        return False
+    if len(progress.learning["waiting"]) < learning.staleness * learning.groups:
+        return False
+    progress.learning = {**progress.learning, "held": [*progress.learning["held"], lane]}
+    return True
+
+
+def finish_step(
+    progress: RunProgress, context: RunContext, effects: Effects, lease: Lease, step: LearnedStep, policy_id: UUID
+) -> list[int]:
+    """Adopt the version of a step, and start the next one if enough groups wait; return the lanes that waited."""
+    learning = context.spec.learning
+    if learning is None:
+        raise ValueError("the run does not learn")
+    state = LearningState.model_validate(progress.learning)
+    groups = lease.payload["groups"]
+    state.step, state.policy_id, state.busy = step.number, str(policy_id), False
+    state.used += len(groups)
+    state.seconds += step.seconds
+    effects.event(
+        EventKind.LEARNING_STEP,
+        step=step.number,
+        version=step.version,
+        groups=[[group["batch"], group["first"]] for group in groups],
+        seconds=round(step.seconds, 3),
+        tokens=sum(group["tokens"] for group in groups),
+        evaluations=progress.evaluations,
+        measures=dict(step.metrics),
+    )
+    if state.step >= learning.steps:
+        _end(effects, state, f"all {learning.steps} steps are taken")
+    _start_step(progress, context, effects, state, learning)
+    held, state.held = state.held, []
+    progress.learning = state.model_dump()
+    return held
+
+
+def end_learning(progress: RunProgress, effects: Effects, lease: Lease, reason: str) -> list[int]:
+    """Undo a step and learn no further; return the lanes that waited."""
+    state = LearningState.model_validate(progress.learning)
+    state.busy = False
+    state.dropped += len(lease.payload["groups"])
+    _end(effects, state, reason)
+    held, state.held = state.held, []
+    progress.learning = state.model_dump()
+    return held
+
+
+def _end(effects: Effects, state: LearningState, reason: str) -> None:
+    state.dropped += len(state.waiting)
+    state.waiting, state.ended = [], reason
+    effects.event(EventKind.LEARNING_ENDED, reason=reason, step=state.step)
+
+
+def group_refs(payload: Mapping[str, Any]) -> list[GroupRef]:
+    """Return the groups of a ``learn`` unit."""
+    return [GroupRef(**group) for group in payload["groups"]]

@@ -1,0 +1,185 @@
+"""Checkpoints that runs learn: each in a folder under its digest, complete from the moment it has its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+
+from speciate.domain.errors import InvalidInputError, LearningError, NotFoundError, UnavailableError
+from speciate.domain.policy import Policy
+from speciate.policies.endpoint_check import adapter_name
+from speciate.policies.manifest import Manifest, read_manifest, weights_digest, write_manifest
+from speciate.ports.learner import LearningTask
+from speciate.training.models import library_versions, load_model
+
+OPTIMIZER: Final = "optimizer.pt"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A loaded version.
+
+    Attributes:
+        model: The model, with its adapter if it learns one.
+        tokenizer: Its tokenizer.
+        folder: Its checkpoint.
+    """
+
+    model: Any
+    tokenizer: Any
+    folder: Path
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """A checkpoint on disk: its folder, named as its model, SHA-256 of its weights, and options for the client."""
+
+    folder: Path
+    digest: str
+    options: dict[str, str | bool]
+
+
+def base_folder(learned: Path, policy: Policy) -> Path:
+    """Return the folder with the weights of a policy that a run begins with.
+
+    Raises:
+        LearningError: This machine does not have it.
+    """
+    from speciate.policies.bundled import checkpoints
+
+    model = policy.model or ""
+    served = policy.served
+    named = (served.base_root or served.root) if served is not None else None
+    places = [learned / model, checkpoints().get(model), Path(named) if named else None]
+    if (found := next((place for place in places if place is not None and place.is_dir()), None)) is not None:
+        return found
+    raise LearningError(
+        f"the learn worker has no folder with the weights of policy {policy.slug!r}.",
+        remedy="Use a bundled policy, or a server that names the folder of its weights, readable for the worker.",
+    )
+
+
+def load_weights(learned: Path, task: LearningTask, device: str, *, base: bool = False) -> Weights:
+    """Load the parent version of a step, or with ``base`` the policy that the run began with.
+
+    Raises:
+        LearningError: The weights are missing, or not those of the policy.
+    """
+    first = base_folder(learned, task.base)
+    policy = task.base if base or task.step == 0 else task.parent
+    folder = first if base or task.step == 0 else learned / (task.parent.model or "")
+    try:
+        if policy.checkpoint_digest and weights_digest(folder) != policy.checkpoint_digest:
+            raise LearningError(f"{folder} holds other weights than policy {policy.slug!r}.")
+        rank = 0 if base else task.learning.lora_rank
+        model, tokenizer = load_model(first if rank else folder)
+        if rank:
+            model = _with_adapter(model, None if task.step == 0 else folder, rank)
+    except (InvalidInputError, NotFoundError) as error:
+        raise LearningError(f"the weights of policy {policy.slug!r} cannot be loaded: {error}") from error
+    return Weights(model.to(device), tokenizer, folder)
+
+
+def _with_adapter(model: Any, folder: Path | None, rank: int) -> Any:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if folder is not None:
+        return PeftModel.from_pretrained(model, folder, is_trainable=True)
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, config)
+
+
+def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | None:
+    """Return the state of the optimizer after the parent's step; None before the first step."""
+    path = weights.folder / OPTIMIZER
+    if task.step == 0 or not path.is_file():
+        return None
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    return state
+
+
+def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimizer: dict[str, Any]) -> KeptCheckpoint:
+    """Write a checkpoint and give it its name, by one rename after its files are on disk.
+
+    Raises:
+        UnavailableError: The disk is full, or the folder is not writable.
+    """
+    draft: Path | None = None
+    try:
+        learned.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".writing-", dir=learned))
+        draft.chmod(0o755)
+        weights.model.save_pretrained(draft)
+        weights.tokenizer.save_pretrained(draft)
+        torch.save(optimizer, draft / OPTIMIZER)
+        write_manifest(draft, _manifest(task, weights))
+        digest = weights_digest(draft)
+        place = learned / adapter_name(task.slug, digest)
+        for path in draft.iterdir():
+            _flush(path)
+        if not place.exists():
+            draft.rename(place)
+            _flush(learned)
+    except (OSError, RuntimeError, SafetensorError) as error:  # on a full disk torch and safetensors raise their own
+        raise UnavailableError(
+            f"the checkpoint of step {task.step + 1} cannot be written to {learned}: {error}",
+            remedy="Free disk space or fix the permissions, then resume the run.",
+        ) from error
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+    _forget_optimizers(learned, task, keep={place.name, task.parent.model or ""})
+    options: dict[str, str | bool] = {"check": False}
+    if task.learning.lora_rank:
+        options = {"adapter_path": str(place), "base_model": task.base.model or ""}
+    return KeptCheckpoint(place, digest, options)
+
+
+def _forget_optimizers(learned: Path, task: LearningTask, keep: set[str]) -> None:
+    """Delete the optimizer states that no step needs: all but the parent's, for a repeated attempt, and the child's."""
+    for path in learned.glob(f"{task.slug}-*/{OPTIMIZER}"):
+        if path.parent.name not in keep:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _manifest(task: LearningTask, weights: Weights) -> Manifest:
+    try:
+        before = read_manifest(weights.folder)
+    except (NotFoundError, InvalidInputError):
+        before = Manifest(
+            task="run",
+            method="base",
+            codec=task.base.codec,
+            max_tokens=task.base.sampling.max_tokens,
+            answers_per_rollout=task.base.answers_per_rollout,
+            seed=task.seed,
+            steps=0,
+        )
+    return before.model_copy(
+        update={
+            "method": task.learning.estimator.value,
+            "seed": task.seed,
+            "steps": task.step + 1,
+            "config": task.learning.model_dump(mode="json"),
+            "base_digest": task.base.checkpoint_digest,
+            "versions": library_versions(),
+            "metrics": (),
+        }
+    )

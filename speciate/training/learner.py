@@ -1,0 +1,215 @@
+"""Take one training step of a run: load the parent version, update it, and write the child under its digest (ADR 52).
+
+Policy gradient with truncated importance ratios (Espeholt et al., arXiv 1802.01561, section 4.1): every token of a
+completion has the weight min(π/μ, 2), where μ is the log-probability that the sampler reported and π that of the
+parent. Both are of the model's own distribution, before temperature and top-p. The KL term is Schulman's k3 estimate
+against the policy that the run began with.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from speciate.domain.errors import LearningError
+from speciate.domain.policy import PromptFormat
+from speciate.ports.learner import LearnedCheckpoint, LearningTask
+from speciate.training.advantages import ESTIMATORS
+from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights, optimizer_state
+from speciate.training.losses import low_variance_kl
+from speciate.training.reward_batch import EstimatorConfig
+
+RATIO_CAP: Final = 2.0
+GAP_LIMIT: Final = 0.5
+"""Mean difference in nats per token, between sampler and trainer of one version, that means other weights or tokens."""
+_AT_ONCE: Final = 64
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Completions as tensors: B rows of prompt and completion, padded on the right.
+
+    Attributes:
+        ids: Token ids, shape (B, L).
+        mask: 1 for tokens, shape (B, L).
+        written: 1 where the next token belongs to the completion, shape (B, L − 1).
+        sampled: Log-probabilities that the sampler reported at the same places, shape (B, L − 1).
+        groups: Group of each row.
+        ages: Steps between the version that wrote the row and the parent.
+        rewards: Shape (B, m, k).
+    """
+
+    ids: torch.Tensor
+    mask: torch.Tensor
+    written: torch.Tensor
+    sampled: torch.Tensor
+    groups: np.ndarray[Any, np.dtype[np.int64]]
+    ages: torch.Tensor
+    rewards: np.ndarray[Any, np.dtype[np.float64]]
+
+
+class TorchLearner:
+    """Learner with torch, on a GPU if there is one. It keeps the last version in memory for the next step.
+
+    Args:
+        folder: Folder of the learned checkpoints, which the policy server also reads.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._kept: tuple[str, Weights] | None = None
+        self._base: tuple[str, Weights] | None = None
+
+    def step(self, task: LearningTask) -> LearnedCheckpoint:
+        """Take a step; see ``Learner``."""
+        started = time.perf_counter()
+        torch.manual_seed(task.seed * 1_000_003 + task.step)
+        weights = self._weights(task)
+        model = weights.model
+        rows = _rows(task, weights.tokenizer, self._device)
+        optimizer = torch.optim.AdamW(
+            [p for p in model.parameters() if p.requires_grad], lr=task.learning.learning_rate, weight_decay=0.01
+        )
+        if (state := optimizer_state(weights, task)) is not None:
+            optimizer.load_state_dict(state)
+        try:
+            metrics = self._update(task, model, optimizer, rows)
+            made = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
+        except BaseException:
+            self._kept = None  # its model may be updated already
+            raise
+        self._kept = (made.digest, replace(weights, folder=made.folder))
+        return LearnedCheckpoint(made.folder.name, made.digest, made.options, time.perf_counter() - started, metrics)
+
+    def _weights(self, task: LearningTask) -> Weights:
+        if self._kept is not None and self._kept[0] == task.parent.checkpoint_digest and task.step:
+            return self._kept[1]
+        self._kept = None
+        return load_weights(self._folder, task, self._device)
+
+    def _update(
+        self, task: LearningTask, model: Any, optimizer: torch.optim.Optimizer, rows: _Rows
+    ) -> dict[str, float]:
+        estimated = ESTIMATORS[task.learning.estimator.value](
+            rows.rewards,
+            rows.groups,
+            config=EstimatorConfig(
+                weights=task.weights, draws=task.learning.draws, kappa=task.learning.kappa, step=task.step
+            ),
+            rng=np.random.default_rng([task.seed, task.step]),
+        )
+        advantages = torch.from_numpy(estimated.values).to(self._device, torch.float32)
+        tokens = rows.written.sum()
+        sums = dict.fromkeys(("loss", "entropy", "kl", "gap", "fresh", "truncated"), 0.0)
+        model.train()
+        optimizer.zero_grad()
+        for start in range(0, len(rows.ids), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            logps, entropies = _logps(model, rows, part)
+            written, sampled = rows.written[part], rows.sampled[part]
+            ratio = torch.exp(logps.detach() - sampled) * written
+            losses = -ratio.clamp(max=RATIO_CAP) * advantages[part, None] * logps
+            if task.learning.kl > 0:
+                kl = low_variance_kl(logps, self._base_logps(task, model, rows, part))
+                losses = losses + task.learning.kl * kl
+                sums["kl"] += float((kl.detach() * written).sum())
+            loss = (losses * written).sum() / tokens
+            loss.backward()
+            fresh = written * (rows.ages[part, None] == 0)
+            sums["loss"] += float(loss.detach())
+            sums["entropy"] += float((entropies.detach() * written).sum())
+            sums["gap"] += float(((logps.detach() - sampled).abs() * fresh).sum())
+            sums["fresh"] += float(fresh.sum())
+            sums["truncated"] += float(((ratio > RATIO_CAP) * written).sum())
+        _check_gap(sums["gap"] / max(sums["fresh"], 1.0), task)
+        norm = float(torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0))
+        if not (isfinite(sums["loss"]) and isfinite(norm)):
+            raise LearningError(f"the loss of step {task.step + 1} is not finite, so the step was undone.")
+        optimizer.step()
+        count = float(tokens)
+        scores = rows.rewards.mean(axis=2).max(axis=1)
+        best = [scores[rows.groups == group].max() for group in np.unique(rows.groups)]
+        return {
+            "reward": float(scores.mean()),
+            "best": float(np.mean(best)),
+            "entropy": sums["entropy"] / count,
+            "kl": sums["kl"] / count,
+            "gap": sums["gap"] / max(sums["fresh"], 1.0),
+            "age": float(rows.ages.float().mean()),
+            "truncated": sums["truncated"] / count,
+            "loss": sums["loss"],
+            "gradient": norm,
+        }
+
+    def _base_logps(self, task: LearningTask, model: Any, rows: _Rows, part: slice) -> torch.Tensor:
+        """Return the log-probabilities of the policy that the run began with; an adapter is switched off for it."""
+        with torch.no_grad():
+            if task.learning.lora_rank:
+                with model.disable_adapter():
+                    return _logps(model, rows, part)[0]
+            digest = task.base.digest
+            if self._base is None or self._base[0] != digest:
+                self._base = (digest, load_weights(self._folder, task, self._device, base=True))
+            return _logps(self._base[1].model, rows, part)[0]
+
+
+def _check_gap(gap: float, task: LearningTask) -> None:
+    if gap > GAP_LIMIT:
+        raise LearningError(
+            f"the server's log-probabilities differ by {gap:.2f} nats per token from those of the weights that step"
+            f" {task.step + 1} trains: the server samples from other weights, or with another tokenizer."
+        )
+
+
+def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probabilities and entropies at every place, shape (b, L − 1); zero outside completions."""
+    ids, written = rows.ids[part], rows.written[part]
+    logits = model(input_ids=ids, attention_mask=rows.mask[part]).logits[:, :-1].float()
+    every = torch.log_softmax(logits, dim=-1)
+    logps = every.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
+    entropies = -(every.exp() * every).sum(-1)
+    return logps * written, entropies * written
+
+
+def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
+    found = [(i, group, rollout) for i, group in enumerate(task.groups) for rollout in group.rollouts]
+    if any(len(r.token_ids) != len(r.logprobs) or not r.token_ids for _, _, r in found):
+        raise LearningError("a completion was stored without its tokens or their log-probabilities.")
+    prompts = [_prompt_ids(task, tokenizer, group.prompt) for group in task.groups]
+    vocabulary = len(tokenizer)
+    if any(max(r.token_ids) >= vocabulary for _, _, r in found):
+        raise LearningError(f"the server reports token ids beyond the {vocabulary} of the weights: another tokenizer.")
+    longest = max(len(prompts[i]) + len(r.token_ids) for i, _, r in found)
+    ids = torch.zeros((len(found), longest), dtype=torch.long)
+    mask = torch.zeros((len(found), longest), dtype=torch.long)
+    written, sampled = torch.zeros((len(found), longest - 1)), torch.zeros((len(found), longest - 1))
+    for row, (i, _, rollout) in enumerate(found):
+        start, end = len(prompts[i]), len(prompts[i]) + len(rollout.token_ids)
+        ids[row, :end] = torch.tensor([*prompts[i], *rollout.token_ids])
+        mask[row, :end] = 1
+        written[row, start - 1 : end - 1] = 1
+        sampled[row, start - 1 : end - 1] = torch.tensor(rollout.logprobs)
+    return _Rows(
+        ids.to(device),
+        mask.to(device),
+        written.to(device),
+        sampled.to(device),
+        np.array([i for i, _, _ in found], dtype=np.int64),
+        torch.tensor([group.age for _, group, _ in found]).to(device),
+        np.array([rollout.rewards for _, _, rollout in found], dtype=np.float64),
+    )
+
+
+def _prompt_ids(task: LearningTask, tokenizer: Any, prompt: Any) -> list[int]:
+    if task.base.prompt_format is PromptFormat.COMPLETION:
+        ids = tokenizer(prompt.text())["input_ids"]
+    else:
+        ids = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, return_dict=False)
+    return [int(i) for i in ids]

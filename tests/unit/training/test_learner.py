@@ -1,0 +1,131 @@
+"""One training step of a run on a bundled policy: reproducible, complete on disk, served, and undone when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from speciate.domain.errors import LearningError, UnavailableError  # noqa: E402
+from speciate.domain.learning import Learning  # noqa: E402
+from speciate.domain.rollout import Prompt  # noqa: E402
+from speciate.inference.engine import Engine  # noqa: E402
+from speciate.inference.tokenizer import TextTokenizer  # noqa: E402
+from speciate.policies.bundled import bundled_policies, checkpoints  # noqa: E402
+from speciate.policies.manifest import weights_digest  # noqa: E402
+from speciate.ports.learner import LearnedCheckpoint, LearningGroup, LearningRollout, LearningTask  # noqa: E402
+from speciate.training.learned_folder import OPTIMIZER  # noqa: E402
+from speciate.training.learner import TorchLearner  # noqa: E402
+
+BASE = next(policy for policy in bundled_policies() if policy.slug == "maze-base")
+PROMPTS = ("S00 .01 G02 .12 E22 <b9> <one>", "S60 .50 .40 G41 .31 .21 E20 <b12> <one>")
+
+
+def groups(folder: Path, seed: int, age: int = 0) -> tuple[LearningGroup, ...]:
+    """Sample two groups of eight; a completion earns the more the shorter it is."""
+    engine = Engine.load(folder)
+    text = TextTokenizer(folder, engine.checkpoint.config.vocab_size, engine.checkpoint.config.max_position_embeddings)
+    found = engine.generate([text.encode(p) for p in PROMPTS], n=8, max_tokens=12, seeds=[seed, seed + 1])
+    return tuple(
+        LearningGroup(
+            Prompt("", prompt),
+            tuple(
+                LearningRollout(one.token_ids, one.logprobs, ((1 - len(one.token_ids) / 12, 0.5),)) for one in sampled
+            ),
+            age,
+        )
+        for prompt, sampled in zip(PROMPTS, found, strict=True)
+    )
+
+
+def task(**changes: Any) -> LearningTask:
+    given: dict[str, Any] = {
+        "learning": Learning(groups=2, learning_rate=3e-3),
+        "seed": 5,
+        "step": 0,
+        "base": BASE,
+        "parent": BASE,
+        "slug": "maze-base-0123456789ab",
+        "weights": None,
+        "groups": groups(checkpoints()["maze-base"], 1),
+    }
+    return LearningTask(**given | changes)
+
+
+def following(before: LearningTask, made: LearnedCheckpoint, folder: Path) -> LearningTask:
+    parent = before.parent.model_copy(update={"model": made.model, "checkpoint_digest": made.digest})
+    sampled = groups(folder / made.model, 10 * before.step + 20)
+    return replace(before, step=before.step + 1, parent=parent, groups=sampled)
+
+
+def test_steps_teach_and_a_repeated_step_gives_the_same_checkpoint(tmp_path: Path) -> None:
+    learner, one, seen, first = TorchLearner(tmp_path), task(), [], None
+    for _ in range(3):
+        made = learner.step(one)
+        assert made.model == f"maze-base-0123456789ab-{made.digest[:12]}"
+        assert weights_digest(tmp_path / made.model) == made.digest
+        assert made.metrics["gap"] < 1e-4, "the engine's numbers are the trainer's"
+        seen.append(made.metrics["reward"])
+        first = first or (one, made)
+        one = following(one, made, tmp_path)
+    assert seen[-1] > seen[0] + 0.1
+    # Of three versions, the last and its parent keep the state of their optimizer; all keep their weights.
+    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.glob(f"*/{OPTIMIZER}"))) == 2
+    # A worker without the model in memory takes the same second step, from the files alone.
+    again, other = TorchLearner(tmp_path / "other"), first[0]
+    made = again.step(other)
+    assert made.digest == first[1].digest
+    second = following(other, made, tmp_path / "other")
+    assert TorchLearner(tmp_path / "other").step(second).digest == again.step(second).digest
+
+
+def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
+    (first, second) = groups(checkpoints()["maze-base"], 3, age=2)
+    far = replace(first, rollouts=tuple(replace(r, logprobs=tuple(p - 5 for p in r.logprobs)) for r in first.rollouts))
+    made = TorchLearner(tmp_path).step(task(groups=(far, second)))
+    assert 0.2 < made.metrics["truncated"] < 0.8
+    assert made.metrics["age"] == 2
+
+
+def damaged(**changes: Any) -> tuple[LearningGroup, ...]:
+    found = groups(checkpoints()["maze-base"], 1)
+    (rollout, *rest) = found[0].rollouts
+    return (replace(found[0], rollouts=(replace(rollout, **changes), *rest)), found[1])
+
+
+def test_a_step_that_cannot_be_taken_leaves_nothing(tmp_path: Path) -> None:
+    far = tuple(
+        replace(g, rollouts=tuple(replace(r, logprobs=(-9.0,) * len(r.logprobs)) for r in g.rollouts))
+        for g in groups(checkpoints()["maze-base"], 1)
+    )
+    cases = [
+        (task(groups=far), "nats per token from those of the weights that step 1 trains"),
+        (task(groups=damaged(token_ids=(9999,), logprobs=(-1.0,))), "token ids beyond the 391"),
+        (task(groups=damaged(logprobs=())), "without its tokens"),
+        (task(groups=damaged(token_ids=(5,), logprobs=(np.nan,))), "the loss of step 1 is not finite"),
+        (task(base=BASE.model_copy(update={"model": "nowhere"})), "no folder with the weights of policy 'maze-base'"),
+        (task(parent=BASE, base=BASE.model_copy(update={"checkpoint_digest": "0" * 64})), "holds other weights"),
+    ]
+    learner = TorchLearner(tmp_path / "learned")
+    for wrong, words in cases:
+        with pytest.raises(LearningError, match=words):
+            learner.step(wrong)
+    assert not (tmp_path / "learned").exists()
+    # The next step is not affected by the undone ones.
+    assert learner.step(task()).digest == TorchLearner(tmp_path / "again").step(task()).digest
+
+
+def test_an_unwritable_disk_can_be_repaired(tmp_path: Path) -> None:
+    place = tmp_path / "learned"
+    place.write_text("a file in the way")
+    learner = TorchLearner(place)
+    with pytest.raises(UnavailableError, match="the checkpoint of step 1 cannot be written"):
+        learner.step(task())
+    place.unlink()
+    assert learner.step(task()).digest == TorchLearner(tmp_path / "again").step(task()).digest
