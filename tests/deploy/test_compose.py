@@ -117,7 +117,7 @@ def test_candidates_reach_only_the_servers() -> None:
     assert networks["data"]["internal"]
     assert set(SERVICES["evaluate"]["secrets"]) == {"database_url", "redis_url"}
     members = {name for name, service in SERVICES.items() if "data" in service["networks"]}
-    assert members == {"postgres", "redis", "migrate", "api", "generate", "evaluate", "control"}
+    assert members == {"postgres", "redis", "migrate", "api", "generate", "evaluate", "learn", "control"}
     published = {name for name, service in default_services(compose(environment={})).items() if "ports" in service}
     assert published == {"proxy"}
     assert all(port.startswith("127.0.0.1:") for s in SERVICES.values() for port in s.get("ports", []))
@@ -134,7 +134,7 @@ def test_commands_and_variables_exist(name: str) -> None:
         case "celery":
             assert importlib.util.find_spec(rest[1])
             queues = set(rest[rest.index("-Q") + 1].split(","))
-            assert queues <= {"generate", "evaluate", "retry", "control"}
+            assert queues <= {"generate", "evaluate", "learn", "retry", "control"}
         case "speciate":
             assert rest[0] in COMMANDS
         case _:
@@ -209,7 +209,7 @@ def test_limits_fit_a_large_machine() -> None:
 
 def test_every_queue_has_a_worker() -> None:
     queues = [s["command"][s["command"].index("-Q") + 1] for s in SERVICES.values() if "-Q" in s.get("command", [])]
-    assert set(",".join(queues).split(",")) == {"generate", "evaluate", "retry", "control"}
+    assert set(",".join(queues).split(",")) == {"generate", "evaluate", "learn", "retry", "control"}
 
 
 def test_secrets_are_created_once_for_their_owner(tmp_path: Path) -> None:
