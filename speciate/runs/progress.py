@@ -136,6 +136,14 @@ class Effects:
     spare_confirmations: bool = False
     retired: dict[int, Gain] = field(default_factory=dict)
 
+    def follow(self, later: Effects) -> None:
+        """Add the effects of a later step of the same transaction."""
+        for name in ("works", "claims", "events"):
+            getattr(self, name).extend(getattr(later, name))
+        self.cancel_rest |= later.cancel_rest
+        self.spare_confirmations |= later.spare_confirmations
+        self.retired |= later.retired
+
     def event(self, kind: EventKind, **data: Any) -> None:
         """Append an event."""
         self.events.append(Event(kind, data))

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
@@ -161,6 +161,11 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     """
     with engine.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def writing_once(engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
+    """Yield a connection for one statement that writes, which is its own transaction as in ``reading``."""
+    return reading(engine)
 
 
 def check_version(engine: sa.Engine) -> str:

@@ -17,7 +17,7 @@ from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import AuditRecord
 from speciate.storage import cursors
-from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.database import Store, reading, with_retries, writing_once
 from speciate.storage.rows import floor7, uuid7, where
 from speciate.storage.tables import audit
 
@@ -55,7 +55,7 @@ class AuditLog(Store):
         texts = ("principal", "action", "object", "address")
         values: dict[str, Any] = {name: storable(getattr(entry, name))[:_LONGEST] for name in texts}
         values |= {name: getattr(entry, name) for name in ("token_id", "project_id", "status")}
-        with self._engine.begin() as connection:
+        with writing_once(self._engine) as connection:
             connection.execute(sa.insert(audit).values(id=uuid7(), **values))
 
     @with_retries

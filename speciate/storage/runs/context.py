@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -187,11 +187,10 @@ def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tup
     return found
 
 
-def members(row: sa.Row[Any]) -> tuple[EnsembleMember, ...]:
-    """Return the statistics of ensemble members from ``shares`` and ``arms``; without mutators, proposers mutate."""
-    shares = row.shares or []
+def members(shares: Sequence[dict[str, Any]], counted: Mapping[str, dict[str, Any]]) -> tuple[EnsembleMember, ...]:
+    """Return the statistics of ensemble members from ``SHARES`` and arms; without mutators, proposers mutate."""
     of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
-    arms = read_arms(row.arms)
+    arms = read_arms(counted)
     return tuple(
         EnsembleMember(
             **share | {"role": role},

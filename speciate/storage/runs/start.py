@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from speciate.domain.errors import ConflictError
 from speciate.domain.labels import NO_LABELS, Labels
-from speciate.domain.run import RunSpec, RunState
+from speciate.domain.run import RunSpec
 from speciate.domain.seeds import NO_SEEDS, SeedRequest
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.problems import ProblemVersion
@@ -43,7 +42,7 @@ def start_run(
         ConflictError: The key belongs to a different request, or a run to take seed programs from is not visible.
     """
     check_run(problem, policies, spec, can_advise)
-    run_id, new = store.create(
+    run_id, new, commit = store.launch(
         problem,
         policies,
         spec,
@@ -54,12 +53,6 @@ def start_run(
     )
     if new:
         add_log_context(run=str(run_id))
-    # An interrupted first request may have created the run without starting it.
-    if new or store.get(run_id).state is RunState.CREATED:
-        try:
-            signals.committed(store.start(run_id))
-        except ConflictError:
-            # A concurrent request with the same key may have started it meanwhile.
-            if store.get(run_id).state is RunState.CREATED:
-                raise
+    if commit is not None:
+        signals.committed(commit)
     return run_id, new
