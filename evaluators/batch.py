@@ -16,7 +16,7 @@ from evaluators.session import Session
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, Sandbox, SandboxedProcess
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.problem import Problem
+from speciate.domain.problem import Problem, ProblemKind
 
 _START_S = 30.0
 _ATTEMPTS = 3
@@ -57,14 +57,18 @@ class EvaluationBatch:
 
     @property
     def author_s(self) -> float:
-        """Time limit of an author's script, in seconds."""
-        return self.author_grace_s + 2 * self.problem.limits.wall_s
+        """Time limit of an author's script, in seconds, without the time in which it waits for a candidate."""
+        return self.problem.limits.script_s or self.author_grace_s + 2 * self.problem.limits.wall_s
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
         """Return the specification of a process of this batch, which sees ``folder`` or else the problem's folder."""
         syscall_policy = SyscallPolicy.THREADS
         # Libraries that compute with several threads start them when they are imported; threads do not survive a fork.
         preload = self.problem.preload if self.problem.limits.cores == 1 else ()
+        if role is ProcessRole.IN_PROCESS or (
+            role is ProcessRole.AUTHOR and self.problem.kind is ProblemKind.EVALUATOR
+        ):
+            syscall_policy = SyscallPolicy.SCRIPT
         if role is ProcessRole.CANDIDATE and self.problem.language is not None:
             role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
         return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder, self.site)

@@ -71,6 +71,7 @@ class Script:
                 raise self._protocol_error("the script sent a message that is not a verdict")
             findings.notes |= read_notes(self._batch.problem, message)
             findings.log += self._log()
+            self._end_others()
         except ScriptFailedError as error:
             findings.log += error.log
             return error.failure
@@ -118,6 +119,12 @@ class Script:
     def _protocol_error(self, detail: str) -> ScriptFailedError:
         """Stop a script that violates the protocol and return the error to raise."""
         return self._end_session(SessionEndedError(EndReason.BROKEN, detail))
+
+    def _end_others(self) -> None:
+        """Stop a script that leaves processes running, with them: they must not outlive their evaluation."""
+        if self._session is not None and self._session.has_others:
+            self._session.end()
+            self._session = None
 
     def _log(self) -> str:
         """Return the script's output since the last call."""

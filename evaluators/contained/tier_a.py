@@ -1,8 +1,8 @@
 """Tier A, inside the sandbox: new namespaces for every evaluation, then Landlock and seccomp as further layers.
 
 bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
-namespace. Each evaluation gets its own user, process and IPC namespaces, an empty ``/proc``, and a ``/tmp`` of limited
-size that disappears with it.
+namespace. Each evaluation gets its own user, process and IPC namespaces, a ``/proc`` that describes the processor only,
+and a ``/tmp`` of limited size that disappears with it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ NAME = "A"
 
 FOLDERS = "/folders"
 """Mount point of the problems' files inside bubblewrap."""
+
+MACHINE = "/machine"
+"""Folder inside bubblewrap with the files that a candidate finds in ``/proc``: those of the processor only."""
 
 _USER = 1000  # inside; not 0, so that no program regains capabilities
 _TMP = "/tmp"  # noqa: S108  # a file system of its own
@@ -66,7 +69,7 @@ class NamespaceTier:
             Path(path).mkdir(parents=True)
             kernel.mount(f"/proc/self/fd/{fd}", path, "", kernel.MS_BIND | kernel.MS_REC)
             os.close(fd)
-        kernel.mount("none", "/proc", "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
+        kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
         if order.folder:
             Path(_TMP + _SHARED).mkdir()
             kernel.mount(f"{FOLDERS}/{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)

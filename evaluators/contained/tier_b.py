@@ -16,6 +16,9 @@ from .seccomp import SyscallPolicy, install, template
 
 NAME = "B"
 
+PROCESSOR = "/proc/cpuinfo"
+"""Description of the processor, without which XLA refuses to compute."""
+
 _TASKS = 2048  # threads and processes of all evaluations of one worker, which share its user id
 
 
@@ -66,7 +69,10 @@ class LandlockTier:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
-        paths = self._readable | {"/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE}
+        paths = self._readable | {
+            PROCESSOR: landlock.READ_FILE,
+            "/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE,
+        }
         if order.folder:
             paths |= {order.folder: landlock.READ}
         landlock.restrict(self._abi, paths)

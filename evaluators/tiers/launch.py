@@ -103,6 +103,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     for device in _DEVICES:
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
+    argv += ["--dir", tier_a.MACHINE, "--ro-bind", tier_b.PROCESSOR, f"{tier_a.MACHINE}/cpuinfo"]
     argv += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108  # locks of multiprocessing are files there
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--remount-ro", "/", "--chdir", "/"]

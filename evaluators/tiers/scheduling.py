@@ -29,6 +29,7 @@ class SchedulingDelay:
 
     def __init__(self, supervisor: int) -> None:
         self._supervisor, self._pid = supervisor, 0
+        self._root = supervisor
         self._fd: int | None = None
         self._own_s = 0.0
         self.ran_s = 0.0
@@ -65,6 +66,10 @@ class SchedulingDelay:
             return 0.0
         return max((_delay_s(pid) for pid in below), default=0.0)
 
+    def others(self) -> list[int]:
+        """Return the other living processes that it started, also those whose own parent has ended."""
+        return [pid for pid in _below(self._root) if pid != self._pid and not _ended(pid)] if self._root else []
+
     def close(self) -> None:
         """Close the open ``/proc`` file."""
         if self._fd is not None:
@@ -81,6 +86,10 @@ def _below(pid: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def _ended(pid: int) -> bool:
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
 
 
 def _delay_s(pid: int) -> float:

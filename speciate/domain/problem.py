@@ -54,7 +54,7 @@ class ProblemKind(StrEnum):
 class Limits(Value):
     """Limits of one evaluation."""
 
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads"})
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads", "script_s"})
 
     wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, description="Wall-clock seconds.", examples=[10.0])
     cpu_s: float = Field(
@@ -63,6 +63,13 @@ class Limits(Value):
         le=_DAY_S * _MOST_CORES,
         description="CPU seconds of a process, rounded up. Default: `wall_s` times `cores`, at least 2.",
         examples=[10.0],
+    )
+    script_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=_DAY_S,
+        description="Seconds of the script's own part of an evaluation. Default: twice `wall_s`, and ten seconds.",
+        examples=[600.0],
     )
     cores: int = Field(
         default=1,

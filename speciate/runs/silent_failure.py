@@ -21,7 +21,8 @@ _ERROR_LINE: Final = re.compile(
 )
 _SHOWN: Final = 100_000
 _PROCESSES: Final = (
-    "The sandbox starts no processes: import the program and call it, or evaluate on a machine of your own with"
+    "Scripts of kind `evaluator` and `in_process` start processes on workers with tier A, at most `limits.processes` at"
+    " once; candidates start none. Raise the limit, or evaluate on a machine of your own with"
     ' `evaluation = "external"`.'
 )
 _THREADS: Final = "Raise `limits.threads`, the number of threads that the sandbox allows."

@@ -17,11 +17,11 @@ REACHING = {
     "connect": "socket.create_connection(tuple(there['addresses']['tcp']), 1)",
     "connect by an abstract name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['abstract'])",
     "connect by a name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['named'])",
-    "fork": "os.fork() or os._exit(0)",
-    "start a program": "subprocess.run(['true'])",
     "signal": "os.kill(there['broker'], 0)",
     "signal the supervisor": "os.kill(os.getppid(), 0)",
 }
+STARTING = {"fork": "os.fork() or os._exit(0)", "start a program": "subprocess.run(['true'])"}
+"""Refused to functions that score texts. Scripts of other kinds may: see ``test_script_processes``."""
 _SCRIPT = """
 import json, os, socket, subprocess
 def {function}(candidate, context):
@@ -48,7 +48,12 @@ def test_a_script_reaches_nothing(arena, outside, kind, body):
     assert _score(arena, outside, kind, body) == 1
 
 
-@pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)
+@pytest.mark.parametrize("body", STARTING.values(), ids=STARTING)
+def test_a_function_that_scores_texts_starts_nothing(arena, outside, body):
+    assert _score(arena, outside, "data", body) == 1
+
+
+@pytest.mark.parametrize("body", [*REACHING.values(), *STARTING.values()], ids=[*REACHING, *STARTING])
 def test_without_walls_it_does(unsafe, unsafe_outside, body):
     assert _score(unsafe, unsafe_outside, "evaluator", body) == 0
 
