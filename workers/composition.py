@@ -13,7 +13,7 @@ from evaluators.broker_factory import open_broker, open_environments
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
-from speciate.policies import build_client
+from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
@@ -110,6 +110,7 @@ def executor() -> WorkExecutor:
         keep=keeper().keep,
         count=count_unit,
         learner_for=learner,
+        immediate=is_immediate,
     )
 
 

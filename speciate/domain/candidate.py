@@ -121,6 +121,7 @@ class Proposal:
         advice: Number of the advice in the prompt; None if the run has no guidance.
         origin: Where a seed program given to the run was taken from; see ``SeedProgram``.
         proposed_by: ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None.
+        shape: Digest of its syntax tree, if it was computed on reading; otherwise its evaluation computes it.
     """
 
     program: str
@@ -137,6 +138,7 @@ class Proposal:
     advice: int | None = None
     origin: str | None = None
     proposed_by: str | None = None
+    shape: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

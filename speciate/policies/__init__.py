@@ -43,6 +43,11 @@ def can_advise(policy: Policy) -> bool:
     return policy.writes_text and policy.kind in KINDS and policy_kind(policy.kind).reads_prompts
 
 
+def is_immediate(policy: Policy) -> bool:
+    """Return True if a policy answers in milliseconds without an endpoint."""
+    return policy.kind in KINDS and policy_kind(policy.kind).immediate
+
+
 def build_client(policy: Policy, context: ClientContext | None = None) -> PolicyClient:
     """Return the client of a policy, without contacting anything.
 

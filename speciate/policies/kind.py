@@ -48,12 +48,14 @@ class PolicyKind:
         summary: Noun phrase that the command line and the form show.
         takes_key: True if an API key may be stored for its endpoint.
         reads_prompts: True if it can follow any prompt, and thus write advice.
+        immediate: True if its client answers in milliseconds from this process, so that nothing has to wait for it.
     """
 
     client: Callable[[Policy, ClientContext], PolicyClient]
     summary: str
     takes_key: bool = False
     reads_prompts: bool = True
+    immediate: bool = False
 
 
 def client_options(policy: Policy, model: type[Options]) -> Options:

@@ -133,5 +133,5 @@ def _shown(program: str, *, is_python: bool) -> str:
 
 
 KIND: Final = PolicyKind(
-    ProgramMutator, "random edits of programs, without a model and an endpoint", reads_prompts=False
+    ProgramMutator, "random edits of programs, without a model and an endpoint", reads_prompts=False, immediate=True
 )

@@ -19,7 +19,7 @@ from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
-from speciate.prompts.python_source import defined_names, is_program, parse_python, shape_key
+from speciate.prompts.python_source import defined_names, is_program, read_python, shape_key
 from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
 
@@ -201,7 +201,7 @@ def _best(texts: Sequence[str], entry: str | None) -> str:
 
 
 def _is_python(text: str) -> bool:
-    return len(text) <= MAX_PROGRAM_BYTES and isinstance(parse_python(text), ast.Module)
+    return len(text) <= MAX_PROGRAM_BYTES and isinstance(read_python(text), ast.Module)
 
 
 def _all_fenced(whole: str) -> str | None:
@@ -210,7 +210,7 @@ def _all_fenced(whole: str) -> str | None:
         return None
     start, end = whole.find("\n", whole.find("```")), whole.rfind("\n```")
     program = whole[start + 1 : end + 1]
-    return program if 0 <= start < end and isinstance(parse_python(program), ast.Module) else None
+    return program if 0 <= start < end and isinstance(read_python(program), ast.Module) else None
 
 
 def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
@@ -265,7 +265,7 @@ def _syntax(program: str, problem: Problem) -> Failure | None:
         return None
     if problem.many_files:
         return syntax_failure(program)
-    tree = parse_python(program)
+    tree = read_python(program)
     return tree if isinstance(tree, Failure) else None
 
 

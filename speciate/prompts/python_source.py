@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from functools import lru_cache
 from typing import Final
 
 from speciate.domain.candidate import Failure
@@ -13,6 +14,8 @@ from speciate.prompts.rejection import Reason, rejected
 _FILE: Final = heading("")[:12]
 _TRIES: Final = 10
 _PASSIVE: Final = (ast.Expr, ast.Pass)
+_KEPT_TREES: Final = 4
+_KEPT_CHARACTERS: Final = 32 << 10  # a tree takes a few hundred times the memory of its text
 
 
 def parse_python(text: str) -> ast.Module | Failure:
@@ -29,6 +32,14 @@ def parse_python(text: str) -> ast.Module | Failure:
             return rejected(Reason.SYNTAX_ERROR, f"the parser gave up: {type(error).__name__}")
 
 
+def read_python(text: str) -> ast.Module | Failure:
+    """Return what ``parse_python`` does; a program is parsed once for all of its checks. Do not change the tree."""
+    return _kept(text) if len(text) <= _KEPT_CHARACTERS else parse_python(text)
+
+
+_kept = lru_cache(maxsize=_KEPT_TREES)(parse_python)
+
+
 def _tree(text: str) -> ast.Module:
     for _ in range(_TRIES - 1):
         try:
@@ -41,13 +52,13 @@ def _tree(text: str) -> ast.Module:
 
 def is_program(text: str) -> bool:
     """Return True if a text is Python with effect; a one-word sentence would also parse."""
-    tree = parse_python(text)
+    tree = read_python(text)
     return isinstance(tree, ast.Module) and any(not isinstance(node, _PASSIVE) for node in tree.body)
 
 
 def defined_names(text: str) -> frozenset[str]:
     """Return the top-level functions and classes of a program; empty if it does not parse."""
-    tree = parse_python(text)
+    tree = read_python(text)
     if isinstance(tree, Failure):
         return frozenset()
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -62,7 +73,7 @@ def shape_key(text: str) -> str:
         files = {}
     if len(files) > 1:  # names and contents of files are part of the shape
         return "\n".join(f"{heading(name)}\n{shape_key(section)}" for name, section in sorted(files.items()))
-    tree = parse_python(text)
+    tree = read_python(text)
     if isinstance(tree, Failure):
         return text.strip()
     try:

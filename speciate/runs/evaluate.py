@@ -56,7 +56,7 @@ class _ProposalBatch:
     def of(cls, lease: Lease, context: RunContext) -> Self:
         """Read the batch from a lease."""
         proposals = read_proposals(lease.payload)
-        shapes = [None if p.failure is not None else shape_of(context, p.program) for p in proposals]
+        shapes = [None if p.failure is not None else p.shape or shape_of(context, p.program) for p in proposals]
         return cls(context, int(lease.payload["first"]), proposals, shapes)
 
     def names(self, i: int) -> list[str]:

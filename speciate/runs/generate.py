@@ -21,6 +21,7 @@ from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.guidance import Adviser, has_hints, latest_of
+from speciate.runs.novelty import shape_of
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
@@ -314,6 +315,8 @@ def _children(plan: _PlannedRequest, completion: Completion, context: RunContext
             failure=answer.failure,
             policy=plan.position,
             advice=plan.advice,
+            # Here, because the program was just parsed.
+            shape=shape_of(context, answer.program) if answer.failure is None else None,
         )
         for position, answer in enumerate(answers)
     ]

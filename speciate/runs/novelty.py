@@ -22,7 +22,7 @@ import numpy.typing as npt
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.novelty import DuplicateRule, Novelty
 from speciate.ports.work import RunContext, WorkStore
-from speciate.prompts.python_source import parse_python
+from speciate.prompts.python_source import parse_python, read_python
 
 NEAR_DUPLICATE: Final = "near_duplicate"
 """Failure reason of a program that is too similar to an earlier one."""
@@ -46,7 +46,7 @@ def shape_of(context: RunContext, program: str) -> str | None:
     """
     if context.spec.novelty.duplicate_rule(context.problem) is DuplicateRule.TEXT or len(program) > _READ_CHARACTERS:
         return None
-    tree = parse_python(program)
+    tree = read_python(program)
     if isinstance(tree, Failure):
         return None
     documented = any(word in program for word in _READS_DOCSTRINGS)

@@ -56,6 +56,7 @@ def _proposal_json(proposal: Proposal) -> dict[str, Any]:
         **({} if proposal.advice is None else {"advice": proposal.advice}),
         **({} if proposal.origin is None else {"origin": proposal.origin}),
         **({} if proposal.proposed_by is None else {"proposed_by": proposal.proposed_by}),
+        **({} if proposal.shape is None else {"shape": proposal.shape}),
     }
 
 
@@ -76,4 +77,5 @@ def _read_proposal(item: Mapping[str, Any]) -> Proposal:
         advice=item.get("advice"),
         origin=item.get("origin"),
         proposed_by=item.get("proposed_by"),
+        shape=item.get("shape"),
     )

@@ -18,7 +18,7 @@ from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
 from speciate.policies.mutators.reading import read_source
 from speciate.policies.mutators.source import Source, SourceEdit, applied
 from speciate.policies.mutators.structure import change_elements, change_expression, change_operator, change_statement
-from speciate.prompts.python_source import parse_python
+from speciate.prompts.python_source import read_python
 
 _ATTEMPTS: Final = 8
 
@@ -114,7 +114,7 @@ def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked
 
 def _usable(source: Source, parent: str, child: str) -> bool:
     if source.is_python:
-        return isinstance(parse_python(child), ast.Module)
+        return isinstance(read_python(child), ast.Module)
     return bool(child.strip()) and (not _is_json(parent) or _is_json(child))
 
 
