@@ -175,7 +175,7 @@ class Settings(BaseModel):
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
     generate_slots: int = Field(default=8, ge=1, le=1024)
-    work_nice: int = Field(default=10, ge=0, le=19)
+    work_nice: int = Field(default=5, ge=0, le=19)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
     drain_s: float = Field(default=8.0, ge=0, le=3600)
     shutdown_delay_s: float = Field(default=3.0, ge=0, le=300)

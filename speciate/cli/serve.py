@@ -39,12 +39,8 @@ def serve_command(
     The routes are compatible with vLLM: register a policy of kind openai_compatible with the printed URL. If
     SPECIATE_SERVE_TOKEN is set, requests must send that token.
     """
-    from speciate.priority import lower_priority
-    from speciate.settings import load_settings
-
     token = _token(host)
     folders = named_folders(models or [])
-    lower_priority(load_settings().work_nice)
     # One thread: with matrices this small, more only take CPU from evaluators. Set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with stop_on_signals():
@@ -103,11 +99,13 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None, le
     import uvicorn
 
     from speciate.inference.app import create_app
-    from speciate.settings import KEEP_ALIVE_S, http_address
+    from speciate.priority import lower_priority
+    from speciate.settings import KEEP_ALIVE_S, http_address, load_settings
 
     out = console(stderr=True)
     with out.status("Reading checkpoints …"):
         app = create_app(folders, token=token, learned=learned)
+    lower_priority(load_settings().work_nice)  # after the start, for which others wait
     with _listening(host, port) as listener:
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
