@@ -62,7 +62,7 @@ check: $(STAMP) ## Check style, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## Run the benchmarks and print tables
+bench: $(STAMP) ## Run the benchmarks; print tables, goals, and ratios to the previous release
 	@$(BIN)/python -m tests.benchmarks
 
 power: $(STAMP) ## Simulate tournaments and write docs/evidence/power.md, the power of the statistical tests; a minute

@@ -21,6 +21,7 @@ from tests.benchmarks import (
     campaigns,
     commands,
     dashboard,
+    figures,
     power,
     sandbox,
     scale_out,
@@ -68,6 +69,7 @@ def main(arguments: list[str]) -> None:
         help="file of the runs of search-*; what it has is not run",
     )
     parser.add_argument("--workers", type=int, default=2, help="processes of search-*")
+    parser.add_argument("--release", help="keep the figures as those of this release in tests/benchmarks/figures.json")
     options = parser.parse_args(arguments)
     benchmarks: dict[str, Callable[[Settings], None]] = {
         **BENCHMARKS,
@@ -92,6 +94,9 @@ def main(arguments: list[str]) -> None:
             benchmarks[name](Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=4))
         finally:
             shutil.rmtree(home)
+    figures.report()
+    if options.release:
+        figures.keep(options.release)
 
 
 main(sys.argv[1:])

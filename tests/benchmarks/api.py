@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import httpx
+
 from speciate.cli.stack import Stack
 from speciate.embedded import ChildCommand
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import processor_seconds, show
 from tests.chaos.callers import _MIX
 from tests.chaos.wire import Replicas, events
@@ -23,6 +26,7 @@ RUNS = 10
 UNITS = 30
 CONNECTIONS = 16
 REQUESTS = 1_600
+STARTS = 400
 VIEWERS = 100
 COMMITS = 60
 
@@ -61,6 +65,7 @@ def run(settings: Settings) -> None:
         try:
             runs = [_filled(stores, seed) for seed in range(RUNS)]
             _routes(_Meter(stack), stack.settings.port, runs)
+            _starts(_Meter(stack), stack.settings.port, stores, runs[0])
             _streams(_Meter(stack), stack.settings.port, stores, runs)
         finally:
             stores.close()
@@ -83,11 +88,29 @@ def _routes(meter: _Meter, port: int, runs: list[UUID]) -> None:
         seconds = time.perf_counter() - begun
         api, postgres, valkey = ((b - a) / REQUESTS * 1e3 for a, b in zip(before, meter.read(), strict=True))
         rows.append((name, f"{api:.2f}", f"{postgres:.2f}", f"{valkey:.2f}", REQUESTS / seconds))
+        if name == "/v1/runs/{run}":
+            record("api: GET of a run", Figure(api, "ms", 0.8))
     show(
         f"API: {RUNS} runs, {REQUESTS} requests of each kind over {CONNECTIONS} connections, one process",
         ["route", "API, CPU ms", "PostgreSQL", "Valkey", "answers/s"],
         rows,
     )
+
+
+def _starts(meter: _Meter, port: int, stores: Stores, like: UUID) -> None:
+    """Measure starting runs of the same problem and policy."""
+    run = stores.runs.get(like)
+    body = {"problem": run.problem, "policy": run.policy, "budget": {"evaluations": 100}}
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+        for seed in range(STARTS):
+            if seed == STARTS // 8:  # what is done once for the process is not counted
+                before = meter.read()
+            client.post("/v1/runs", json=body | {"seed": seed}).raise_for_status()
+    counted = STARTS - STARTS // 8
+    api, postgres, valkey = ((b - a) / counted * 1e3 for a, b in zip(before, meter.read(), strict=True))
+    record("api: POST of a run", Figure(api, "ms", 4))
+    columns = ["", "API, CPU ms", "PostgreSQL", "Valkey"]
+    show(f"API: start of a run, {counted} requests", columns, [("POST /v1/runs", api, postgres, valkey)])
 
 
 async def _ask(port: int, paths: list[str]) -> None:

@@ -6,6 +6,7 @@ import time
 
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import SpinningStack, begin, processor_seconds, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S
 
@@ -34,6 +35,7 @@ def run(settings: Settings) -> None:
             rows.append(
                 (size, CANDIDATES / seconds, beyond, used["generate"], used["evaluate"], used["postgres"], rest)
             )
+            record(f"batches: beyond the evaluation at {size}", Figure(beyond, "ms", 0.4))
         stores.close()
     show(
         f"Size of a batch: {CANDIDATES} candidates of 1 ms; CPU ms/candidate beyond the evaluation",

@@ -13,6 +13,7 @@ from typing import Final
 
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import SpinningStack, begin, median, show, spec, wait_for
 
 REPEATS: Final = 7
@@ -50,6 +51,8 @@ def run(settings: Settings) -> None:
             arguments = [sys.executable, "-m", "speciate.cli", *command.format(run=run_id).split()]
             piped = [_seconds(arguments, environment, terminal=False) for _ in range(REPEATS)]
             drawn = [_seconds(arguments, environment, terminal=True) for _ in range(REPEATS)]
+            name = command.replace("{run}", "").replace("/1", "").strip()
+            record(f"commands: {name}", Figure(median(piped), "s", 0.4))
             rows.append((command.format(run="RUN"), median(piped), max(piped), median(drawn), max(drawn)))
     columns = ["command", "to a pipe", "slowest", "to a terminal", "slowest"]
     show(f"Seconds of processor time, median of {REPEATS}", columns, rows, "target: at most 0.4")

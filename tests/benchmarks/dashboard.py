@@ -26,6 +26,7 @@ from speciate.settings import Settings
 from speciate.storage.database import connect
 from speciate.storage.migrate import upgrade
 from speciate.storage.stores import Stores, open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import show
 from tests.dashboard import samples
 from tests.dashboard.conftest import chromium_path
@@ -79,7 +80,12 @@ def _pages(stores: Stores, url: str, page: Page) -> None:
         with stores.engine.begin() as connection:
             connection.execute(_FILL, {"run": run_id, "n": size})
         for name, path in (("run", f"/runs/{run_id}"), ("lineage", f"/runs/{run_id}/lineage")):
-            rows.append((f"{name}, {size:,} candidates", *(f"{value:.2f}" for value in _opened(page, url + path))))
+            found = _opened(page, url + path)
+            rows.append((f"{name}, {size:,} candidates", *(f"{value:.2f}" for value in found)))
+            if name == "run":
+                title = f"dashboard: run page with {size:,} candidates"
+                record(f"{title}, first paint", Figure(found[0], "s", 0.5))
+                record(f"{title}, all charts", Figure(found[2], "s", 3))
     show(
         "Dashboards: seconds from the click, browser's cache empty, nothing else cached",
         ["page", "first paint", "first chart", "all charts"],

@@ -14,6 +14,7 @@ from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
 from speciate.storage.rows import uuid7
 from speciate.storage.stores import Stores, open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S
 
@@ -39,6 +40,8 @@ def control_plane(settings: Settings) -> None:
             rows.append((population, (after - before) / (end - start) * 1000 - EVALUATION_S * 1000))
         stores.close()
     first = rows[0][1]
+    growth = Figure(rows[-1][1] / first, "×", 1.2, scales=False)
+    record("control-plane: 10,000 against 100 candidates", growth)
     show(
         f"Control plane: processor time for each candidate beyond its evaluation, windows of {WINDOW} in one run",
         ["population", "CPU ms/candidate", "against 100"],
@@ -65,6 +68,7 @@ def sampling(settings: Settings) -> None:
             stores.runs.cancel(run_id)
         stores.close()
     base = timings[1_000]
+    record("sampling: 10⁶ against 10³ candidates", Figure(timings[1_000_000][0] / base[0], "×", 2, scales=False))
     show(
         "Choosing a parent (median of 2,000)",
         ["stored candidates", "archive read + choice, ms", "choice alone, ms", "against 10³"],

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import httpx
 
 from speciate.settings import Settings
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import median, processor_seconds, show
 from tests.unit.inference.checkpoints import write
 
@@ -53,6 +54,8 @@ def run(_: Settings) -> None:
             folder = write(Path(home) / name.partition(",")[0], eos_token_id=None, **shape)
             engine = _engine(folder)
             rows += [(name, "engine", *engine), (name, "HTTP", *_http(folder))]
+    bundled = rows[1][2 + BATCHES.index(32)]
+    record("serving: batch of 32 over HTTP", Figure(bundled, "tokens/s", 10_000, lower=False))
     show(
         f"Inference server: tokens per CPU-second, {PROMPT_TOKENS} tokens read and {NEW_TOKENS} drawn for each"
         f" completion, top-p 0.95, one thread, median of {REPEATS}",

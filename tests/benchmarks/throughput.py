@@ -16,6 +16,7 @@ from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
+from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import (
     SpinningStack,
     begin,
@@ -165,6 +166,9 @@ def run(settings: Settings) -> None:
         for name, each in figures.items()
     ]
     ratios = [a.per_second / b.per_second for a, b in zip(figures["Celery"], figures["asyncio loop"], strict=True)]
+    record("throughput: Celery", Figure(rows[0][1], "candidates/s", 600, lower=False))
+    record("throughput: Celery against a loop", Figure(median(ratios), "×", 0.9, lower=False, scales=False))
+    record("throughput: beyond the evaluation", Figure(rows[0][3], "ms", 0.4))
     show(
         f"Work queue: {CANDIDATES} candidates of 1 ms, batches of 16, {SLOTS} slots, median of {REPEATS}",
         ["", "candidates/s", "CPU ms/candidate", "beyond the evaluation"],
