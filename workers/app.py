@@ -12,7 +12,8 @@ from speciate.ports.work import Queue
 from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
-from workers.composition import counters, evaluator, learner, settings, stores
+from speciate.training.installed import require_training
+from workers.composition import counters, evaluator, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.reconciler import start_reconciler
@@ -36,9 +37,9 @@ def _prepare(**_: object) -> None:
         lower_priority(settings().work_nice)
     if Queue.LEARN.value in queues:
         try:
-            learner()
-        except ImportError as error:
-            raise SystemExit(f"a learn worker needs speciate[train]: {error}") from None
+            require_training()
+        except SpeciateError as error:
+            raise SystemExit(str(error)) from None
     wait_for_schema(settings())
     if Queue.EVALUATE.value not in queues:
         return

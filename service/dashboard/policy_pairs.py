@@ -54,13 +54,13 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
 def known_pairs(catalog: Catalog, cells: Sequence[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
     """Return the policies, newest first, then every policy with a mutator that occurs in ``cells``.
 
-    Archived policies are left out unless they occur in ``cells``.
+    Archived policies and versions that runs learned are left out unless they occur in ``cells``.
     """
     used = {policy_id for cell in cells for policy_id in cell.pair}
     policies = {
         policy.id: policy
         for policy in every(partial(catalog.policies, visibility=Visibility.ALL))
-        if policy.id in used or visibility_of(policy) is Visibility.VISIBLE
+        if policy.id in used or (visibility_of(policy) is Visibility.VISIBLE and policy.definition.lineage is None)
     }
     keys = dict.fromkeys(cell.pair for cell in cells if cell.mutator_id)
     mutated = [PolicyPair(policies[a], policies[b]) for a, b in keys if a in policies and b in policies]

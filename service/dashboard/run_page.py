@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
 
 from fastapi import Depends, Query
@@ -14,6 +14,7 @@ from service.dashboard.answer import Answer, ProgramView, find_answer
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
+from service.dashboard.figures.learning import drift_chart, learning_chart
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
@@ -93,6 +94,11 @@ class RunPage:
         """Candidates that met a target, cheapest first, confirmed or not."""
         return self.dashboard.stores.unlocks.list(run_id=self.run.id, state=None, limit=_MAX_CLAIMS).items
 
+    @cached_property
+    def steps(self) -> tuple[dict[str, Any], ...]:
+        """Data of the training steps, oldest first."""
+        return self.dashboard.stores.queries.learning_steps(self.run.id)
+
     @property
     def unread(self) -> RolloutDetail | None:
         """The rollout of the latest answer that could not be read, if that is why the service paused the run."""
@@ -122,6 +128,9 @@ class RunPage:
         else:
             found["population"] = lambda: population_chart(self.population, self.x, self.y)
         found["best"] = lambda: best_so_far_chart(self.population)
+        if self.run.spec.learning is not None:
+            found["learning"] = lambda: learning_chart(self.steps)
+            found["drift"] = lambda: drift_chart(self.steps)
         found["throughput"] = lambda: throughput_chart(self.population)
         found["failures"] = lambda: failures_chart(self.population)
         found["tokens"] = lambda: tokens_chart(self.population)

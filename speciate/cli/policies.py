@@ -289,6 +289,28 @@ def show(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     output.print_fields([*head.items(), *values.items(), *more.items(), *hidden_fields(version)])
 
 
+@app.command("export", epilog=examples("speciate policies export maze-base-cea406888ef0@3 ./checkpoint"))
+def export(
+    ctx: typer.Context,
+    name: PolicyName,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the checkpoint.")],
+    optimizer: Annotated[
+        bool, typer.Option("--optimizer", help="Include the state of the optimizer, to continue the training.")
+    ] = False,
+) -> None:
+    """Copy the checkpoint of a version that a run learned: safetensors or a PEFT adapter, with its manifest.
+
+    Run it on the machine of the learn worker. `speciate serve DIR` and vLLM serve the folder.
+    """
+    from speciate.policies.export import export_checkpoint
+    from speciate.settings import load_settings
+
+    with client(ctx) as service:
+        policy = service.policies.get(name).definition
+    export_checkpoint(policy, load_settings().checkpoints, folder, optimizer=optimizer)
+    output.print_line(str(folder))
+
+
 @app.command("ping", epilog=examples("speciate policies ping qwen"))
 def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     """Check the endpoint of a policy: health, model or adapter, and served weights."""

@@ -84,6 +84,8 @@ def up_command(
         }
         out = console(stderr=True)
         if learn:
+            from speciate.training.installed import require_training
+
             require_training()
         with Stack(load_settings(**flags), learns=learn) as stack:
             try:
@@ -97,19 +99,6 @@ def up_command(
                 _supervise(stack, out)
             except StopRequested:
                 out.print("Stopping …")
-
-
-def require_training() -> None:
-    """Raise ``ConfigurationError`` if the libraries for training are missing."""
-    from importlib.util import find_spec
-
-    from speciate.domain.errors import ConfigurationError
-
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        raise ConfigurationError(
-            "a learn worker needs torch and transformers, which are not installed.",
-            remedy="Install them with: pip install 'speciate[train]'.",
-        )
 
 
 def _print_isolation(stack: Stack, out: Console) -> None:

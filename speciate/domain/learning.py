@@ -9,6 +9,7 @@ from pydantic import Field
 
 from speciate.domain.values import Value
 
+_SLUG_CHARACTERS: Final = 60
 MIN_GROUP: Final = 8
 """Fewest completions of a prompt that learning compares."""
 
@@ -60,6 +61,11 @@ class Learning(Value):
     lora_rank: int = Field(default=0, ge=0, le=1024, strict=True)
     steps: int = Field(default=1000, ge=1, le=1_000_000, strict=True)
     staleness: int = Field(default=1, ge=0, le=1000, strict=True)
+
+
+def learned_slug(base: str, run: str) -> str:
+    """Return the name of the versions that a run writes: the base's with the end of the run's id in hexadecimal."""
+    return f"{base[:_SLUG_CHARACTERS].rstrip('-')}-{run[-12:]}"
 
 
 class Lineage(Value):

@@ -190,7 +190,7 @@ class LearnedVersion:
 
 
 class GroupRef(BaseModel):
-    """Where the completions of a group are stored.
+    """Reference to the stored completions of a group.
 
     Attributes:
         batch: Ordinal of their batch.

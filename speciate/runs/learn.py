@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from speciate.domain.errors import ConfigurationError, LearningError
-from speciate.domain.learning import Lineage
+from speciate.domain.learning import Lineage, learned_slug
 from speciate.domain.policy import Policy
 from speciate.ports.learner import LearnedCheckpoint, Learner, LearningGroup, LearningRollout, LearningTask
 from speciate.ports.work import Commit, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
 from speciate.runs.learning import group_refs
-
-_SLUG_CHARACTERS = 60
 
 
 def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
@@ -42,7 +40,7 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         step=step,
         base=context.proposer,
         parent=parent,
-        slug=learned_slug(context),
+        slug=learned_slug(context.proposer.slug, context.run_id.hex),
         weights=None if weights is None else tuple(weights),
         groups=tuple(
             _group(context, stored, step - ref.step)
@@ -55,11 +53,6 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         return work.end_learning(lease, str(error))
     policy = _version(context, parent, task, made)
     return work.record_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
-
-
-def learned_slug(context: RunContext) -> str:
-    """Return the name of the versions that a run writes: the base's with the end of the run's id."""
-    return f"{context.proposer.slug[:_SLUG_CHARACTERS].rstrip('-')}-{context.run_id.hex[-12:]}"
 
 
 def _version(context: RunContext, parent: Policy, task: LearningTask, made: LearnedCheckpoint) -> Policy:

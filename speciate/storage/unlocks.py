@@ -33,7 +33,8 @@ SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, 
   {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
   p.definition ->> 'kind' = 'in_process' AS forgeable, {attested("p.")} AS attested,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, c.at,
-  CASE WHEN o.author IS NOT NULL THEN e.slug || '@' || e.version END AS proposed_by, o.author, o.model
+  CASE WHEN o.author IS NOT NULL THEN e.slug || '@' || e.version END AS proposed_by, o.author, o.model,
+  CASE WHEN e.definition -> 'lineage' IS NOT NULL THEN e.slug || '@' || e.version END AS learned
 FROM claims c JOIN runs r ON r.id = c.run_id JOIN problems p ON p.id = r.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = r.mutator_id
   JOIN candidates d ON d.run_id = c.run_id AND d.number = c.number

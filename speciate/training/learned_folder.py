@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,11 +16,10 @@ from safetensors import SafetensorError
 from speciate.domain.errors import InvalidInputError, LearningError, NotFoundError, UnavailableError
 from speciate.domain.policy import Policy
 from speciate.policies.endpoint_check import adapter_name
+from speciate.policies.export import OPTIMIZER
 from speciate.policies.manifest import Manifest, read_manifest, weights_digest, write_manifest
 from speciate.ports.learner import LearningTask
 from speciate.training.models import library_versions, load_model
-
-OPTIMIZER: Final = "optimizer.pt"
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,9 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
         if diff and parent
         else [],
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
+        wrote=dashboard.stores.catalog.policy(candidate.policy_id).name
+        if run.learning is not None and candidate.policy_id
+        else None,
         ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_objectives(problem),
         most=MAX_CHARACTERS,

@@ -103,6 +103,44 @@ class RankedCandidate(Record):
     scalar: float | None = None
 
 
+class LearningRecord(Record):
+    """State of a run's learning. Every group is waiting, in the step in flight, or in one of the counts.
+
+    Attributes:
+        version: Policy version in use, as ``slug@version``; None before the first step.
+        step: Steps taken.
+        busy: True while a step is in flight or waits for a learn worker.
+        ended: Why the run learns no further; None while it does.
+        seen: Groups of completions so far.
+        waiting: Groups for the next steps.
+        used: Groups that steps learned from.
+        flat: Groups whose completions all earned the same.
+        stale: Groups older than the allowed staleness.
+        dropped: Groups that are too small, or that no further step needed.
+        tokens: Tokens of all steps, which the run's tokens include.
+        seconds: Seconds of all steps.
+    """
+
+    version: str | None = None
+    step: int = 0
+    busy: bool = False
+    ended: str | None = None
+    seen: int = 0
+    waiting: int = 0
+    used: int = 0
+    flat: int = 0
+    stale: int = 0
+    dropped: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def groups(self) -> str:
+        """Counts of the groups in one line, without zeros."""
+        counts = {name: getattr(self, name) for name in ("used", "flat", "stale", "dropped", "waiting")}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "none yet"
+
+
 class RunRecord(HideableRecord, RunCounters, RunSetup):
     """A run with its progress.
 
@@ -116,6 +154,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         since_improvement: Evaluations since the archive last improved. A large number suggests a plateau.
         alarm: Message while more than half of the latest candidates fail, or None.
         diagnosis: Why the service paused the run, or None.
+        learning: What it has learned; None if it does not learn.
         pruned_at: Time when its programs, prompts and completions were deleted, except those of archive and claims.
         revision: Number of commits; the ETag of the run.
     """
@@ -135,6 +174,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     since_improvement: int = 0
     alarm: str | None
     diagnosis: Diagnosis | None = None
+    learning: LearningRecord | None = None
     pruned_at: datetime | None = None
     last_event: int
     revision: int

@@ -45,6 +45,8 @@ class UnlockRecord(Record):
             sampled it.
         author: Name of the token that sent it.
         model: Model that wrote it, as its author names it. Untrusted text.
+        learned: Version that the run had learned and that wrote the candidate, as ``slug@version``; its base is
+            ``policy``. None if a registered policy wrote it.
     """
 
     run_id: UUID
@@ -73,6 +75,7 @@ class UnlockRecord(Record):
     proposed_by: str | None = None
     author: str | None = None
     model: str | None = None
+    learned: str | None = None
 
     @property
     def policy_label(self) -> str:

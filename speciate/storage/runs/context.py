@@ -120,13 +120,18 @@ SHARES: Final = (
 """SQL: the ensemble of run ``r`` as JSON for ``members``, proposers first."""
 
 NAMES: Final = (
-    "ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
+    "CASE WHEN r.spec -> 'learning' IS NULL THEN"
+    " ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
     " OR e.role = 'external' AND q.id IN (r.policy_id, r.mutator_id) WHERE e.run_id = r.id ORDER BY 1)"
+    " ELSE ARRAY(SELECT q.slug || '@' || q.version || ' learning' FROM policies q WHERE q.id = r.policy_id) END"
 )
-"""SQL: the policy names of run ``r`` if it has an ensemble or proposals of another policy, else empty."""
+"""SQL: the policy names of run ``r`` if it has an ensemble, proposals of another policy or learns, else empty.
 
-ALONE: Final = "NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id)"
-"""SQL: true if no other policy than that of run ``r`` and its mutator took part."""
+What a policy reached while it learned counts for no version of it.
+"""
+
+ALONE: Final = "(r.spec -> 'learning' IS NULL AND NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id))"
+"""SQL: true if no other policy than that of run ``r`` and its mutator took part, nor versions that it learned."""
 
 MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
 """SQL: the mutator of run ``r``; NULL if it is the policy itself."""

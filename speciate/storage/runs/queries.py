@@ -245,6 +245,16 @@ class RunQueries(Store):
             # The columns have these types; validating each document costs more than the query.
             return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
+    @with_retries
+    def learning_steps(self, run_id: UUID, *, limit: int = 10_000) -> tuple[dict[str, Any], ...]:
+        """Return the data of the newest ``limit`` training steps of a run, oldest first."""
+        query = sa.text(
+            "SELECT data FROM events WHERE run_id = :id AND kind = 'learning.step' ORDER BY seq DESC LIMIT :limit"
+        )
+        with reading(self._engine) as connection:
+            found = connection.execute(query, {"id": run_id, "limit": limit}).scalars().all()
+        return tuple(reversed(found))
+
     def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
         """Stream every candidate of a run with its texts, by number."""
         last = 0

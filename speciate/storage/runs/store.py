@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import NO_LABELS, Labels, Relabelling
+from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
 from speciate.domain.seeds import NO_SEEDS, SeedProgram, SeedRequest
 from speciate.domain.values import digest_of, storable
@@ -19,9 +20,10 @@ from speciate.domain.visibility import Visibility, VisibilityChange, require_vis
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
+from speciate.ports.records.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
 from speciate.runs import ledger
+from speciate.runs.learning import LearningState
 from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
@@ -492,7 +494,7 @@ def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit
 
 def _record(row: sa.Row[Any]) -> RunRecord:
     document: dict[str, Any] = row.document
-    targets = document["targets"]
+    targets, spec = document["targets"], read_stored(RunSpec, document["spec"])
     confirmed = [target for i, target in enumerate(targets) if document["confirmed"] >> i & 1]
     spent = {name: document[name] for name in SpentRecord.model_fields if name != "seconds"}
     # Every other field is a column of the same name.
@@ -500,7 +502,8 @@ def _record(row: sa.Row[Any]) -> RunRecord:
         document
         | {
             "ensembles": members(document["shares"] or [], document["arms"]),
-            "spec": read_stored(RunSpec, document["spec"]),
+            "spec": spec,
+            "learning": _learning(document) if spec.learning is not None else None,
             "spent": SpentRecord(seconds=document["seconds_now"], **spent),
             "candidates": document["evaluated"] + document["failed"],
             "best": _best(document),
@@ -511,6 +514,13 @@ def _record(row: sa.Row[Any]) -> RunRecord:
             "last_event": document["events"],
         }
     )
+
+
+def _learning(document: Mapping[str, Any]) -> LearningRecord:
+    state = LearningState.model_validate(document["learning"])
+    version = f"{learned_slug(document['policy'], UUID(document['id']).hex)}@{state.step}" if state.step else None
+    counts = state.model_dump(exclude={"waiting", "held", "policy_id"})
+    return LearningRecord(**counts, version=version, waiting=len(state.waiting))
 
 
 def _best(document: Mapping[str, Any]) -> RankedCandidate | None:

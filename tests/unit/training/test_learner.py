@@ -17,9 +17,9 @@ from speciate.domain.rollout import Prompt  # noqa: E402
 from speciate.inference.engine import Engine  # noqa: E402
 from speciate.inference.tokenizer import TextTokenizer  # noqa: E402
 from speciate.policies.bundled import bundled_policies, checkpoints  # noqa: E402
+from speciate.policies.export import OPTIMIZER  # noqa: E402
 from speciate.policies.manifest import weights_digest  # noqa: E402
 from speciate.ports.learner import LearnedCheckpoint, LearningGroup, LearningRollout, LearningTask  # noqa: E402
-from speciate.training.learned_folder import OPTIMIZER  # noqa: E402
 from speciate.training.learner import TorchLearner  # noqa: E402
 
 BASE = next(policy for policy in bundled_policies() if policy.slug == "maze-base")
