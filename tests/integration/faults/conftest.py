@@ -37,6 +37,7 @@ class Service:
     stack: Stack
     stores: Stores
     retry_for_s: float = 30.0
+    limit_s: float = LIMIT_S
 
     def __post_init__(self) -> None:
         self._engine = self.stores.engine
@@ -51,7 +52,7 @@ class Service:
 
     def wait(self, run_id: UUID, until: Callable[[RunRecord], bool]) -> RunRecord:
         """Wait until something is true of a run, reviving what ended as `up` does."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + self.limit_s
         while time.monotonic() < deadline:
             self.stack.restart_ended()
             run = self.stores.runs.get(run_id)
@@ -59,7 +60,7 @@ class Service:
                 return run
             assert not run.state.ended, f"the run ended too early: {run}"
             time.sleep(0.05)
-        raise AssertionError(f"not reached within {LIMIT_S} s: {self.stores.runs.get(run_id)}")
+        raise AssertionError(f"not reached within {self.limit_s} s: {self.stores.runs.get(run_id)}")
 
     def wait_for_end(self, run_id: UUID) -> RunRecord:
         return self.wait(run_id, lambda run: run.state.ended)
@@ -82,7 +83,7 @@ class Service:
         """Wait until units of work have been finished and return how long that took."""
         begun = time.monotonic()
         statement = "SELECT id FROM work WHERE id = ANY(:ids) AND state IN ('ready', 'leased')"
-        while time.monotonic() < begun + LIMIT_S:
+        while time.monotonic() < begun + self.limit_s:
             self.stack.restart_ended()
             if not self.query(statement, ids=list(work)):
                 return time.monotonic() - begun
