@@ -158,6 +158,7 @@ class _NewRun:
             mutator_id=self.mutator_id,
             ensembles=shares,
             seeds=self.seeds,
+            proposer_version=policy.version,
         )
 
 

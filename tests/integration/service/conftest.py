@@ -16,6 +16,7 @@ from service.app import create_app
 from service.sse import EventHub
 from speciate.domain.policy import Policy
 from speciate.policies import build_client
+from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.runs.executor import WorkExecutor
 from speciate.settings import Settings
@@ -87,9 +88,16 @@ class Lab:
         assert answer.status_code == 202, answer.text
         return UUID(answer.json()["id"])
 
-    def work(self, units: int | None = None, client_for: Callable[[Policy], PolicyClient] = build_client) -> int:
+    def work(
+        self,
+        units: int | None = None,
+        client_for: Callable[[Policy], PolicyClient] = build_client,
+        learner_for: Callable[[], Learner] | None = None,
+    ) -> int:
         """Do units of work, all there are by default; return how many were done."""
-        executor = WorkExecutor(self.stores.work, self.stores.signals, ToyEvaluator(), client_for)
+        executor = WorkExecutor(
+            self.stores.work, self.stores.signals, ToyEvaluator(), client_for, learner_for=learner_for
+        )
         done = 0
         while (units is None or done < units) and (waiting := self.stores.runs.work_in_flight(limit=1)):
             assert executor.execute(waiting[0].work_id)

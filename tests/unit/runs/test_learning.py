@@ -26,6 +26,7 @@ from speciate.runs.learning import LearningState
 from speciate.storage.work.memory import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
+MEASURES = dict.fromkeys(("reward", "best", "entropy", "kl", "gap", "age"), 0.1)
 BASE = Policy(slug="base", kind="embedded", model="base")
 
 
@@ -65,7 +66,7 @@ class FakeLearner:
         self.tasks.append(task)
         if (error := self.failures.get(len(self.tasks))) is not None:
             raise error
-        return LearnedCheckpoint(f"v{task.step + 1}", f"{task.step + 1:064x}", {"check": False}, 0.5, {"reward": 0.1})
+        return LearnedCheckpoint(f"v{task.step + 1}", f"{task.step + 1:064x}", {"check": False}, 0.5, MEASURES)
 
 
 @dataclass
