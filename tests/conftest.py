@@ -29,10 +29,21 @@ from speciate.storage.stores import Stores, open_stores
 
 _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"
+_LONG = (
+    "deploy/test_wheel.py",
+    "unit/training/test_trainer.py",
+    "integration/service/test_described.py",
+    "integration/service/test_isolation.py",
+    "integration/service/test_hostile_requests.py",
+    "deploy/test_topology.py",
+)
+"""Files that take longest; read first, so that no worker begins one when the others have finished."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make test` looks for the tests that kill processes in one folder: all the others take half a minute to read."""
+    order = {Path(__file__).parent / name: i for i, name in enumerate(_LONG)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
         if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")

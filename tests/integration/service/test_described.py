@@ -10,7 +10,7 @@ from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 
-EXAMPLES = 2
+EXAMPLES = 1
 
 
 def test_every_operation_conforms_to_the_document(lab: Lab) -> None:

@@ -21,7 +21,7 @@ from tests.support.http_server import wait_for
 
 pytestmark = pytest.mark.servers
 
-ROUNDS = 40
+ROUNDS = 20
 _WAIT = "wait_s"
 """Seconds that a request may wait for a result: none here, since a test need not wait for what never comes."""
 STRANGE: list[Any] = [
