@@ -17,6 +17,7 @@ from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, Sandbox, Sandboxe
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.ports.interruption import interrupted
 
 _START_S = 30.0
 _ATTEMPTS = 3
@@ -52,8 +53,8 @@ class EvaluationBatch:
 
     @property
     def expired(self) -> bool:
-        """True if the deadline has passed."""
-        return time.monotonic() >= self.deadline
+        """True if the deadline has passed, or the results are no longer wanted."""
+        return time.monotonic() >= self.deadline or interrupted()
 
     @property
     def author_s(self) -> float:

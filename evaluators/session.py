@@ -12,6 +12,7 @@ from enum import StrEnum
 from evaluators.channel import FrameError, FrameReader, Message, encode
 from evaluators.text import Tail
 from evaluators.tiers.sandbox import ResourceUsage, SandboxedProcess
+from speciate.ports.interruption import interrupted
 
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
@@ -19,7 +20,7 @@ _DYING_S = 0.2
 PATIENCE = 10.0
 """Limit on clock time, including waits for a processor, as a multiple of the time limit."""
 
-_LONGEST_POLL_S = 3600.0
+_LONGEST_POLL_S = 1.0  # how late an interruption is noticed
 
 
 class TimeAllowance:
@@ -148,7 +149,7 @@ class Session:
     def _pump(self, allowance: TimeAllowance) -> None:
         """Transfer bytes once, waiting for data at most as long as the allowance lasts."""
         left = allowance.left_s()
-        if left <= 0:
+        if left <= 0 or interrupted():
             raise SessionEndedError(EndReason.LATE)
         poll = select.poll()
         poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._unsent else 0))

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from typing import Final
+
+import redis
 
 from evaluators.broker import Broker
 from evaluators.broker_factory import open_broker, open_environments
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
-from speciate.ports.work import Lease
+from speciate.ports.work import Lease, Queue
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
 from speciate.settings import Settings, load_settings
 from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.stores import Stores, open_stores
+from speciate.storage.work.fairness import FairQueue
 from workers.metrics import CountedEvaluator, CountedPolicy
 
 _MOST_CLIENTS: Final = 128
@@ -120,6 +125,28 @@ def learner() -> Learner:
     from speciate.training.learner import TorchLearner
 
     return TorchLearner(settings().checkpoints)
+
+
+class EvaluationSlots:
+    """Number of evaluation slots of all workers, read from Redis at most every few seconds."""
+
+    def __init__(self) -> None:
+        self._slots, self._until = 0, 0.0
+
+    def __call__(self) -> int:
+        """Return the number; the last known one while Redis does not respond."""
+        if time.monotonic() >= self._until:
+            self._until = time.monotonic() + ANNOUNCE_INTERVAL_S
+            with suppress(redis.RedisError):
+                present = present_workers(stores().redis)
+                self._slots = sum(each.slots for each in present if Queue.EVALUATE.value in each.queues)
+        return self._slots
+
+
+@cache
+def fair_queue() -> FairQueue:
+    """Return the queue that shares the evaluation slots."""
+    return FairQueue(stores().engine, slots=EvaluationSlots())
 
 
 def count_unit(lease: Lease, result: str, seconds: float) -> None:

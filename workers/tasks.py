@@ -11,13 +11,22 @@ from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
 from speciate.messaging.seed_checks import SeedChecks
+from speciate.ports.work import WorkKind
 from speciate.runs.evaluate import replay_evaluation
-from workers.composition import LazyEvaluator, executor, stores
+from workers.composition import LazyEvaluator, executor, fair_queue, stores
 
 
 def perform(work_id: str) -> None:
     """Perform a work unit unless it is done."""
     executor().execute(UUID(work_id))
+
+
+def perform_evaluation(work_id: str) -> None:
+    """Perform an evaluation, the message's own or one of a run that has fewer."""
+    own = UUID(work_id)
+    chosen = fair_queue().choose(own)
+    if chosen is not None and not executor().execute(chosen) and chosen != own:
+        executor().execute(own)  # another worker has taken the chosen one
 
 
 def replay(candidate_id: str) -> None:
@@ -36,7 +45,7 @@ def check_seed(key: str) -> None:
 
 def register(app: Celery) -> None:
     """Register the task of every kind of work, the replay task and the check of seed programs."""
-    for name in TASKS.values():
-        app.task(name=name)(perform)
+    for kind, name in TASKS.items():
+        app.task(name=name)(perform_evaluation if kind in (WorkKind.EVALUATE, WorkKind.CONFIRM) else perform)
     app.task(name=REPLAY)(replay)
     app.task(name=CHECK_SEED)(check_seed)

@@ -14,6 +14,7 @@ from uuid import UUID
 from speciate.domain.errors import PolicyUnavailableError, SpeciateError, UnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.interruption import interruptible
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
@@ -153,20 +154,22 @@ class LeaseKeeper:
         self._extend = extend
         self._interval_s = interval_s
         self._lock = threading.Lock()
-        self._held: dict[UUID, Lease] = {}
+        self._held: dict[UUID, tuple[Lease, threading.Event]] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
 
     @contextmanager
     def keep(self, lease: Lease) -> Iterator[None]:
-        """Renew the lease every ``interval_s`` seconds until the block ends."""
+        """Renew the lease every ``interval_s`` seconds until the block ends; interrupt the block if it is lost."""
+        lost = threading.Event()
         with self._lock:
-            self._held[lease.token] = lease
+            self._held[lease.token] = lease, lost
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._beat, name="lease-keeper", daemon=True)
                 self._thread.start()
         try:
-            yield
+            with interruptible(lost):
+                yield
         finally:
             with self._lock:
                 self._held.pop(lease.token, None)
@@ -174,14 +177,17 @@ class LeaseKeeper:
     def held(self) -> list[Lease]:
         """Return the leases of the work in progress."""
         with self._lock:
-            return list(self._held.values())
+            return [lease for lease, _ in self._held.values()]
 
     def _beat(self) -> None:
         while not self._wake.wait(self._interval_s):
-            for lease in self.held():
+            with self._lock:
+                held = list(self._held.values())
+            for lease, lost in held:
                 try:
                     if not self._extend(lease):
                         _log.info("lease of work %s is lost", lease.work_id)
+                        lost.set()
                 except SpeciateError as error:
                     # The lease may expire. The work is then repeated, and the result of this attempt is fenced off.
                     _log.warning("lease of work %s could not be renewed: %s", lease.work_id, error)
