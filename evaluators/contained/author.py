@@ -10,11 +10,13 @@ candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` o
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
+from . import numba_cache
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
 from .wire import Wire, encode
@@ -135,6 +137,7 @@ def serve(wire: Wire) -> None:
 def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] | None:
     """Load the script of the first message, report that it is ready or why not, and return its names or None."""
     text = first["script"]
+    os.environ.pop(numba_cache.VARIABLE, None)  # programs that the script starts cannot import that class
     try:
         import_generators(text)
         seed_generators(seed)

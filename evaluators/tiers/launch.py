@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.contained import tier_a, tier_b, unsafe
+from evaluators.contained import numba_cache, tier_a, tier_b, unsafe
 from evaluators.contained.requests import BootMessage
 from evaluators.tiers.hidden import hidden_folders
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -153,6 +153,7 @@ def environment(cores: int) -> dict[str, str]:
         **dict.fromkeys(_CORES, str(cores)),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
         "JAX_PLATFORMS": "cpu",
+        numba_cache.VARIABLE: numba_cache.CLASSES,
     }
 
 

@@ -54,6 +54,9 @@ def _row(name: str, which: Computation, brokers: dict[str, Broker], store: Envir
         built_s = time.monotonic() - began
     cells, right, peak = [name, f"{built_s:.1f} s"], True, 0
     for tier, preload, cores in (("A", False, 1), ("A", True, 1), ("A", False, 4), ("B", False, 1)):
+        if which.writes and tier == "B":
+            cells.append("–")
+            continue
         problem = problem_of(which, installed=False, preload=preload, cores=cores)
         found = brokers[tier].evaluate(problem, [which.program] * _REPEATS, seeds=range(_REPEATS))
         right &= all(each.rewards == (1.0,) for each in found)

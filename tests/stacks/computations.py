@@ -16,6 +16,7 @@ class Computation:
         expected: That number.
         requirements: What to install.
         limits: Limits that differ from the defaults, apart from time.
+        writes: True if it writes files, which tier B forbids.
     """
 
     module: str
@@ -23,6 +24,7 @@ class Computation:
     expected: float
     requirements: tuple[str, ...]
     limits: dict[str, Any] = field(default_factory=dict)
+    writes: bool = False
 
     @property
     def program(self) -> str:
@@ -78,6 +80,13 @@ COMPUTATIONS = {
         "        s += values[i]\n    return s\nreturn total(numpy.ones(1000)) + wide(numpy.ones(1000))",
         2000.0,
         ("numba",),
+    ),
+    "numba, `cache=True`": Computation(
+        "numba",
+        "import numba\n@numba.njit(cache=True)\ndef double(x):\n    return 2 * x\nreturn double(21.0)",
+        42.0,
+        ("numba",),
+        writes=True,
     ),
     "ortools": Computation(
         "ortools.sat.python.cp_model",
