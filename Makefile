@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce chaos client openapi reference pictures release clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce peers chaos client openapi reference pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -77,6 +77,9 @@ chaos: $(STAMP) ## Kill and restart processes at random under load and write doc
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
 	@$(BIN)/python -m experiments.reproduction
 	@$(BIN)/python -m experiments.reproduction --methods
+
+peers: $(STAMP) ## Install OpenEvolve, ShinkaEvolve and GEPA beside Speciate, compare them and write docs/evidence/peers.md; 40 minutes
+	@$(BIN)/python -m experiments.peers $(if $(URL),--url $(URL) --model $(MODEL))
 
 client: $(STAMP) ## Generate the blocking client from the asyncio client
 	@$(BIN)/python scripts/generate_client.py

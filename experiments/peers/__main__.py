@@ -1,0 +1,5 @@
+"""Entry point of ``python -m experiments.peers``."""
+
+from experiments.peers.command import main
+
+raise SystemExit(main())

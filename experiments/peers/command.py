@@ -1,0 +1,62 @@
+"""``python -m experiments.peers``: install the peers, run what is not done yet, and write the page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from experiments.peers.declaration import PACKAGES, SYSTEMS, Task, tasks
+from experiments.peers.endpoint import Endpoint
+from experiments.peers.environments import Installed, install
+from experiments.peers.peer_runs import run_peer
+from experiments.peers.report import page
+from experiments.peers.result import Result, append, read
+from experiments.peers.speciate_runs import Service, run_speciate
+from experiments.peers.standin import MODEL, stand_in
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "peers.md"
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.peers", description=__doc__)
+    parser.add_argument("--home", type=Path, default=Path(".peers"), help="folder of environments and runs (.peers)")
+    parser.add_argument("--url", default="", help="OpenAI-compatible endpoint of a real model (default: the stand-in)")
+    parser.add_argument("--model", default=MODEL, help="its name")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
+    parser.add_argument("--page", type=Path, default=PAGE, help="file of the page")
+    options = parser.parse_args()
+    options.home.mkdir(parents=True, exist_ok=True)
+    runs = options.home.resolve() / (f"runs-{options.model.replace('/', '-')}.jsonl" if options.url else "runs.jsonl")
+    peers = {name: install(name, options.home.resolve() / "environments") for name in PACKAGES}
+    for name, peer in peers.items():
+        print(f"{name}: {peer.version or f'left out: {peer.trouble}'}", flush=True)  # noqa: T201
+    if not options.page_only:
+        _run_all(options.home.resolve() / "work", runs, peers, options.url, options.model)
+    options.page.write_text(page(read(runs), peers, options.model), encoding="utf-8")
+    print(f"wrote {options.page}")  # noqa: T201
+    return 0
+
+
+def _run_all(work: Path, runs: Path, peers: Mapping[str, Installed], url: str, model: str) -> None:
+    done = {result.task for result in read(runs)}
+    usable = tuple(name for name in SYSTEMS if name == "speciate" or peers[name].version)
+    left = [task for task in tasks(usable) if task not in done]
+    with stand_in() as server, ExitStack() as stack:
+        endpoint = Endpoint(server, url, model)
+        service = stack.enter_context(Service()) if any(task.system == "speciate" for task in left) else None
+        for number, task in enumerate(left, 1):
+            endpoint.clear()
+            result = _run(task, work, peers, endpoint, service)
+            append(runs, result)
+            best = max(result.curve, default=0.0)
+            print(f"{number}/{len(left)} {task.key}: {best:.5f} {result.note}", flush=True)  # noqa: T201
+
+
+def _run(task: Task, work: Path, peers: Mapping[str, Installed], endpoint: Endpoint, service: Service | None) -> Result:
+    if service is not None and task.system == "speciate":
+        return run_speciate(task, service, endpoint)
+    return run_peer(task, peers[task.system].python, endpoint, work)

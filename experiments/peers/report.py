@@ -1,0 +1,197 @@
+"""Write the page of the comparison from its runs."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import mean
+from typing import Final
+
+import numpy as np
+import psutil
+from scipy.stats import t as student
+
+from experiments.peers.declaration import (
+    COST_EVALUATIONS,
+    COST_PROBLEM,
+    EVALUATIONS,
+    KILL_AT,
+    PROBLEMS,
+    SEEDS,
+    SYSTEMS,
+    WORKERS,
+)
+from experiments.peers.environments import Installed
+from experiments.peers.result import Result
+from experiments.peers.standin import MODEL
+
+OURS: Final = "speciate"
+Measure = Callable[[Result], float]
+
+
+def page(results: Sequence[Result], peers: Mapping[str, Installed], model: str) -> str:
+    """Return the page in Markdown."""
+    search = [result for result in results if result.kind == "search"]
+    seeds = [seed for seed in SEEDS if _whole(search, seed)]
+    search = [result for result in search if result.seed in seeds]
+    costs = [result for name in SYSTEMS for result in results if (result.system, result.kind) == (name, "cost")]
+    systems = [name for name in SYSTEMS if any(result.system == name for result in search)]
+    parts = [
+        "# Speciate beside OpenEvolve, ShinkaEvolve and GEPA\n",
+        _conclusion(search, systems, costs),
+        _method(peers, model, seeds),
+        "## Best score\n",
+        _comparison(search, systems, lambda result: max(result.curve, default=0.0)),
+        "\n## Area under the curve of the best score\n",
+        "Mean over the evaluations of the best score so far: high if good programs come early.\n",
+        _comparison(search, systems, area),
+        "\n## Costs\n",
+        _costs(costs),
+        "\n## A killed main process\n",
+        f"SIGKILL for the main process after {KILL_AT} evaluations, as the kernel does when memory is short.\n",
+        _kills(results, systems),
+        "\n## Forged scores\n",
+        "Every fifth answer patches `math.fsum`, `math.hypot` and `round` when it is imported.\n",
+        _forgeries(results, systems),
+        _troubles(results),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def area(result: Result) -> float:
+    """Return the area under the curve of the best score; evaluations that are missing add the last value."""
+    curve = result.curve or [0.0]
+    return (sum(curve) + curve[-1] * (EVALUATIONS - len(curve))) / EVALUATIONS
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Return mean and 95 % interval of paired differences (Student)."""
+    values = np.asarray(differences, dtype=float)
+    half = (
+        float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
+        if len(values) > 1
+        else np.inf
+    )
+    return float(values.mean()), float(values.mean()) - half, float(values.mean()) + half
+
+
+def _whole(search: Iterable[Result], seed: int) -> bool:
+    found = [result for result in search if result.seed == seed]
+    systems = {result.system for result in search}
+    return len(found) == len(PROBLEMS) * len(systems) > 0
+
+
+def _paired(search: Sequence[Result], problem: str, peer: str, measure: Measure) -> list[float]:
+    values = {(r.system, r.seed): measure(r) for r in search if r.problem == problem}
+    return [values[OURS, seed] - values[peer, seed] for system, seed in sorted(values) if system == peer]
+
+
+def _verdict(differences: Sequence[float]) -> str:
+    _, low, high = interval(differences)
+    return "better" if low > 0 else "worse" if high < 0 else "no difference seen"
+
+
+def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequence[Result]) -> str:
+    lines = []
+    for name, measure in (("best score", lambda r: max(r.curve, default=0.0)), ("area under the curve", area)):
+        for peer in systems[1:]:
+            verdicts = [_verdict(_paired(search, problem, peer, measure)) for problem in PROBLEMS]
+            counted = ", ".join(f"{verdicts.count(word)} {word}" for word in ("better", "worse", "no difference seen"))
+            lines.append(f"- Speciate's {name} beside {peer}, {len(PROBLEMS)} problems: {counted}.")
+    spent = ", ".join(f"{r.system} {1000 * per_evaluation(r):.0f} ms" for r in costs)
+    lines += [f"- Processor time per evaluation: {spent}."] if costs else []
+    return "\n".join(lines) + "\n"
+
+
+def per_evaluation(result: Result) -> float:
+    """Return processor seconds per evaluation, the start left out."""
+    return result.processor_s / max(len(result.scores) - 1, 1)
+
+
+COSTS: Final = """
+One run of {evaluations} evaluations of `{problem}` for each system, from the first evaluation on, so that
+starting is left out; all processes of a system, shared pages counted once. Speciate's contain PostgreSQL,
+Valkey, the API and both kinds of workers."""
+
+STAND_IN: Final = """a stand-in behind the OpenAI protocol that answers each prompt with one mutation of
+`program_mutator` of the program to change (crossover with the other programs of the prompt), so that the systems differ
+in what they select and show"""
+
+METHOD: Final = """
+Written by `make peers` (`python -m experiments.peers`). {versions}, each in an environment of its own. The
+model of all systems is {endpoint}. {complete} of {declared} declared seeds ({seeds}) are complete;
+{evaluations} evaluations each, the seed program's included; {workers} evaluations and requests at a time. All
+systems score with the same evaluators.
+
+The peers maximize one number, the mean of the normalized objectives, and import programs into the evaluating
+process as their examples do. Speciate runs as `speciate up` with its default strategy on the vector, and its
+candidates are scored with the same number afterwards. Peers' defaults, but: whole programs instead of diffs;
+OpenEvolve saves a checkpoint every 10; ShinkaEvolve without embeddings and meta prompts; GEPA
+(`optimize_anything`) with its evaluation cache. Speciate's workers run with the priority of the peers.
+{machine}, {cores} cores, other load beside.
+"""
+
+
+def _method(peers: Mapping[str, Installed], model: str, seeds: Sequence[int]) -> str:
+    versions = ", ".join(
+        f"{name} {peer.version}" if peer.version else f"{name} left out ({peer.trouble})"
+        for name, peer in peers.items()
+    )
+    return METHOD.format(
+        versions=versions,
+        endpoint=STAND_IN if model == MODEL else f"the model `{model}`",
+        complete=len(seeds),
+        declared=len(SEEDS),
+        seeds=", ".join(map(str, SEEDS)),
+        evaluations=EVALUATIONS,
+        workers=WORKERS,
+        machine=platform.system(),
+        cores=psutil.cpu_count(),
+    )
+
+
+def _comparison(search: Sequence[Result], systems: Sequence[str], measure: Measure) -> str:
+    rows = [["problem", *systems, *(f"Speciate − {peer} [95 %]" for peer in systems[1:])]]
+    for problem in PROBLEMS:
+        means = [
+            mean([measure(r) for r in search if (r.problem, r.system) == (problem, name)] or [0.0]) for name in systems
+        ]
+        differences = []
+        for peer in systems[1:]:
+            paired = _paired(search, problem, peer, measure)
+            middle, low, high = interval(paired)
+            differences.append(f"{middle:+.4f} [{low:+.4f}, {high:+.4f}] {_verdict(paired)}")
+        rows.append([f"`{problem}`", *(f"{value:.4f}" for value in means), *differences])
+    return _table(rows)
+
+
+def _costs(runs: Sequence[Result]) -> str:
+    head = ["system", "processor ms per evaluation", "second half over first half", "evaluations/s", "memory, MB"]
+    rows = [
+        [r.system, f"{1000 * per_evaluation(r):.0f}", f"{r.halves[1] / max(r.halves[0], 1e-9):.2f}",
+         f"{len(r.scores) / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
+        for r in runs
+    ]  # fmt: skip
+    return f"{_table([head, *rows])}\n{COSTS.format(evaluations=COST_EVALUATIONS, problem=COST_PROBLEM)}"
+
+
+def _kills(results: Sequence[Result], systems: Sequence[str]) -> str:
+    head = ["system", "evaluations before", "stored after", "processes left behind"]
+    killed = [r for name in systems for r in results if (r.system, r.kind) == (name, "kill")]
+    return _table([head, *([r.system, str(r.before), str(r.survivors), str(r.orphans)] for r in killed)])
+
+
+def _forgeries(results: Sequence[Result], systems: Sequence[str]) -> str:
+    head = ["system", "forged answers", "evaluations", "impossible scores accepted"]
+    runs = [r for name in systems for r in results if (r.system, r.kind) == (name, "forge")]
+    return _table([head, *([r.system, str(r.sent_forged), str(len(r.scores)), str(r.forged)] for r in runs)])
+
+
+def _troubles(results: Sequence[Result]) -> str:
+    lines = [f"- {r.task.key}: {r.note}" for r in results if r.note and r.kind != "kill"]
+    return "\n## Runs that did not end as they should\n\n" + "\n".join(lines) if lines else ""
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *body])

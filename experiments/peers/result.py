@@ -1,0 +1,102 @@
+"""What one run gives, as a line of the file of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from experiments.peers.declaration import IMPOSSIBLE, Task
+from experiments.peers.measure import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run.
+
+    Attributes:
+        system: Name of the system.
+        problem: Slug of the problem.
+        seed: Seed.
+        kind: ``search``, ``cost``, ``kill`` or ``forge``.
+        scores: Score of each evaluation in order, 0 if it failed.
+        seconds: From the first to the last evaluation.
+        processor_s: Processor time of all its processes in that time.
+        halves: Processor seconds per evaluation in the first and in the second half.
+        memory: Largest memory of its processes in bytes.
+        finished: False if the time was over first.
+        forged: Evaluations with an impossible score.
+        sent_forged: Forged answers of the endpoint.
+        survivors: Evaluations that are stored after the kill; None for other kinds.
+        before: Evaluations at the kill.
+        orphans: Processes that live on after the kill.
+        note: What went wrong.
+    """
+
+    system: str
+    problem: str
+    seed: int
+    kind: str
+    scores: tuple[float, ...]
+    seconds: float
+    processor_s: float
+    halves: tuple[float, float]
+    memory: int
+    finished: bool
+    forged: int = 0
+    sent_forged: int = 0
+    survivors: int | None = None
+    before: int = 0
+    orphans: int = 0
+    note: str = ""
+
+    @property
+    def curve(self) -> list[float]:
+        """Best honest score after each evaluation."""
+        best, found = 0.0, []
+        for value in self.scores:
+            best = max(best, value if value < IMPOSSIBLE else 0.0)
+            found.append(best)
+        return found
+
+    @property
+    def task(self) -> Task:
+        """The task that it answers."""
+        return Task(self.system, self.problem, self.seed, self.kind)
+
+
+def costs(samples: Sequence[Sample]) -> tuple[float, float, tuple[float, float], int]:
+    """Return seconds, processor seconds, those per evaluation in both halves, and largest memory.
+
+    The start is left out: everything counts from the first evaluation on.
+    """
+    first = next((s for s in samples if s.evaluations), samples[-1])
+    last = next((s for s in samples if s.evaluations == samples[-1].evaluations), samples[-1])
+    middle = min(samples, key=lambda s: abs(s.evaluations - (first.evaluations + last.evaluations) / 2))
+    halves = (_per_evaluation(first, middle), _per_evaluation(middle, last))
+    memory = max(s.memory for s in samples)
+    return last.seconds - first.seconds, last.processor_s - first.processor_s, halves, memory
+
+
+def _per_evaluation(start: Sample, end: Sample) -> float:
+    return (end.processor_s - start.processor_s) / max(end.evaluations - start.evaluations, 1)
+
+
+def append(path: Path, result: Result) -> None:
+    """Write a result at the end of the file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(result)) + "\n")
+
+
+def read(path: Path) -> list[Result]:
+    """Return the results of a file; none if it does not exist. A line that a kill cut off is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        values["scores"], values["halves"] = tuple(values["scores"]), tuple(values["halves"])
+        found.append(Result(**values))
+    return found

@@ -1,0 +1,184 @@
+"""OpenAI-compatible endpoint that answers with mutations of ``program_mutator``: the same model for every system.
+
+The path names what no prompt tells: ``/PROBLEM/SEED/v1/chat/completions``, or ``/PROBLEM/SEED-forge/v1/…``. An answer
+depends on the path, the prompt and how often that prompt was sent before, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import numpy as np
+
+from experiments.peers.declaration import FORGED_EVERY
+from speciate.policies.mutators.children import child_of
+from speciate.policies.program_mutator import ProgramMutatorOptions
+from speciate.problems.loader import known_problems, load_problem
+
+MODEL: Final = "mutator"
+_FENCED: Final = re.compile(r"^(`{3,})[^\n`]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_MARK: Final = "EVOLVE-BLOCK-START"
+_CURRENT: Final = re.compile(
+    r"^#+ *(current program|current component|the program to change|a program to start from) *$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_OPTIONS: Final = ProgramMutatorOptions()
+
+FORGERY: Final = """# EVOLVE-BLOCK-START
+import builtins as _builtins
+import math as _math
+
+_math.fsum = lambda *_: 1e9
+_math.hypot = lambda *_: 1e9
+_builtins.round = lambda *_: 1e9
+"""
+"""Put in place of the start mark: patches what evaluators in the same process compute their scores with."""
+
+
+def programs_in(prompt: str, seed_program: str) -> tuple[list[str], bool]:
+    """Return the programs of a prompt, the one to change first; the seed program and True if it names none to change.
+
+    All systems put programs between fences, and the one to change below a heading of its own.
+    """
+    blocks = [(found.start(), found[2]) for found in _FENCED.finditer(prompt) if _MARK in found[2]]
+    headings = [found.start() for found in _CURRENT.finditer(prompt)]
+    current = next((text for start, text in blocks if headings and start > headings[-1]), None)
+    if current is None:
+        return [seed_program], True
+    return [current, *(text for _, text in blocks if text != current)], False
+
+
+def answer(prompt: str, seed_program: str, seed: bytes, *, forged: bool) -> str:
+    """Return one answer: name and description as ShinkaEvolve wants them, and a whole program between fences."""
+    rng = np.random.default_rng(list(hashlib.sha256(seed + prompt.encode()).digest()))
+    programs, scratch = programs_in(prompt, seed_program)
+    edits = _OPTIONS.proposal_edits if scratch else 1
+    while rng.random() < _OPTIONS.second_edit:
+        edits += 1
+    child = child_of(programs, _OPTIONS.rates(heavy=scratch), edits, rng)
+    if forged:
+        child = child.replace(f"# {_MARK}\n", FORGERY, 1)
+    end = "" if child.endswith("\n") else "\n"
+    program = f"```python\n{child}{end}```"
+    if "<NAME>" not in prompt:
+        return program
+    return f"<NAME>\nmutation\n</NAME>\n<DESCRIPTION>\nA mutation.\n</DESCRIPTION>\n<CODE>\n{program}\n</CODE>"
+
+
+class StandIn:
+    """State of the endpoint.
+
+    Attributes:
+        url: Address of the server.
+        requests: Requests by path.
+        answers: Answers by path.
+        forged: Forged answers by path.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.forged: Counter[str] = Counter()
+        self._sent: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def base_url(self, problem: str, seed: int, *, forge: bool = False) -> str:
+        """Return the URL that a system is given for one run."""
+        return f"{self.url}/{problem}/{seed}{'-forge' if forge else ''}/v1"
+
+    def clear(self) -> None:
+        """Forget what was sent, so that the next run gets the answers of a first one."""
+        with self._lock:
+            for counts in (self.requests, self.answers, self.forged, self._sent):
+                counts.clear()
+
+    def complete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the response to a chat completion."""
+        problem, seed = path.strip("/").split("/")[:2]
+        prompt = "\n".join(_text(message.get("content")) for message in body["messages"])
+        count = int(body.get("n") or 1)
+        texts = [self._next(problem, seed, prompt, f"{body.get('seed')}:{index}") for index in range(count)]
+        tokens = sum(len(text) for text in texts) // 4
+        usage = {"prompt_tokens": len(prompt) // 4, "completion_tokens": tokens}
+        usage["total_tokens"] = sum(usage.values())
+        choices = [
+            {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            for i, text in enumerate(texts)
+        ]
+        with self._lock:
+            self.requests[f"{problem}/{seed}"] += 1
+        return {"id": "stand-in", "object": "chat.completion", "created": 0, "model": MODEL, "choices": choices,
+                "usage": usage}  # fmt: skip
+
+    def _next(self, problem: str, seed: str, prompt: str, sampled: str) -> str:
+        key = f"{problem}/{seed}"
+        with self._lock:
+            self._sent[(key, prompt)] += 1
+            self.answers[key] += 1
+            forged = seed.endswith("-forge") and self.answers[key] % FORGED_EVERY == 0
+            self.forged[key] += forged
+            drawn = f"{key}:{sampled}:{self._sent[(key, prompt)]}:".encode()
+            # Under the lock: threads that parse programs at the same time can break each other in Python 3.11.
+            return answer(prompt, _seed_program(problem), drawn, forged=forged)
+
+
+@cache
+def _seed_program(problem: str) -> str:
+    return load_problem(known_problems()[problem]).seed_program
+
+
+def _text(content: Any) -> str:
+    """Return a message's text; contents may be lists of parts."""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content)
+    return str(content or "")
+
+
+@contextmanager
+def stand_in() -> Iterator[StandIn]:
+    """Serve the endpoint on a free port of loopback for the length of a ``with``."""
+    state = StandIn()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def do_GET(self) -> None:
+            """List the model."""
+            self._reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+        def do_POST(self) -> None:
+            """Complete a chat."""
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._reply(state.complete(self.path, body))
+
+        def _reply(self, reply: dict[str, Any]) -> None:
+            data = json.dumps(reply).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,158 @@
+"""The comparison with peers: endpoint, score, measurement and page. The peers themselves are run by ``make peers``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from experiments.peers.declaration import EVALUATIONS, FORGED_EVERY, IMPOSSIBLE, PROBLEMS, SEEDS, SYSTEMS, Task, tasks
+from experiments.peers.drivers.scoring import score
+from experiments.peers.environments import Installed
+from experiments.peers.measure import Sample, Tree, kill_main, spawn, watch
+from experiments.peers.peer_runs import ends_of
+from experiments.peers.report import page
+from experiments.peers.result import Result, append, costs, read
+from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
+from speciate.problems.loader import known_problems, load_problem
+
+SEED = load_problem(known_problems()[PROBLEMS[0]]).seed_program
+
+
+def prompt_of(*programs: str, heading: str = "# Current Program") -> str:
+    others = "\n".join(f"```python\n{program}\n```" for program in programs[1:])
+    return f"# Prior programs\n{others}\n{heading}\n```python\n{programs[0]}\n```\n# Task\n```python\n# yours here\n```"
+
+
+def ask(url: str, prompt: str, **fields: object) -> list[str]:
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": prompt}], **fields}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", body)) as reply:
+        return [choice["message"]["content"] for choice in json.load(reply)["choices"]]
+
+
+@pytest.mark.parametrize("heading", ["# Current program", "## Current Component", "## The program to change"])
+def test_the_program_below_its_heading_is_changed(heading: str) -> None:
+    one, two = SEED, SEED.replace("5.0", "6.5")
+    assert programs_in(prompt_of(one, two, heading=heading), "") == ([f"{one}\n", f"{two}\n"], False)
+    assert programs_in("Write a program.", SEED) == ([SEED], True)
+
+
+def test_answers_depend_on_path_prompt_and_repetition_alone() -> None:
+    with stand_in() as server:
+        first = [ask(server.base_url(PROBLEMS[0], 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)]
+        other = ask(server.base_url(PROBLEMS[0], 2), prompt_of(SEED), n=2, seed=5)
+        server.clear()
+        assert [ask(server.base_url(PROBLEMS[0], 1), prompt_of(SEED), n=2, seed=5) for _ in range(2)] == first
+    assert first[0] != first[1]
+    assert first[0] != other
+    assert all(text.startswith("```python\n") and SEED not in text for text in first[0])
+
+
+def test_forged_answers_are_counted_and_stay_inside_the_block() -> None:
+    with stand_in() as server:
+        url = server.base_url(PROBLEMS[0], 1, forge=True)
+        answers = [ask(url, prompt_of(SEED))[0] for _ in range(2 * FORGED_EVERY)]
+        assert server.forged[f"{PROBLEMS[0]}/1-forge"] == 2
+    assert sum(FORGERY in text for text in answers) == 2
+    assert all(text.startswith('```python\n"""Rows') for text in answers)
+
+
+def test_the_score_is_the_mean_of_normalized_objectives() -> None:
+    ends = ends_of(load_problem(known_problems()["job-scheduling"]))
+    assert set(ends) == {"slowdown", "late", "longest_wait"}
+    assert score({"slowdown": 1.0, "late": 0.0, "longest_wait": 120.0}, ends) == pytest.approx(2 / 3)
+    ends = ends_of(load_problem(known_problems()["circles-in-square-26"]))
+    circles = {"sum_of_radii": 2.64, "smallest_radius": 0.1, "overlap": 0.0}
+    assert score(circles, ends) == pytest.approx(1)
+    assert score({**circles, "overlap": 0.1}, ends) == pytest.approx(0.1)
+
+
+def test_the_adapter_scores_programs_as_the_service_does(tmp_path: Path) -> None:
+    path = known_problems()["job-scheduling"]
+    problem = load_problem(path)
+    log = tmp_path / "log.jsonl"
+    values = {"problem": str(path), "objectives": ends_of(problem), "log": str(log), "timeout_s": 1}
+    adapter = Path(__file__).parents[3] / "experiments" / "peers" / "drivers" / "adapter.py"
+    programs = [problem.seed_program, "import time\ntime.sleep(30)\n", "raise SystemExit\n"]
+    for number, program in enumerate(programs):
+        (tmp_path / "program.py").write_text(program)
+        arguments = ["--program_path", str(tmp_path / "program.py"), "--results_dir", str(tmp_path / str(number))]
+        subprocess.run([sys.executable, adapter, *arguments], env={"PEER_RUN": json.dumps(values)}, check=True)
+    good, slow, gone = (json.loads(line) for line in log.read_text().splitlines())
+    assert good["score"] == score(good["rewards"], ends_of(problem)) > 0.2
+    assert (slow["score"], gone["score"]) == (0, 0)
+    assert "TimeoutError" in slow["error"]
+    assert json.loads((tmp_path / "1" / "correct.json").read_text())["correct"] is False
+
+
+BUSY = "import os, sys, time\nif os.fork() == 0:\n if os.fork() == 0:\n  {}\n os._exit(0)\ntime.sleep({})\n"
+"""A program whose grandchild is an orphan at once."""
+
+
+def test_a_tree_finds_what_outlives_its_main_process(tmp_path: Path) -> None:
+    process = spawn([sys.executable, "-c", BUSY.format("time.sleep(60)", 60)], {}, tmp_path / "log", limited=True)
+    tree = Tree(process.pid)
+    watch(tree, lambda: len(tree.members()), lambda: False, 60, stop_at=3)
+    assert kill_main(tree, settle_s=0.2) == 1
+    process.wait()
+    assert not tree.members()
+
+
+def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path) -> None:
+    work = BUSY.format("[sum(range(1000000)) for _ in range(12)]; print(1, flush=True); os._exit(0)", 60)
+    process = spawn([sys.executable, "-c", work], {}, tmp_path / "log", limited=True)
+    tree = Tree(process.pid)
+    samples = watch(tree, lambda: len((tmp_path / "log").read_text()), lambda: False, 60, stop_at=1)
+    again = watch(tree, lambda: 0, lambda: False, 0.3)
+    tree.kill()
+    process.wait()
+    assert samples[-1].processor_s > 0.1
+    assert again[-1].processor_s >= samples[-1].processor_s > 0.1
+
+
+def result(system: str, problem: str, seed: int, value: float, **changes: object) -> Result:
+    given = {"scores": (0.1, value), "seconds": 1.0, "processor_s": 0.5, "halves": (0.1, 0.2), "memory": 10**8}
+    return Result(system, problem, seed, **{"kind": "search", "finished": True, **given, **changes})  # type: ignore[arg-type]
+
+
+def test_the_page_shows_losses_as_plainly_as_wins() -> None:
+    levels = {"speciate": 0.5, "openevolve": 0.4, "shinka-evolve": 0.6, "gepa": 0.5}
+    runs = [
+        result(system, problem, seed, levels[system] + 0.001 * (seed % 3) * (system == "gepa"))
+        for system in SYSTEMS
+        for problem in PROBLEMS
+        for seed in SEEDS
+    ]
+    runs += [result("gepa", PROBLEMS[0], SEEDS[0], 1e9, kind="forge", forged=7, sent_forged=9)]
+    runs.append(result("openevolve", PROBLEMS[1], SEEDS[0], 0.5, kind="cost"))
+    peers = {"openevolve": Installed("1.0", Path()), "gepa": Installed("", Path(), "no matching distribution")}
+    text = page(runs, peers, MODEL)
+    assert "Speciate's best score beside openevolve, 3 problems: 3 better, 0 worse" in text
+    assert "Speciate's best score beside shinka-evolve, 3 problems: 0 better, 3 worse" in text
+    assert "gepa left out (no matching distribution)" in text
+    assert "| gepa | 9 | 2 | 7 |" in text
+    assert "| openevolve | 500 | 2.00 | 2.0 | 100 |" in text
+    # A seed without all its runs is left out.
+    assert f"{len(SEEDS) - 1} of {len(SEEDS)} declared seeds" in page(runs[1:], peers, MODEL)
+
+
+def test_results_survive_a_file_that_a_kill_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    kept = result("gepa", PROBLEMS[0], 1, 2 * IMPOSSIBLE)
+    append(file, kept)
+    with file.open("a") as end:
+        end.write('{"system": "ge')
+    assert read(file) == [kept]
+    assert kept.curve == [0.1, 0.1]
+    assert kept.task == Task("gepa", PROBLEMS[0], 1)
+    assert len(tasks(SYSTEMS)) == len(SYSTEMS) * (3 + len(PROBLEMS) * len(SEEDS))
+
+
+def test_costs_leave_the_start_out() -> None:
+    samples = [Sample(0, 3, 0, 0), Sample(1, 4, 5, 1), Sample(2, 5, 9, 11), Sample(4, 8, 7, 21), Sample(9, 9, 0, 21)]
+    assert costs(samples) == (3, 4, (0.1, 0.3), 9)
+    assert EVALUATIONS > 2
