@@ -18,7 +18,7 @@ EVALUATIONS: Final = 60
 """Budget of a run: evaluations, the seed program's included. Each answer of the endpoint is one program."""
 
 COST_EVALUATIONS: Final = 240
-"""The same for the one run of each system that its costs are taken from: long enough to see growth."""
+"""The same for the runs that costs are taken from, long enough to see growth, and for those that are killed."""
 
 COST_PROBLEM: Final = "cache-eviction"
 
@@ -62,7 +62,7 @@ class Task:
     @property
     def evaluations(self) -> int:
         """Its budget."""
-        return COST_EVALUATIONS if self.kind == "cost" else EVALUATIONS
+        return COST_EVALUATIONS if self.kind in ("cost", "kill") else EVALUATIONS
 
     @property
     def folder(self) -> Path:

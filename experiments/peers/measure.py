@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -127,9 +129,10 @@ def watch(
 def kill_main(tree: Tree, settle_s: float = 3.0) -> int:
     """Kill the main process alone, as the kernel does when memory is short; return how many others live on."""
     members = tree.members()
-    main = next(process for process in members if process.ppid() == tree.root)
-    main.kill()
+    main = next((process.pid for process in members if process.ppid() == tree.root), None)
+    if main is not None:  # else it has ended by itself
+        os.kill(main, signal.SIGKILL)
     time.sleep(settle_s)
-    left = sum(process.pid not in (main.pid, tree.root) for process in tree.members())
+    left = sum(process.pid not in (main, tree.root) for process in tree.members())
     tree.kill()
     return left
