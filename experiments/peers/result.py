@@ -1,4 +1,4 @@
-"""What one run gives, as a line of the file of runs."""
+"""One run as a line of the file of runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class InvalidAnswerError(Exception):
 
 
 class Context:
-    """What an evaluator may call besides the candidate."""
+    """Context of an evaluation."""
 
     def invalid(self, reason):
         """End the evaluation."""
