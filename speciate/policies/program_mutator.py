@@ -39,6 +39,8 @@ class ProgramMutatorOptions(Value):
         crossover: Probability of recombining two parents if there are two.
         sigma_low: Smallest step of a float, as a share of its value or of the typical value.
         sigma_high: Largest step of a float, likewise.
+        inherited: Probability that a step of a float has about the size of the one that wrote it.
+        covariance: Probability of moving all floats along the differences of similar programs, if there are any.
         second_edit: Probability of each further edit of a child.
         proposal_edits: Edits of a program that is made from the seed program.
     """
@@ -51,6 +53,8 @@ class ProgramMutatorOptions(Value):
     crossover: float = Field(default=0.3, ge=0, le=1)
     sigma_low: float = Field(default=3e-4, gt=0, le=10)
     sigma_high: float = Field(default=0.5, gt=0, le=10)
+    inherited: float = Field(default=0.0, ge=0, le=1)
+    covariance: float = Field(default=0.0, ge=0, le=1)
     second_edit: float = Field(default=0.15, ge=0, le=0.9)
     proposal_edits: int = Field(default=4, ge=1, le=100)
 
@@ -70,7 +74,8 @@ class ProgramMutatorOptions(Value):
             statements=self.statements,
             elements=self.elements,
             crossover=self.crossover,
-            steps=StepSizes(low, self.sigma_high),
+            covariance=self.covariance,
+            steps=StepSizes(low, self.sigma_high, self.inherited),
         )
 
 
@@ -106,21 +111,24 @@ class ProgramMutator:
                 "program_mutator only edits programs, and this problem has no seed program.",
                 remedy="Add a seed_program to the problem, or use a policy that writes programs from scratch.",
             )
+        others = [member.program for member in request.others]
         rng = np.random.default_rng(request.seed)
         scratch = request.role is PolicyRole.PROPOSE and not request.parents
-        return SampleResult(tuple(self._completion(programs, scratch, rng) for _ in range(request.n)))
+        return SampleResult(tuple(self._completion(programs, others, scratch, rng) for _ in range(request.n)))
 
-    def _completion(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> Completion:
+    def _completion(
+        self, programs: Sequence[str], others: Sequence[str], scratch: bool, rng: np.random.Generator
+    ) -> Completion:
         # Every operator maps programs to programs and documents to documents.
         is_python = read_source(programs[0]).is_python
-        children = (self._child(programs, scratch, rng) for _ in range(self._answers))
+        children = (self._child(programs, others, scratch, rng) for _ in range(self._answers))
         return Completion(f"\n{SEPARATOR}\n".join(_shown(child, is_python=is_python) for child in children))
 
-    def _child(self, programs: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
+    def _child(self, programs: Sequence[str], others: Sequence[str], scratch: bool, rng: np.random.Generator) -> str:
         edits = self._options.proposal_edits if scratch else 1
         while rng.random() < self._options.second_edit:
             edits += 1
-        return child_of(programs, self._heavy if scratch else self._light, edits, rng)
+        return child_of(programs, self._heavy if scratch else self._light, edits, rng, others)
 
 
 def _shown(program: str, *, is_python: bool) -> str:

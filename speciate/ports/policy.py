@@ -23,6 +23,7 @@ class SampleRequest:
         parents: Programs in the prompt, the one to change first. For policies that do not read text.
         seed_program: The problem's seed program, for the same policies; empty if the problem has none.
         keep_tokens: True to request the id and the log-probability of every token.
+        others: Further programs in the prompt, for the same policies.
     """
 
     prompt: Prompt
@@ -32,6 +33,7 @@ class SampleRequest:
     parents: tuple[Individual, ...] = ()
     seed_program: str = ""
     keep_tokens: bool = False
+    others: tuple[Individual, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def _plan(
             parents=shown.parents,
             seed_program=context.problem.seed_program,
             keep_tokens=context.spec.keeps_tokens,
+            others=shown.inspirations,
         )
         planned.append(_PlannedRequest(selection, position, policy, request, shown.advice))
     return planned

@@ -22,6 +22,7 @@ from tests.benchmarks import (
     commands,
     dashboard,
     figures,
+    floor,
     power,
     sandbox,
     scale_out,
@@ -74,6 +75,7 @@ def main(arguments: list[str]) -> None:
     benchmarks: dict[str, Callable[[Settings], None]] = {
         **BENCHMARKS,
         "sandbox-endurance": partial(sandbox.endurance, evaluations=options.evaluations),
+        "floor": floor.run,
         "search-programs": partial(search.programs, keep=options.keep, workers=options.workers),
         "search-again": partial(search.again, keep=options.keep, workers=options.workers),
         "search-mazes": partial(search.mazes, keep=options.keep, workers=options.workers),

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.policies.mutators.covariance import spread
 from speciate.policies.mutators.crossover import cross
 from speciate.policies.mutators.numbers import StepSizes, perturb, swap_words
 from speciate.policies.mutators.reading import read_source
@@ -36,6 +37,7 @@ class OperatorRates:
         statements: Statements.
         elements: Elements of lists, tuples and sets.
         crossover: Probability of recombination when there is a second parent.
+        covariance: Probability of a step along the differences of similar programs, if there are any.
         steps: Step sizes of constants.
     """
 
@@ -45,10 +47,13 @@ class OperatorRates:
     statements: float
     elements: float
     crossover: float
+    covariance: float
     steps: StepSizes
 
 
-def child_of(programs: Sequence[str], rates: OperatorRates, edits: int, rng: np.random.Generator) -> str:
+def child_of(
+    programs: Sequence[str], rates: OperatorRates, edits: int, rng: np.random.Generator, others: Sequence[str] = ()
+) -> str:
     """Return a child.
 
     Args:
@@ -56,12 +61,18 @@ def child_of(programs: Sequence[str], rates: OperatorRates, edits: int, rng: np.
         rates: Relative rates of the operators.
         edits: Number of operators to apply in sequence.
         rng: Source of all randomness.
+        others: Further programs, for their constants.
 
     Returns:
         A text that differs from the parent and, if the parent is Python (or JSON), is Python (or JSON). The parent
         itself if no operator applies.
     """
     text = programs[0]
+    if rates.covariance and len(programs) + len(others) > 1 and rng.random() < rates.covariance:
+        similar = [read_source(other) for other in (*programs[1:], *others)]
+        text = _tried(text, lambda source, rng: spread(source, similar, rng), rng, checked=False)
+        if text != programs[0]:
+            return text
     if len(programs) > 1 and rng.random() < rates.crossover:
         mate = read_source(programs[1 + int(rng.integers(len(programs) - 1))])
         text = _tried(text, lambda source, rng: cross(source, mate, rng), rng, checked=True)

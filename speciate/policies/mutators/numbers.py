@@ -1,7 +1,9 @@
 """Change numeric constants by small or large steps, one or several together.
 
-The mutator is stateless, so step sizes cannot adapt to past success. They are drawn log-uniformly over several decades
-instead: whatever scale a run needs at a stage, a fixed share of the children has it.
+The mutator is stateless. Step sizes are drawn log-uniformly over several decades: whatever scale a run needs at a
+stage, a fixed share of the children has it. Or they are inherited, as in self-adaptive evolution strategies
+(Beyer & Schwefel 2002, section 4.2): a constant is written with no more decimal places than its step needs, so that
+its text tells the size of the step that wrote it, and constants whose steps were good keep steps of that size.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import numpy as np
@@ -17,6 +20,10 @@ import numpy as np
 from speciate.policies.mutators.source import Number, Source, SourceEdit, Span
 
 _DIGITS: Final = 12
+_PLACES: Final = 1.5
+"""Decimal places that a constant is written with beyond the size of its step."""
+_CHANGE: Final = 0.4
+"""Standard deviation of the change of an inherited step size, in powers of ten."""
 _RELOCATED: Final = 0.12
 _INT_LIMIT: Final = 10**15
 
@@ -28,10 +35,12 @@ class StepSizes:
     Attributes:
         sigma_low: Smallest step, as a share of the value or of the typical value.
         sigma_high: Largest step, likewise.
+        inherited: Probability that a step has about the size of the step that wrote the constant.
     """
 
     sigma_low: float
     sigma_high: float
+    inherited: float
 
     def draw(self, rng: np.random.Generator) -> float:
         """Draw one step size, log-uniformly."""
@@ -48,25 +57,50 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
     if len(source.floats) > 2 and rng.random() < _RELOCATED:
         return [_relocated(source, anchor, rng)]
     chosen = _together(source, anchor, rng)
-    sigma = steps.draw(rng)
-    if len(chosen) > 1:
-        # The length of the step does not depend on the number of constants that share it.
-        sigma /= math.sqrt(len(chosen))
-    relative = rng.random() < 0.5
+    units = _units(source, chosen, steps, rng)
     moves = rng.standard_normal(len(chosen))
+    # The length of the step does not depend on the number of constants that share it.
+    share = 1 / math.sqrt(len(chosen))
     edits = []
-    for position, move in zip(chosen, moves, strict=True):
-        number = source.numbers[position]
-        unit = abs(number.value) if relative and number.value else source.scale
-        edits.append(written(number, number.value + sigma * unit * float(move)))
+    for position, unit, move in zip(chosen, units, moves, strict=True):
+        number, size = source.numbers[position], share * unit
+        edits.append(written(number, number.value + size * float(move), size if steps.inherited else 0.0))
     return edits
 
 
-def written(number: Number, value: float) -> SourceEdit:
-    """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged."""
+def _units(source: Source, chosen: Sequence[int], steps: StepSizes, rng: np.random.Generator) -> list[float]:
+    """Return the standard deviation of the step of each chosen constant: inherited, or drawn from the whole range."""
+    if steps.inherited and rng.random() < steps.inherited:
+        change = 10 ** float(rng.normal(0.0, _CHANGE))
+        return [change * _inherited(source, source.numbers[position]) for position in chosen]
+    sigma, relative = steps.draw(rng), rng.random() < 0.5
+    values = [abs(source.numbers[position].value) for position in chosen]
+    return [sigma * (value if relative and value else source.scale) for value in values]
+
+
+def _inherited(source: Source, number: Number) -> float:
+    """Return the standard deviation of the step that wrote a constant, which its last decimal place tells."""
+    try:
+        places = Decimal(source.cut(number.span).decode().replace("_", "").replace(" ", "")).as_tuple().exponent
+    except (InvalidOperation, ValueError):
+        return source.scale
+    return 10.0 ** (max(int(places), -_DIGITS) + _PLACES) if isinstance(places, int) else source.scale
+
+
+def written(number: Number, value: float, unit: float = 0.0) -> SourceEdit:
+    """Return the edit that sets a constant to a new value of its own type; a non-finite value leaves it unchanged.
+
+    Args:
+        number: The constant.
+        value: The new value.
+        unit: Standard deviation of the step: the value is rounded to about a thirtieth of it, so that its last decimal
+            place tells the next step. 0 keeps all digits.
+    """
     if isinstance(number.value, int):
         text = str(max(-_INT_LIMIT, min(_INT_LIMIT, int(value))))
     else:
+        if unit > 0 and math.isfinite(value):
+            value = round(value, min(_DIGITS, round(_PLACES - math.log10(unit))))
         rounded = float(f"{value:.{_DIGITS}g}")
         text = repr(rounded if math.isfinite(rounded) and abs(rounded) < 1e300 else float(number.value))
     return SourceEdit(number.span, text.encode())

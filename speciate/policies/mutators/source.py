@@ -133,6 +133,11 @@ class Source:
         sizes = [abs(self.numbers[i].value) for i in self.floats if self.numbers[i].value]
         return float(median(sizes)) if sizes else 1.0
 
+    @cached_property
+    def shape(self) -> bytes:
+        """The program with its floats left out: equal for programs that differ in floats alone."""
+        return applied(self.data, (SourceEdit(self.numbers[i].span, b"0.0") for i in self.floats))
+
     def cut(self, span: Span) -> bytes:
         """Return the bytes of a span."""
         return self.data[span.start : span.end]
