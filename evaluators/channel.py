@@ -27,7 +27,7 @@ class FrameError(ValueError):
 
 def encode(message: Message) -> bytes:
     """Return the frame of a trusted message."""
-    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    body = _ENCODER.encode(message).encode("ascii")
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
@@ -66,11 +66,14 @@ class FrameReader:
 
 def _parse(body: bytes) -> Message:
     try:
-        message = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        text = body.decode("utf-8")
+        message, end = _DECODER.raw_decode(text)
     except RecursionError:
         raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # also UnicodeDecodeError, and integers of more digits than Python converts
         raise FrameError(f"the frame is not JSON: {error}") from None
+    if end != len(text):
+        raise FrameError("the frame is not JSON: it has extra data")
     if not isinstance(message, dict):
         raise FrameError(f"the frame is a JSON {type(message).__name__}: expected an object")
     _check(message)
@@ -83,11 +86,12 @@ def _check(message: Message) -> None:
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for value in level:
-            if isinstance(value, dict):
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-            elif isinstance(value, float) and not math.isfinite(value):
+            kind = type(value)  # the parser makes no subclasses
+            if kind is dict:
+                below += value.values()
+            elif kind is list:
+                below += value
+            elif kind is float and not math.isfinite(value):
                 raise FrameError("the frame holds a number that is too large for a float")
         if not below:
             return
@@ -97,3 +101,8 @@ def _check(message: Message) -> None:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise FrameError(f"the frame holds {name}")
+
+
+# One each: the functions of ``json`` build another for every message with such arguments.
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

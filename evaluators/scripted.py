@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from pydantic import JsonValue
+
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.candidate_process import CallResult
 from evaluators.cascade import StageRewards, run_cascade
@@ -65,16 +67,23 @@ def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidat
     """Relay calls to the candidate, recording why they fail; return the script's first message that is not a call."""
     allowance = script.allow(batch.author_s)
     while True:
-        match script.receive(allowance):
-            case {"call": str(name), "args": list(args), "timeout_s": (int() | float() | None) as timeout_s}:
-                asked = time.monotonic()
-                answer = candidate.call(name, args, timeout_s)
-                script.reply(_reply(answer))
-                if answer.failure is not None:
-                    reasons.add(answer.failure.reason)
-                allowance.extend(time.monotonic() - asked)  # do not count the candidate's time
-            case verdict:
-                return verdict
+        message = script.receive(allowance)
+        if (call := _call_in(message)) is None:
+            return message
+        asked = time.monotonic()
+        answer = candidate.call(*call)
+        script.reply(_reply(answer))
+        if answer.failure is not None:
+            reasons.add(answer.failure.reason)
+        allowance.extend(time.monotonic() - asked)  # do not count the candidate's time
+
+
+def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | None:
+    """Return the function, the arguments and the time limit of a message that is a call, else None."""
+    name, args, timeout_s = message.get("call"), message.get("args"), message.get("timeout_s")
+    if not isinstance(name, str) or not isinstance(args, list):
+        return None
+    return (name, args, timeout_s) if timeout_s is None or isinstance(timeout_s, int | float) else None
 
 
 def _reply(answer: CallResult) -> Message:

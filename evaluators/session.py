@@ -95,10 +95,14 @@ class Session:
     def __init__(self, contained: SandboxedProcess, *, frame_bytes: int, log_bytes: int) -> None:
         self._contained = contained
         self._channel = contained.channel
+        self._fd = contained.channel.fileno()
         self._reader = FrameReader(frame_bytes)
         self._unsent = bytearray()
         self._tails = {fd: Tail(log_bytes) for fd in contained.logs.values()}
         self._open_logs = set(self._tails)
+        self._poll = select.poll()
+        for fd in (self._fd, *self._open_logs):
+            self._poll.register(fd, select.POLLIN)
         self._gone = False
         self._protocol_error: str | None = None
 
@@ -118,6 +122,8 @@ class Session:
         """
         if self._protocol_error is not None:
             raise SessionEndedError(EndReason.BROKEN, self._protocol_error)
+        if self._unsent:
+            self._send()  # the process usually has room for it, so that one poll waits for the answer
         try:
             while (message := self._reader.next()) is None:
                 if self._gone:
@@ -151,12 +157,8 @@ class Session:
         left = allowance.left_s()
         if left <= 0 or interrupted():
             raise SessionEndedError(EndReason.LATE)
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        for fd in self._open_logs:
-            poll.register(fd, select.POLLIN)
-        for fd, event in poll.poll(math.ceil(min(left, _LONGEST_POLL_S) * 1000)):
-            if fd != self._channel.fileno():
+        for fd, event in self._poll.poll(math.ceil(min(left, _LONGEST_POLL_S) * 1000)):
+            if fd != self._fd:
                 self._drain(fd)
                 continue
             if event & select.POLLOUT:
@@ -168,15 +170,15 @@ class Session:
         try:
             sent = self._channel.send(self._unsent[:_SEND_BYTES], socket.MSG_NOSIGNAL)
         except BlockingIOError:
-            return
+            sent = 0
         except OSError:
-            self._unsent.clear()  # the reader is gone; earlier answers can still be received
-            return
+            sent = len(self._unsent)  # the reader is gone; earlier answers can still be received
         del self._unsent[:sent]
+        self._poll.modify(self._fd, select.POLLIN | (select.POLLOUT if self._unsent else 0))
 
     def _receive(self) -> None:
         try:
-            data = self._channel.recv(1 << 20)
+            data = self._channel.recv(_CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -190,7 +192,8 @@ class Session:
             data = os.read(fd, _CHUNK_BYTES)
         except BlockingIOError:
             return False
-        if not data:
+        if not data and fd in self._open_logs:
             self._open_logs.discard(fd)
+            self._poll.unregister(fd)
         self._tails[fd].feed(data)
         return bool(data)

@@ -18,7 +18,7 @@ from typing import Any
 
 from .candidate import LOADING
 from .program import DETAIL_CHARS
-from .seccomp import SyscallPolicy, install, template
+from .seccomp import Filter, SyscallPolicy, template
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
@@ -117,7 +117,7 @@ def _confine(cpu_s: float) -> None:
     """Forbid the candidate's command to start further processes."""
     seconds = math.ceil(cpu_s)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    install(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False))
+    Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install()
 
 
 def _ending(code: int) -> str:

@@ -13,27 +13,32 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 
+_MADV_COLLAPSE = 25
+
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 1, 2, 4, 8, 4096, 16384
 
 # PyDLL keeps the GIL: if a fork released it, the child could wait for it forever.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _syscall, _mount = _libc.syscall, _libc.mount
+# Declared, so that a call in a fresh fork makes few objects: each page that a fork writes to is copied.
+_syscall.argtypes = [ctypes.c_long] * 6
 _syscall.restype = ctypes.c_long
+_mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
 
 
-def call(name: str, *arguments: int) -> int:
+def call(name: str, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
     """Make a system call.
 
     Raises:
         OSError: The call failed.
     """
-    result: int = _syscall(ctypes.c_long(number(name)), *map(ctypes.c_ulong, arguments))
-    return _checked(result, name)
+    result: int = _syscall(number(name), first, second, third, fourth, fifth)
+    return result if result >= 0 else _checked(result, name)
 
 
 def prctl(option: int, argument: int = 0) -> None:
     """Change a property of this process; raises as ``call`` does."""
-    call("prctl", option, argument, 0, 0, 0)
+    call("prctl", option, argument)
 
 
 def die_with_parent() -> None:
@@ -56,30 +61,48 @@ def forbid_new_privileges() -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def fork() -> int:
+    """Fork without the interpreter's fork hooks, which would cost the child two hundred copied pages.
+
+    The C library's hooks run. The caller has one thread, so the child inherits no held lock, and it seeds its random
+    generators itself.
+
+    Raises:
+        OSError: No process can be forked.
+    """
+    return _checked(_libc.fork(), "fork")
+
+
 def fork_apart() -> int:
     """Fork into new user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
 
-    This skips the interpreter's fork hooks, which would cost the child a hundred copied pages. The zygote has one
-    thread, so the child inherits no held lock. The candidate, which the child starts with ``os.fork``, gets new locks
-    and random state from the hooks.
+    No hooks run, not even those of the C library; the child, a supervisor, runs nothing that needs them, and forks
+    with ``fork``.
 
     Raises:
         OSError: The kernel or a limit forbids namespaces.
     """
-    return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD, 0, 0, 0, 0)
+    return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount a file system; raises as ``call`` does."""
-    texts = [ctypes.c_char_p(text.encode()) for text in (source, target, kind)]
-    _checked(_mount(*texts, ctypes.c_ulong(flags), ctypes.c_char_p(options.encode())), f"mount {target}")
+    result = _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode())
+    _checked(result, f"mount {target}")
+
+
+def collapse(start: int, size: int) -> None:
+    """Move a range of this process's memory to huge pages; raises as ``call`` does."""
+    _checked(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_COLLAPSE), "madvise")
+
+
+_header, _nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+_no_capabilities = ctypes.addressof(_header), ctypes.addressof(_nothing)
 
 
 def drop_capabilities() -> None:
     """Drop every capability; with ``no_new_privs`` set, no ``exec`` restores one."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    call("capset", ctypes.addressof(header), ctypes.addressof(nothing))
+    call("capset", *_no_capabilities)
 
 
 def _checked(result: int, what: str) -> int:

@@ -7,6 +7,7 @@ comparison.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 from collections.abc import Sequence
@@ -107,20 +108,36 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
 
 
 def template(syscall_policy: SyscallPolicy, *, changes: bool, open_flags: bool) -> bytes:
-    """Return a filter template, assembled once in the zygote; ``install`` inserts the process id."""
+    """Return a filter template, assembled once in the zygote; ``Filter`` inserts the process id."""
     return assemble(allowed(syscall_policy, pid=_ANY_PID, changes=changes, open_flags=open_flags))
 
 
-def install(template: bytes) -> None:
-    """Permanently apply a filter to this process, its threads and its children.
+class Filter:
+    """A filter that is ready for a fork, which inserts its own process id and installs it with a single call.
 
-    Raises:
-        OSError: The kernel rejects the filter.
+    Args:
+        template: From ``template``.
     """
-    program = template.replace(struct.pack("<I", _ANY_PID), struct.pack("<I", os.getpid()))
-    code = ctypes.create_string_buffer(program, len(program))
-    header = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
-    call("seccomp", _SET_MODE_FILTER, 0, ctypes.addressof(header))
+
+    def __init__(self, template: bytes) -> None:
+        self._code = ctypes.create_string_buffer(template, len(template))
+        mark = struct.pack("<I", _ANY_PID)
+        self._places = [at for at in range(4, len(template), 8) if template[at : at + 4] == mark]
+        self._header = ctypes.create_string_buffer(
+            struct.pack("@HxxxxxxQ", len(template) // 8, ctypes.addressof(self._code))
+        )
+        self._address = ctypes.addressof(self._header)
+
+    def install(self) -> None:
+        """Permanently apply the filter to this process, its threads and its children.
+
+        Raises:
+            OSError: The kernel rejects the filter.
+        """
+        own = os.getpid()
+        for place in self._places:
+            struct.pack_into("<I", self._code, place, own)
+        call("seccomp", _SET_MODE_FILTER, 0, self._address)
 
 
 _SET_MODE_FILTER = 1
@@ -139,14 +156,15 @@ _MISSING = ("clone3", "openat2")
 def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
     """Return the filter for a machine (default: this one), 8 bytes per instruction.
 
-    A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings.
+    A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings. The number
+    of a call is found by binary search: the kernel runs a new filter on every number to know what it always allows.
 
     Raises:
         OSError: The machine is unknown.
     """
     machine = machine or os.uname().machine
     numbers = table(machine)
-    code = [
+    head = [
         _op(_LOAD, _ARCH),
         _op(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
         _op(_RETURN, _KILL_PROCESS),
@@ -154,32 +172,60 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
         _op(_JUMP_AT_LEAST, _X32_BIT, 0, 1),
         _op(_RETURN, _KILL_PROCESS),
     ]
-    conditional = []
-    for name, alternatives in sorted(calls.items()):
-        if name not in numbers:
-            continue
-        if alternatives == ALWAYS:
-            code += [_op(_JUMP_EQUAL, numbers[name], 0, 1), _op(_RETURN, _ALLOW)]
-        else:
-            conditional.append((numbers[name], alternatives))
-    for number, alternatives in conditional:
-        check = _check(alternatives)
-        code += [_op(_JUMP_EQUAL, number, 0, len(check)), *check]
-    for name in _MISSING:
-        code += [_op(_JUMP_EQUAL, numbers[name], 0, 1), _op(_RETURN, _ERRNO | _ENOSYS)]
-    return b"".join([*code, _op(_RETURN, _ERRNO | _EPERM)])
+    actions = {numbers[name]: [_op(_RETURN, _ERRNO | _ENOSYS)] for name in _MISSING}
+    actions |= {numbers[name]: _check(alternatives) for name, alternatives in calls.items() if name in numbers}
+    return b"".join(head + _search(_runs(actions)))
+
+
+_Run = tuple[int, list[bytes]]
+"""First number of a run of calls, and the instructions for each of them; it ends before the next run."""
+
+
+def _runs(actions: dict[int, list[bytes]]) -> list[_Run]:
+    """Return the actions as runs that cover every number; what has none is denied."""
+    denied = [_op(_RETURN, _ERRNO | _EPERM)]
+    runs: list[_Run] = [(0, denied)]
+    for number, action in sorted(actions.items()):
+        for first, each in ((number, action), (number + 1, denied)):
+            if runs[-1][0] == first:
+                runs.pop()
+            if not runs or runs[-1][1] != each:
+                runs.append((first, each))
+    return runs
+
+
+def _search(runs: list[_Run]) -> list[bytes]:
+    """Return instructions that find the run of the loaded number, in halves of about equal length."""
+    if len(runs) == 1:
+        return runs[0][1]
+    sizes = list(itertools.accumulate(len(action) + 1 for _, action in runs))
+    middle = min(range(1, len(runs)), key=lambda at: abs(sizes[-1] - 2 * sizes[at - 1]))
+    below, above = _search(runs[:middle]), _search(runs[middle:])
+    return [_op(_JUMP_AT_LEAST, runs[middle][0], len(below), 0), *below, *above]
 
 
 def _check(alternatives: Alternatives) -> list[bytes]:
     """Return instructions that allow the call if an alternative is true, and deny it otherwise."""
+    allow, deny = _op(_RETURN, _ALLOW), _op(_RETURN, _ERRNO | _EPERM)
+    if alternatives == ALWAYS:
+        return [allow]
+    if {len(terms) for terms in alternatives} == {1} and len({terms[0][:2] for terms in alternatives}) == 1:
+        argument, mask, _ = alternatives[0][0]
+        values = [terms[0][2] for terms in alternatives]
+        jumps = [_op(_JUMP_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)]
+        return [*_argument(argument, mask), *jumps, deny, allow]
     code: list[bytes] = []
     for terms in alternatives:
         tests: list[bytes] = []
-        for term, (argument, mask, value) in enumerate(terms):
-            left = len(terms) - term - 1
-            tests += [_op(_LOAD, _ARGUMENTS + 8 * argument), _op(_AND, mask), _op(_JUMP_EQUAL, value, 0, 3 * left + 1)]
-        code += [*tests, _op(_RETURN, _ALLOW)]
-    return [*code, _op(_RETURN, _ERRNO | _EPERM)]
+        for argument, mask, value in reversed(terms):
+            tests = [*_argument(argument, mask), _op(_JUMP_EQUAL, value, 0, len(tests) + 1), *tests]
+        code += [*tests, allow]
+    return [*code, deny]
+
+
+def _argument(argument: int, mask: int) -> list[bytes]:
+    load = _op(_LOAD, _ARGUMENTS + 8 * argument)
+    return [load] if mask == _WHOLE else [load, _op(_AND, mask)]
 
 
 def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

@@ -67,7 +67,7 @@ class Tier(Protocol):
         ...
 
 
-def supervise(tier: Tier, order: SpawnRequest, warm: Footprint, fds: list[int]) -> NoReturn:
+def supervise(tier: Tier, order: SpawnRequest, warm: Footprint, fds: list[int], fork: Callable[[], int]) -> NoReturn:
     """Fork the contained process and monitor it until it ends.
 
     Args:
@@ -75,6 +75,7 @@ def supervise(tier: Tier, order: SpawnRequest, warm: Footprint, fds: list[int]) 
         order: Process to start.
         warm: Memory of the zygote.
         fds: Channel, control, standard output, standard error and, if any, the control group's list of processes.
+        fork: Forks the contained process.
     """
     channel, control, out, err, *cgroup = fds
     code = 1
@@ -86,7 +87,7 @@ def supervise(tier: Tier, order: SpawnRequest, warm: Footprint, fds: list[int]) 
         meter = None if cgroup and tier.bounds_threads else Meter()
         tier.settle(order)
         here, there = os.pipe()
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             os.close(here)
             _contained(tier, order, warm, (channel, out, err, there))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import kernel, landlock
 from .requests import SpawnRequest
-from .seccomp import SyscallPolicy, install, template
+from .seccomp import Filter, SyscallPolicy, template
 
 NAME = "A"
 
@@ -45,7 +45,8 @@ class NamespaceTier:
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
         self._filters = {
-            syscall_policy: template(syscall_policy, changes=True, open_flags=False) for syscall_policy in SyscallPolicy
+            syscall_policy: Filter(template(syscall_policy, changes=True, open_flags=False))
+            for syscall_policy in SyscallPolicy
         }
 
     def fork(self) -> int:
@@ -89,7 +90,7 @@ class NamespaceTier:
         change = look | landlock.CHANGE | landlock.TRUNCATE
         if self._abi:
             landlock.restrict(self._abi, {"/": look, _TMP: change, "/dev/null": look | landlock.WRITE_FILE})
-        install(self._filters[order.syscall_policy])
+        self._filters[order.syscall_policy].install()
 
     def tidy(self) -> None:
         """Do nothing: the kernel removes everything with the namespaces."""

@@ -12,7 +12,7 @@ import tempfile
 
 from . import kernel, landlock
 from .requests import SpawnRequest
-from .seccomp import SyscallPolicy, install, template
+from .seccomp import Filter, SyscallPolicy, template
 
 NAME = "B"
 
@@ -35,7 +35,7 @@ class LandlockTier:
         # Packages look for this folder when they are imported, and fail where Python finds none that can be written to.
         tempfile.tempdir = os.environ.get("TMPDIR")
         sees_writes = self._abi >= landlock.WRITES_SINCE
-        self._filter = template(SyscallPolicy.THREADS, changes=False, open_flags=not sees_writes)
+        self._filter = Filter(template(SyscallPolicy.THREADS, changes=False, open_flags=not sees_writes))
         self._own_user = own_user
         self._readable = dict.fromkeys(readable, landlock.READ)
         if hidden:
@@ -47,7 +47,7 @@ class LandlockTier:
 
     def fork(self) -> int:
         """Fork a supervisor."""
-        return os.fork()
+        return kernel.fork()
 
     def settle(self, order: SpawnRequest) -> None:
         """Prepare the supervisor.
@@ -76,7 +76,7 @@ class LandlockTier:
         if order.folder:
             paths |= {order.folder: landlock.READ}
         landlock.restrict(self._abi, paths)
-        install(self._filter)
+        self._filter.install()
 
     def tidy(self) -> None:
         """Do nothing: the candidate could not write files."""

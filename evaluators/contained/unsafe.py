@@ -28,7 +28,7 @@ class UnsafeTier:
 
     def fork(self) -> int:
         """Fork a supervisor."""
-        return os.fork()
+        return kernel.fork()
 
     def settle(self, order: SpawnRequest) -> None:
         """Create the candidate's folder, and adopt processes that it leaves running."""

@@ -14,13 +14,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from . import kernel, tier_a, tier_b
+from . import heap, kernel, tier_a, tier_b
 from .meter import Footprint
+from .rehearsal import rehearse
 from .requests import BootMessage, SpawnRequest
 from .supervise import Tier, supervise
 
@@ -43,10 +44,17 @@ MESSAGE_BYTES = 1 << 16
 _FDS = 5
 
 
+_EXPENDABLE = ("random", "threading", "logging")
+"""Modules whose fork hooks are left out: generators are seeded later, and with one thread no lock needs renewal."""
+
+
 def main(fd: int) -> NoReturn:
     """Serve requests from a connected socket (one packet each) until the other end closes."""
     requests = socket.socket(fileno=fd)
-    tier = _get_ready(requests)
+    hooks: list[str] = []
+    with _watching_hooks(hooks):
+        tier = _get_ready(requests)
+    fork = os.fork if hooks else kernel.fork
     decode = lru_cache(SpawnRequest.decode)  # all requests for one problem are equal
     warm = Footprint.own()
     while True:
@@ -61,9 +69,27 @@ def main(fd: int) -> NoReturn:
             pid = -1
         if pid == 0:
             os.close(requests.fileno())
-            supervise(tier, order, warm, fds)
+            supervise(tier, order, warm, fds, fork)
         for fd in fds:
             os.close(fd)
+
+
+@contextlib.contextmanager
+def _watching_hooks(found: list[str]) -> Iterator[None]:
+    """Collect the modules that need their hooks in a forked process."""
+    register = os.register_at_fork
+
+    def note(**hooks: Callable[[], object]) -> None:
+        module = getattr(hooks.get("after_in_child"), "__module__", None)
+        if "after_in_child" in hooks and module not in _EXPENDABLE:
+            found.append(str(module))
+        register(**hooks)
+
+    os.register_at_fork = note  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.register_at_fork = register
 
 
 def _get_ready(requests: socket.socket) -> Tier:
@@ -81,12 +107,15 @@ def _get_ready(requests: socket.socket) -> Tier:
         missing |= _preload(boot.preload)
         _refuse_threads(boot.preload)
         tier = TIERS[boot.tier](boot)
+        rehearse()
     except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     # For programs that scripts start: Python's own search path lacks the packages of a problem.
     os.environ["PYTHONPATH"] = os.pathsep.join(boot.path)
+    gc.disable()
     gc.collect()
+    heap.collapse()
     gc.freeze()  # the collector does not touch frozen pages, so forks do not copy them
     requests.send(json.dumps({"missing": missing}).encode())
     return tier

@@ -17,7 +17,10 @@ from speciate.domain.errors import EvaluatorUnavailableError
 
 _HERE = Path(__file__).resolve().parent.parent
 _CONTAINED = _HERE / "contained"
-_BOOT = "import sys; sys.path.insert(0, {here!r}); from contained.zygote import main; del sys.path[0]; main({fd})"
+_BOOT = (
+    "import sys; sys.path.insert(0, {here!r}); from contained import heap; heap.reserve();"
+    " from contained.zygote import main; del sys.path[0]; main({fd})"
+)
 _SYSTEM = (
     "/usr",
     "/lib",

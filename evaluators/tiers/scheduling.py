@@ -46,7 +46,8 @@ class SchedulingDelay:
         if self._fd is not None:
             try:
                 # Keep the file open: some evaluations read it a thousand times.
-                self.ran_s, self._own_s = (int(field) / 1e9 for field in os.pread(self._fd, 64, 0).split()[:2])
+                ran, waited, *_ = os.pread(self._fd, 64, 0).split()
+                self.ran_s, self._own_s = int(ran) / 1e9, int(waited) / 1e9
             except OSError:  # the process has ended
                 self.close()
         return self._own_s

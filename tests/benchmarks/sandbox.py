@@ -36,6 +36,7 @@ ROUNDS = 60
 SLOW_ROUNDS = 15
 BATCH = 16
 TEXTS = 200
+CALLS = 1_000
 WORKERS = 2
 SPIN_S = 4.0
 SPIN_ROUNDS = 3
@@ -52,14 +53,26 @@ _CHILD = (
     "import sys, json; order = json.load(sys.stdin); space = {}; exec(order['program'], space);"
     "print(json.dumps([space['solve'](x) for x in order['inputs']]))"
 )
+_LAST_RELEASE = {
+    "tier A, single": 0.50,
+    f"tier A, batch of {BATCH}": 0.485,
+    "tier B, single": 0.49,
+    f"tier B, batch of {BATCH}": 0.46,
+    "relay, tier A": 20.6,
+    "relay, tier B": 22.2,
+}
+"""Processor time of the last release as a multiple of ``python -I`` in the same run; of the relay, of 1,000 calls."""
+
 _SETTLE_S = 0.2
+_LONG = {"wall_s": 60, "cpu_s": 60}
+_CLOCKS = ("wall_ms", "cpu_ms")
 _SLACK_MB = 2.0  # a heap settles; a leak of 100 bytes an evaluation would be 10 MB in 100,000
 
 
 def run(settings: Settings) -> None:
     """Compare an evaluation in every tier with a bare interpreter; then throughput, other kinds and the zygote."""
     with _own_temporary_folder(settings):
-        goals = [*_side_by_side(), *_throughput(), *_kinds(), *_zygotes()]
+        goals = [*_side_by_side(), *_throughput(), *_kinds(), *_relay(), *_zygotes()]
     _show_goals(goals)
 
 
@@ -109,7 +122,7 @@ def _side_by_side() -> list[Goal]:
         variants: dict[str, tuple[int, Callable[[], object]]] = {
             _BARE: (1, partial(_interpret, (), _CHILD)),
             _BARE_NUMPY: (1, partial(_interpret, (), numpy)),
-            "bubblewrap, python -I, numpy": (1, partial(_interpret, _bubblewrap(), numpy)),
+            "bubblewrap, python -I, numpy": (1, partial(_interpret, bubblewrap(), numpy)),
             "tier A, single": (1, partial(_evaluate, a, _cases(), 1)),
             f"tier A, batch of {BATCH}": (BATCH, partial(_evaluate, a, _cases(), BATCH)),
             "tier B, single": (1, partial(_evaluate, b, _cases(), 1)),
@@ -139,12 +152,21 @@ def _side_by_side() -> list[Goal]:
         goal
         for name in ("tier A, single", f"tier A, batch of {BATCH}")
         for goal in (
+            *_cpu_goals(samples, (name, name.replace("A", "B"))),
             _at_most(f"{name}: median, ms", 10, walls[name]),
             _at_most(f"{name}: p95, ms", 25, samples[name].p95),
             _at_most(f"{name}: x {_BARE}", 0.8, walls[name] / walls[_BARE]),
             _at_most(f"{name}: x {_BARE_NUMPY}", 0.25, walls[name] / walls[_BARE_NUMPY]),
         )
     ]
+
+
+def _cpu_goals(samples: dict[str, Samples], names: Sequence[str]) -> Iterator[Goal]:
+    """Compare processor time with that of the last release, each in units of a bare interpreter in the same run."""
+    if samples[_BARE].cpu_ms:
+        for name in names:
+            ratio = median(samples[name].cpu_ms) / median(samples[_BARE].cpu_ms)
+            yield _at_most(f"{name}: CPU, x last release", 0.4, ratio / _LAST_RELEASE[name])
 
 
 def _interleave(
@@ -206,12 +228,14 @@ def _interpret(prefix: Sequence[str], code: str) -> None:
         raise RuntimeError(f"{argv[0]} answered {done.stdout!r}")
 
 
-def _bubblewrap() -> list[str]:
+def bubblewrap() -> list[str]:
+    """Return the command line that runs this interpreter in a bubblewrap of its own."""
     shown = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", sys.base_prefix, sys.prefix)
     argv = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    argv += ["--tmpfs", "/tmp"]  # before the paths: a checkout may lie there
     for path in shown:
         argv += ["--ro-bind-try", path, path]
-    return [*argv, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/", "--"]
+    return [*argv, "--proc", "/proc", "--dev", "/dev", "--chdir", "/", "--"]
 
 
 def _evaluate(broker: Broker, problem: Problem, count: int, program: str = PROGRAM) -> None:
@@ -295,6 +319,29 @@ def _kinds() -> list[Goal]:
     )
     names = (f"evaluator, tier A, batch of {count}" for count in (1, BATCH))
     return [_at_most(f"{name}: median, ms", 20, median(samples[name].wall_ms)) for name in names]
+
+
+def _relay() -> list[Goal]:
+    """Measure calls of a script into its candidate: an evaluation with 1,001 of them less one with a single call."""
+    with contextlib.ExitStack() as stack:
+        account = stack.enter_context(_account())
+        variants: dict[str, tuple[int, Callable[[], object]]] = {_BARE: (1, partial(_interpret, (), _CHILD))}
+        for tier, calls in itertools.product(("A", "B"), (1, CALLS + 1)):
+            broker = stack.enter_context(closing(Broker(tier)))
+            body = f"[candidate.call('solve', i).unwrap() for i in range({calls})]\n    return {{'score': 1}}"
+            problem = _problem("evaluator", evaluator=f"def evaluate(candidate, context):\n    {body}", limits=_LONG)
+            variants[f"tier {tier}, {calls} calls"] = 1, partial(_evaluate, broker, problem, 1)
+        samples = _interleave(variants, SLOW_ROUNDS, account)
+    rows, goals = [], []
+    for tier in ("A", "B"):
+        one, many = (samples[f"tier {tier}, {calls} calls"] for calls in (1, CALLS + 1))
+        wall, cpu = (median(getattr(many, of)) - median(getattr(one, of)) if getattr(many, of) else 0 for of in _CLOCKS)
+        rows.append((f"tier {tier}", wall / CALLS * 1000, cpu / CALLS * 1000))
+        if account:
+            ratio = cpu / median(samples[_BARE].cpu_ms) / _LAST_RELEASE[f"relay, tier {tier}"]
+            goals.append(_at_most(f"relay, tier {tier}: CPU of a call, x last release", 1 / 3, ratio))
+    show("A call of an author's script into the candidate", ["", "wall us", "CPU us"], rows, _load())
+    return goals
 
 
 # ---------------------------------------------------------------- the zygote
