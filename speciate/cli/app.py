@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "up": ("up", "Run the whole service until Ctrl-C: database, cache, API and workers."),
     "serve": (
         "serve",
-        "Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the CPU until Ctrl-C.",
+        "Serve small policies (LLaMA or Qwen2, up to about 150 million parameters) on the CPU until Ctrl-C.",
     ),
     "migrate": ("up", "Upgrade the schema of the database at SPECIATE_DATABASE_URL."),
     "run": ("runs.start", "Start a run of one or several policies on a problem, within a budget."),
@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "audit": ("audit", "List requests that changed something in the project, newest first."),
     "problems": ("problems", "Create, check, add and list problems."),
     "sets": ("problems.sets", "Create and list problem sets: named, frozen lists of problem versions."),
+    "models": ("models", "Download open-weight models for `speciate serve`."),
     "policies": ("policies", "Register policies and check their endpoints."),
     "runs": ("runs", "List, control and export runs."),
     "candidates": ("candidates", "List, show and compare the candidates of a run."),

@@ -93,7 +93,16 @@ class DemoRun:
         return next(o for o in self.problem.objectives if o.name == self.source.objective)
 
 
-@app.command("demo", epilog=examples("speciate demo", "speciate demo --scale 0.2 --data-dir ./data"))
+MODEL_DEMO: Final = DemoProblem("circle-packing-26", 64, "sum_of_radii")
+"""Problem of ``--model``."""
+
+
+@app.command(
+    "demo",
+    epilog=examples(
+        "speciate demo", "speciate demo --scale 0.2 --data-dir ./data", "speciate demo --model smollm2-135m"
+    ),
+)
 def demo_command(
     data_dir: Annotated[
         Path | None,
@@ -101,6 +110,10 @@ def demo_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of every run.", min=0)] = 0,
     scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Run one bundled problem with this language model, downloaded if it is missing."),
+    ] = None,
 ) -> None:
     """Run the whole service on example problems, in about three minutes.
 
@@ -124,7 +137,8 @@ def demo_command(
         given = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
         own = given.data_dir if data_dir else given.data_dir.with_name(f"{given.data_dir.name}-demo")
         settings = given.model_copy(update={"url": None, "data_dir": own})
-        with Stack(settings) as stack:
+        models = {} if model is None else {model: _fetched(model, given.data_dir, out)}
+        with Stack(settings, models) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Dashboard: {stack.url}/", soft_wrap=True)
@@ -132,13 +146,14 @@ def demo_command(
                 token = stack.settings.token
                 secret = token.get_secret_value() if token else None
                 with Client(stack.url, secret, project=DEFAULT_PROJECT) as client:
-                    runs = _start_runs(client, seed, scale)
+                    runs = _start_runs(client, seed, scale, model)
                     _follow(runs, out)
                     completed = _print_results(runs, out)
-                    out.print()
-                    comparisons = demo_comparison.start(client, seed, scale, out)
-                    completed &= demo_comparison.follow(client, comparisons, out)
-                    demo_comparison.report(client, comparisons, out)
+                    if model is None:
+                        out.print()
+                        comparisons = demo_comparison.start(client, seed, scale, out)
+                        completed &= demo_comparison.follow(client, comparisons, out)
+                        demo_comparison.report(client, comparisons, out)
                     print_answers(client, runs, out)
             except StopRequested:
                 out.print("Stopping …")
@@ -149,16 +164,24 @@ def demo_command(
         raise typer.Exit(1)
 
 
-def _start_runs(client: Client, seed: int, scale: float) -> list[DemoRun]:
+def _fetched(model: str, data_dir: Path, out: Console) -> Path:
+    from speciate.inference.downloads.fetch import fetch_model
+
+    with out.status(f"Getting {model} …"):
+        return fetch_model(model, data_dir)
+
+
+def _start_runs(client: Client, seed: int, scale: float, model: str | None) -> list[DemoRun]:
     from speciate.domain.policy import Policy
     from speciate.problems.loader import bundled, load_problem
 
-    policy = client.policies.add(Policy(slug="program-mutator", kind="program_mutator", training_method="none"))
+    mutator = Policy(slug="program-mutator", kind="program_mutator", training_method="none")
+    policy = client.policies.add(mutator) if model is None else client.policies.get(model)
     runs = []
-    for source in DEMO_PROBLEMS:
+    for source in DEMO_PROBLEMS if model is None else (MODEL_DEMO,):
         problem = load_problem(bundled()[source.slug])
         version = client.problems.add(problem)
-        budget = max(32, round(source.evaluations * scale))
+        budget = max(32 if model is None else 8, round(source.evaluations * scale))
         run = client.runs.create(version.id, policy.id, budget=budget, seed=seed)
         runs.append(DemoRun(source, problem, run))
     return runs

@@ -19,13 +19,19 @@ app = command_group()
 @app.command(
     "serve",
     epilog=examples(
-        "speciate serve", "speciate serve ./checkpoints/maze-vpo", "speciate serve vpo=./a grpo=./b --port 0"
+        "speciate serve",
+        "speciate serve smollm2-135m",
+        "speciate serve ./checkpoints/maze-vpo",
+        "speciate serve vpo=./a grpo=./b --port 0",
     ),
 )
 def serve_command(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=DIR | DIR]…", help="Checkpoint directories (default: the bundled policies)."),
+        typer.Argument(
+            metavar="[NAME=DIR | DIR | MODEL]…",
+            help="Checkpoint directories, or downloaded models (default: the bundled policies).",
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; any but loopback requires a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 selects a free one.", min=0, max=65535)] = 8008,
@@ -34,13 +40,15 @@ def serve_command(
         typer.Option(help="Folder of the versions that runs learn; each is loaded when it is first requested."),
     ] = None,
 ) -> None:
-    """Serve small policies (LLaMA or Qwen2, up to about 10 million parameters) on the CPU until Ctrl-C.
+    """Serve small policies (LLaMA or Qwen2, up to about 150 million parameters) on the CPU until Ctrl-C.
 
     The routes are compatible with vLLM: register a policy of kind openai_compatible with the printed URL. If
     SPECIATE_SERVE_TOKEN is set, requests must send that token.
     """
+    from speciate.settings import load_settings
+
     token = _token(host)
-    folders = named_folders(models or [])
+    folders = named_folders(models or [], load_settings().data_dir)
     # One thread: with matrices this small, more only take CPU from evaluators. Set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with stop_on_signals():
@@ -50,11 +58,16 @@ def serve_command(
             console(stderr=True).print("Stopping …")
 
 
-def named_folders(models: list[str]) -> dict[str, Path]:
+def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
     """Return the checkpoint directories by model name.
+
+    Args:
+        models: Directories, with or without a name, and names of downloaded models.
+        data_dir: Data directory, which holds the downloaded models.
 
     Raises:
         InvalidInputError: A name is missing or repeated, or there is no checkpoint to serve.
+        NotFoundError: A model is not downloaded.
     """
     from speciate.domain.errors import InvalidInputError
 
@@ -69,12 +82,19 @@ def named_folders(models: list[str]) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for model in models:
         before, equals, after = model.partition("=")
-        folder = Path(after if equals else model).expanduser().absolute()
+        folder = _folder(after if equals else model, data_dir)
         name = before if equals else folder.name
         if not name or name in folders:
             raise InvalidInputError(f"{model!r}: the model name {name!r} is empty or repeated.", remedy="Use NAME=DIR.")
         folders[name] = folder
     return folders
+
+
+def _folder(place: str, data_dir: Path) -> Path:
+    from speciate.inference.downloads.catalogue import CATALOGUE, folder_of
+
+    folder = Path(place).expanduser().absolute()
+    return folder_of(place, data_dir) if place in CATALOGUE and not folder.is_dir() else folder
 
 
 def _token(host: str) -> str | None:

