@@ -31,6 +31,15 @@ class EditFormat(StrEnum):
     """SEARCH/REPLACE blocks against the parent."""
 
 
+class PromptStyle(StrEnum):
+    """Length of a prompt."""
+
+    STANDARD = "standard"
+    """Problem, rewards, targets, further programs and feedback."""
+    COMPACT = "compact"
+    """A few sentences and the code to change, for small models; whole programs in Python only."""
+
+
 class PolicyRole(StrEnum):
     """Task of a policy for a candidate."""
 
@@ -138,6 +147,7 @@ class Policy(Value):
         prompt_format: Chat or completion.
         codec: Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English.
         edit_format: Whole programs or diffs.
+        prompt_style: Standard prompts, or compact ones for small models.
         answers_per_rollout: m, the number of programs in one completion.
         prompt_tokens: Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The
             least useful parts are cut first. Prompts of a codec are not bounded.
@@ -148,7 +158,7 @@ class Policy(Value):
     """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage"}
+        {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage", "prompt_style"}
     )
 
     slug: Slug
@@ -166,6 +176,7 @@ class Policy(Value):
     prompt_format: PromptFormat = PromptFormat.CHAT
     codec: str | None = Field(default=None, min_length=1, max_length=80)
     edit_format: EditFormat = EditFormat.REWRITE
+    prompt_style: PromptStyle = PromptStyle.STANDARD
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
     sampling: Sampling = Sampling()
@@ -177,6 +188,8 @@ class Policy(Value):
     def _codec_completes(self) -> Self:
         if self.codec is not None and self.prompt_format is not PromptFormat.COMPLETION:
             raise ValueError("a policy with a codec needs prompt_format 'completion'")
+        if self.prompt_style is PromptStyle.COMPACT and self.edit_format is EditFormat.DIFF:
+            raise ValueError("prompt_style 'compact' asks for whole programs: expected edit_format 'rewrite'")
         return self
 
     @cached_property

@@ -9,11 +9,12 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.candidate import Individual
-from speciate.domain.policy import EditFormat, Policy, PolicyRole
+from speciate.domain.policy import EditFormat, Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
+from speciate.prompts.compact import compact_prompt, takes_compact
 from speciate.prompts.instructions import system_values
 from speciate.prompts.render import artifact_texts, failure_text, missing_text, problem_text, rewards_text
 from speciate.prompts.template import default_template, fill, requests, template_of
@@ -45,6 +46,8 @@ def build_prompt(
     first; the problem's examples; the middle of the program to change; the middle of the description; the middle of the
     prompt.
 
+    A policy with the style ``compact`` gets ``compact_prompt`` for problems that take it.
+
     Args:
         problem: The problem.
         role: Write from scratch, or change ``parents[0]``.
@@ -63,6 +66,10 @@ def build_prompt(
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
+    if policy.prompt_style is PromptStyle.COMPACT and takes_compact(problem):
+        wordings = writer.requests(_PromptParts("", (), "", ()))
+        request = wordings[int(rng.integers(len(wordings)))]
+        return clipped(compact_prompt(problem, parents[0] if parents else None, policy, request), policy.prompt_tokens)
     shown = _PromptParts(
         problem=problem_text(problem),
         others=tuple(individual_text(problem, member) for member in (*parents[1:], *inspirations)),

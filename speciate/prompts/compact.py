@@ -1,0 +1,95 @@
+"""Prompts for small models: what to do in a few sentences, and only the code that may change.
+
+Models of some hundred million parameters lose the request in a page of rewards, targets and rules, and copy protected code
+with mistakes. They see the first paragraph of the description, the region that may change, the rewards in one line, and
+the form of the answer last.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from speciate.domain.candidate import Individual
+from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Prompt
+from speciate.domain.values import storable
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
+from speciate.prompts.python_source import defined_names
+from speciate.prompts.render import number, secret_objectives
+from speciate.prompts.text import bounded, fenced
+
+_SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else."
+_MOST_TASK_CHARS: Final = 700
+_MOST_FAILURE_CHARS: Final = 200
+_MOST_REWARDS: Final = 4
+
+
+def takes_compact(problem: Problem) -> bool:
+    """Return True if a problem's candidates are single Python programs, which compact prompts ask for."""
+    return problem.is_python and not problem.many_files
+
+
+def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, request: str) -> Prompt:
+    """Return a compact prompt.
+
+    Args:
+        problem: A problem whose candidates are single Python programs.
+        parent: The program to change; None to start from the seed program, or from scratch if there is none.
+        policy: Determines the number of answers and the length of the prompt.
+        request: One sentence that asks for a program or a change.
+    """
+    base = parent.program if parent is not None else problem.seed_program
+    code = _changeable(base)
+    room = max(_MOST_TASK_CHARS, policy.prompt_tokens // 2)
+    parts = [
+        f"{problem.title}. {_task(problem)}",
+        f"The code to change:\n{fenced(bounded(code, room), 'python')}" if code else "",
+        "" if parent is None else _result(problem, parent),
+        f"{request} {_form(problem, code, policy)}",
+    ]
+    return Prompt(system=_SYSTEM, user=storable("\n\n".join(part for part in parts if part)))
+
+
+def _changeable(program: str) -> str:
+    """Return the only marked region of a program, or the whole program."""
+    blocks = blocks_or_none(program)
+    return contents_of(program, blocks)[0].strip("\n") + "\n" if len(blocks) == 1 else program
+
+
+def _task(problem: Problem) -> str:
+    """Return the first paragraph of the description in one line."""
+    paragraph = problem.description.strip().split("\n\n", 1)[0]
+    return bounded(" ".join(paragraph.split()), _MOST_TASK_CHARS)
+
+
+def _result(problem: Problem, parent: Individual) -> str:
+    """Return what the evaluation of the parent found, in one or two lines."""
+    if parent.failure is not None:
+        return bounded(f"It fails: {parent.failure.reason}. {parent.failure.detail}".strip(), _MOST_FAILURE_CHARS)
+    if parent.rewards is None:
+        return ""
+    secret = secret_objectives(problem)
+    shown = [
+        f"{objective.name} = {number(value)} ({_wish(objective.direction)} is better)"
+        for objective, value in zip(problem.objectives, parent.rewards, strict=True)
+        if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
+    ]
+    return f"It scores {', '.join(shown[:_MOST_REWARDS])}." if shown else ""
+
+
+def _wish(direction: Direction) -> str:
+    return "lower" if direction is Direction.MINIMIZE else "higher"
+
+
+def _form(problem: Problem, code: str, policy: Policy) -> str:
+    """Return the form of the answer; the functions keep their names, by which the evaluator calls them."""
+    names = sorted(defined_names(code))[:8] or [problem.entry_point]
+    kept = f"that defines {' and '.join(names)}"
+    if policy.answers_per_rollout > 1:
+        return (
+            f"Give {policy.answers_per_rollout} different programs, each {kept}, each in a ```python block, separated"
+            " by a line with only ---."
+        )
+    return f"Write the complete new code {kept}, in one ```python block."
