@@ -75,6 +75,9 @@ def create(
     seeds: Annotated[int, typer.Option(help="Number of seeds for each problem: 8 means 0 to 7.", min=1, max=1000)] = 8,
     budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens of each run.")] = None,
+    dollars: Annotated[
+        float | None, typer.Option(help="US dollars of each run, by the prices of the policies.")
+    ] = None,
     metric: Annotated[str, typer.Option(help="solve_rate or log_ert.")] = _METRIC,
     stopping: Annotated[str, typer.Option(help="fixed, or e_process: end once all is decided.")] = _STOPPING,
     target: Annotated[str | None, typer.Option(help="Target that counts (default: the unlock target).")] = None,
@@ -107,7 +110,7 @@ def create(
             "problems": problem_names(problem, problem_set),
             **_head_to_head(policy or [], method or [], mutator, strategy),
             "seeds": list(range(seeds)),
-            "budget": {"evaluations": budget, "tokens": tokens},
+            "budget": {"evaluations": budget, "tokens": tokens, "dollars": dollars},
             "metric": metric,
             "stopping": stopping,
             "target": target,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
 from speciate.domain.values import Value
 
-REASONABLE: Final = {"evaluations": 10**6, "tokens": 10**9, "seconds": 30 * 86400}
-"""Limits above which users must confirm a budget: a million evaluations, 10⁹ tokens, 30 days."""
+REASONABLE: Final = {"evaluations": 10**6, "tokens": 10**9, "seconds": 30 * 86400, "dollars": 1000}
+"""Limits above which users must confirm a budget: a million evaluations, 10⁹ tokens, 30 days, 1000 US dollars."""
+
+_ROUNDING: Final = 1e-9
+"""Share of a budget of dollars that counts as spent: sums of floats are not exact."""
 
 
 def beyond_reason(limits: Mapping[str, object]) -> str:
@@ -30,18 +33,29 @@ class Budget(Value):
             Confirmations of a target are free.
         tokens: Prompt and completion tokens together, over all requests.
         seconds: Seconds in state ``running``; pauses do not count.
+        dollars: US dollars, by the prices of the policies.
     """
+
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"dollars"})
 
     # Strict: a boolean or a numeric text is a mistake here.
     evaluations: int | None = Field(default=None, ge=1, le=10**12, strict=True)
     tokens: int | None = Field(default=None, ge=1, le=10**15, strict=True)
     seconds: float | None = Field(default=None, gt=0, le=10**9, strict=True)
+    dollars: float | None = Field(default=None, gt=0, le=10**9, strict=True)
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:
-        if self.evaluations is None and self.tokens is None and self.seconds is None:
-            raise ValueError("a budget needs at least one of evaluations, tokens, seconds: expected a positive number")
+        if (self.evaluations, self.tokens, self.seconds, self.dollars) == (None, None, None, None):
+            raise ValueError(
+                "a budget needs at least one of evaluations, tokens, seconds, dollars: expected a positive number"
+            )
         return self
+
+    @property
+    def limits_requests(self) -> bool:
+        """True if the cost of a request has to be reserved before it is sent."""
+        return self.tokens is not None or self.dollars is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,7 @@ class Spent:
         seconds: Seconds in state ``running``.
         reserved_evaluations: Evaluations reserved by work in flight.
         reserved_tokens: Tokens reserved by requests in flight; after the end, by those in flight when the run ended.
+        cost: US dollars settled.
     """
 
     evaluations: int = 0
@@ -61,6 +76,7 @@ class Spent:
     seconds: float = 0.0
     reserved_evaluations: int = 0
     reserved_tokens: int = 0
+    cost: float = 0.0
 
     def evaluations_left(self, budget: Budget) -> int | None:
         """Return the evaluations that can still be reserved, or None without a limit."""
@@ -75,3 +91,22 @@ class Spent:
     def seconds_left(self, budget: Budget) -> float | None:
         """Return the seconds left, or None without a limit."""
         return None if budget.seconds is None else max(0.0, budget.seconds - self.seconds)
+
+    def dollars_left(self, budget: Budget, token_price: float) -> float | None:
+        """Return the US dollars left, or None without a limit.
+
+        Args:
+            budget: The limits.
+            token_price: US dollars for a token in flight, at most.
+        """
+        if budget.dollars is None:
+            return None
+        left = budget.dollars - self.cost - self.reserved_tokens * token_price
+        return left if left > _ROUNDING * budget.dollars else 0.0
+
+    def affords(self, tokens: int, budget: Budget, token_price: float) -> bool:
+        """Return True if the budget has room for a number of tokens."""
+        tokens_left, dollars_left = self.tokens_left(budget), self.dollars_left(budget, token_price)
+        return (tokens_left is None or tokens <= tokens_left) and (
+            dollars_left is None or tokens * token_price <= dollars_left
+        )

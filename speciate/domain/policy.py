@@ -80,6 +80,11 @@ class Price(Value):
     input: float = Field(default=0.0, ge=0, le=1e6)
     output: float = Field(default=0.0, ge=0, le=1e6)
 
+    @property
+    def dearest(self) -> float:
+        """Highest price of a token, in US dollars."""
+        return max(self.input, self.output) / 1e6
+
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the cost of a request, in US dollars."""
         return (self.input * prompt_tokens + self.output * completion_tokens) / 1e6

@@ -167,6 +167,13 @@ class RunContext:
         """True if a role has several policies."""
         return bool(self.ensembles)
 
+    @property
+    def token_price(self) -> float:
+        """Price of a token of the run's dearest policy, in US dollars: what a token costs at most."""
+        members = [self.proposer, *([] if self.mutator is None else [self.mutator])]
+        members += [share.policy for shares in self.ensembles.values() for share in shares]
+        return max((policy.price.dearest for policy in members if policy.price is not None), default=0.0)
+
     def policies(self, role: PolicyRole) -> tuple[WeightedPolicy, ...]:
         """Return the policies of a role. Proposers also mutate if there is no mutator; mutators also advise."""
         if role is not PolicyRole.PROPOSE and self.mutator is not None and self.mutator_id is not None:
@@ -469,7 +476,10 @@ class WorkStore(Protocol):
         ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Reserve tokens for the requests of this unit; False if the budget does not suffice."""
+        """Reserve tokens for the requests of this unit; False if the budget does not suffice.
+
+        A budget of dollars reserves them at ``RunContext.token_price``.
+        """
         ...
 
     def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:

@@ -1,8 +1,8 @@
 """Prompts for small models: what to do in a few sentences, and only the code that may change.
 
-Models of some hundred million parameters lose the request in a page of rewards, targets and rules, and copy protected code
-with mistakes. They see the first paragraph of the description, the region that may change, the rewards in one line, and
-the form of the answer last.
+Models of some hundred million parameters lose the request in a page of rewards, targets and rules, and copy protected
+code with mistakes. They see the first paragraph of the description, the region that may change, the rewards in one
+line, and the form of the answer last.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def check_run(
 
     Raises:
         InvalidInputError: The strategy or an option is invalid, a codec cannot encode the problem, an ensemble names a
-            policy twice or has weights that its choice ignores, or guidance cannot work.
+            policy twice or has weights that its choice ignores, guidance cannot work, or a price is missing.
     """
     build_strategy(spec.strategy, spec.strategy_options)
     _check_ensembles(policies.ensembles, spec)
@@ -43,6 +43,8 @@ def check_run(
         _check_tokens(policies)
     if spec.learning is not None:
         _check_learning(policies, spec, spec.learning)
+    if spec.budget.dollars is not None:
+        _check_prices(policies, spec)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies), can_advise)
     for version in _versions(policies):
@@ -113,6 +115,24 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         )
         raise InvalidInputError(
             f"learning.lora_rank: expected {wanted}, for policy {policies.policy.name} of kind {policy.kind!r}."
+        )
+
+
+def _check_prices(policies: RunPolicies, spec: RunSpec) -> None:
+    """Reject a budget of dollars that nothing would count towards."""
+    found = [version for version in _versions(policies) if version.definition.model is not None]
+    unknown = next((version for version in found if version.definition.price is None), None)
+    if unknown is not None:
+        raise InvalidInputError(
+            f"budget.dollars: policy {unknown.name} has no price.",
+            remedy="Register it again with --price input=… --price output=…, US dollars per million tokens.",
+        )
+    priced = any(version.definition.price is not None and version.definition.price.dearest for version in found)
+    budget, external = spec.budget, any(version.definition.is_external for version in _versions(policies))
+    if not priced and not external and (budget.evaluations, budget.tokens, budget.seconds) == (None, None, None):
+        raise InvalidInputError(
+            "budget.dollars: the policies cost nothing, so the run would never end.",
+            remedy="Add a budget of evaluations, tokens or seconds.",
         )
 
 

@@ -67,7 +67,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
         # A tight token budget drops requests from the end of the plan, so the advice is dropped first.
         planned.append(_plan_advice(context, chooser, adviser, latest, rng))
-    if context.spec.budget.tokens is not None:
+    if context.spec.budget.limits_requests:
         affordable = _afford(planned, lease, work, client_for)
         if affordable is None:
             return None

@@ -62,10 +62,9 @@ def continue_held(progress: RunProgress, context: RunContext, effects: Effects, 
 
 
 def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
-    spent, budget = progress.spent(), context.spec.budget
-    left = progress.evaluations_left(budget)
+    left = progress.evaluations_left(context.spec.budget)
     wanted = context.spec.batch if left is None else min(context.spec.batch, left)
-    if progress.stopping or wanted == 0 or spent.tokens_left(budget) == 0 or spent.seconds_left(budget) == 0:
+    if progress.stopping or wanted == 0 or _spent_limits(progress, context):
         return
     if holds_lane(progress, context, lane):
         return
@@ -132,24 +131,28 @@ def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effe
                 progress.state, progress.reason = RunState.PAUSED, WAITING
                 effects.event(EventKind.RUN_PAUSED, reason=WAITING)
             return
-        budget, spent = context.spec.budget, progress.spent()
-        used = [
-            name
-            for name, left in (
-                ("evaluations", spent.evaluations_left(budget)),
-                ("tokens", spent.tokens_left(budget)),
-                ("seconds", spent.seconds_left(budget)),
-            )
-            if left == 0
-        ]
+        used = _spent_limits(progress, context)
         if context.waits_for_proposals and not used and not progress.stopping:
             return
         exhausted = f"the budget of {' and '.join(used)} is spent"
         progress.state = RunState.COMPLETED
-        unaffordable = "the rest of the token budget does not suffice for another request"
+        scarce = "token budget" if context.spec.budget.dollars is None else "budget"
+        unaffordable = f"the rest of the {scarce} does not suffice for another request"
         progress.reason = progress.stopping or (exhausted if used else unaffordable)
         cap_seconds(progress, context)
         effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def _spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
+    """Return the limits of the budget that are spent."""
+    budget, spent = context.spec.budget, progress.spent()
+    left = {
+        "evaluations": spent.evaluations_left(budget),
+        "tokens": spent.tokens_left(budget),
+        "seconds": spent.seconds_left(budget),
+        "dollars": spent.dollars_left(budget, context.token_price),
+    }
+    return [name for name, amount in left.items() if amount == 0]
 
 
 def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:

@@ -461,11 +461,17 @@ def out_of_time(progress: RunProgress, context: RunContext) -> bool:
     return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
-def lose(progress: RunProgress, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def charge(progress: RunProgress, context: RunContext, tokens: int) -> None:
+    """Charge tokens of requests without a recorded answer, at the price of the dearest policy."""
+    progress.tokens += tokens
+    progress.cost += tokens * context.token_price
+
+
+def lose(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
     """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
     effects = Effects()
     progress.reserved_tokens -= reserved[1]
-    progress.tokens += reserved[1]
+    charge(progress, context, reserved[1])
     effects.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
     return effects
 
@@ -476,7 +482,7 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     progress.reserved_tokens -= reserved[1]
-    progress.tokens += reserved[1]
+    charge(progress, context, reserved[1])
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)

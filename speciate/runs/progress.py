@@ -91,7 +91,8 @@ class RunProgress(RunCounters):
 
     def spent(self) -> Spent:
         """Return the spent and reserved budget."""
-        return Spent(self.evaluations, self.tokens, self.seconds, self.reserved_evaluations, self.reserved_tokens)
+        reserved = (self.reserved_evaluations, self.reserved_tokens)
+        return Spent(self.evaluations, self.tokens, self.seconds, *reserved, cost=self.cost)
 
     def evaluations_left(self, budget: Budget) -> int | None:
         """Return the evaluations that may still be reserved, or None without a limit."""

@@ -35,7 +35,7 @@ from speciate.storage.runs.start import start_run
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
 _MAX_NAMES: Final = 500
-_LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number"}
+_LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number", "dollars": "number"}
 _COUNTS: Final = {
     "seed": "Seed of all random choices.",
     "lanes": "Batches in flight. With 1 the run can be replayed exactly.",

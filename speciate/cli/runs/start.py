@@ -88,6 +88,9 @@ def run_command(
         int | None, typer.Option("--budget", "--evaluations", "-b", help="Evaluations the run may spend.")
     ] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
+    dollars: Annotated[
+        float | None, typer.Option(help="US dollars the run may spend, by the prices of its policies.")
+    ] = None,
     seconds: Annotated[float | None, typer.Option(help="Running time the run may spend, in seconds.")] = None,
     seed: Seed = None,
     lanes: Annotated[
@@ -163,13 +166,15 @@ def run_command(
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
-    At least one of --budget, --tokens and --seconds is required. With --watch, the command ends as `speciate runs
-    watch` does: it prints the best candidate and writes its program. With --json, prints the run and, with --watch, its
-    events, one per line.
+    At least one of --budget, --tokens, --seconds and --dollars is required. With --watch, the command ends as `speciate
+    runs watch` does: it prints the best candidate and writes its program. With --json, prints the run and, with
+    --watch, its events, one per line.
     """
-    limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds)
+    limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds, dollars=dollars)
     if not limits:
-        raise InvalidInputError("the run has no budget.", remedy="Set --budget N, --tokens N or --seconds S.")
+        raise InvalidInputError(
+            "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
+        )
     if out is not None:
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")

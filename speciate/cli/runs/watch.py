@@ -256,8 +256,9 @@ def status_line(run: RunRecord) -> str:
     parts = [f"{format_spent(spent.evaluations, budget.evaluations)} evaluations"]
     if spent.tokens or budget.tokens:
         parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens")
-    if spent.cost:
-        parts.append(f"${spent.cost:,.2f}")
+    if spent.cost or budget.dollars:
+        limit = "" if budget.dollars is None else f" of ${budget.dollars:,.2f}"
+        parts.append(f"${spent.cost:,.2f}{limit}")
     parts.append(f"{format_spent(round(spent.seconds, 1), budget.seconds)} s")
     if (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")

@@ -187,6 +187,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
             ("evaluations", spent.evaluations, budget.evaluations),
             ("tokens", spent.tokens, budget.tokens),
             ("seconds", spent.seconds, budget.seconds),
+            ("dollars", spent.cost, budget.dollars),
         )
 
     @property

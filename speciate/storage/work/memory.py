@@ -176,8 +176,7 @@ class MemoryWorkStore:
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        left = run.progress.spent().tokens_left(run.context.spec.budget)
-        granted = left is None or tokens <= left
+        granted = run.progress.spent().affords(tokens, run.context.spec.budget, run.context.token_price)
         if granted:
             unit.reserved_tokens = tokens
         run.progress.reserved_tokens += unit.reserved_tokens
@@ -283,7 +282,7 @@ class MemoryWorkStore:
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        run.progress.tokens += unit.reserved_tokens if tokens is None else tokens
+        ledger.charge(run.progress, run.context, unit.reserved_tokens if tokens is None else tokens)
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         if run.progress.state is not RunState.RUNNING:
             return self._write(run, Effects())

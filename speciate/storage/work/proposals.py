@@ -335,13 +335,15 @@ def _add(
     effects, taken = Effects(), 0
     batch = _Batch()
     evaluations, tokens = progress.evaluations_left(budget), progress.spent().tokens_left(budget)
+    dollars = progress.spent().dollars_left(budget, context.token_price)
     for index, (one, made) in enumerate(zip(sent, read, strict=True)):
-        refusal = made if isinstance(made, str) else _unaffordable(made, evaluations, tokens)
+        refusal = made if isinstance(made, str) else _unaffordable(made, one.cost, evaluations, tokens, dollars)
         if refusal or isinstance(made, str):
             receipts.append(ProposalReceipt(index=index, status=ReceiptStatus.REFUSED, reason=refusal))
             continue
         evaluations = None if evaluations is None else evaluations - len(made.children)
         tokens = None if tokens is None else tokens - made.rollout.tokens
+        dollars = None if dollars is None else dollars - one.cost
         first = progress.numbers + len(batch.proposals) + 1
         receipts += [_receipt(index, first + i, child, made.known) for i, child in enumerate(made.children)]
         island = (first + request_id.int) % islands
@@ -396,11 +398,15 @@ class _Batch:
         ledger.receive(progress, effects, batch, self.cost)
 
 
-def _unaffordable(made: _ReadProposal, evaluations: int | None, tokens: int | None) -> str:
+def _unaffordable(
+    made: _ReadProposal, cost: float, evaluations: int | None, tokens: int | None, dollars: float | None
+) -> str:
     if evaluations is not None and len(made.children) > evaluations:
         return f"the run's budget leaves {evaluations:,} evaluations, besides those in flight"
     if tokens is not None and made.rollout.tokens > tokens:
         return f"the run's budget leaves {tokens:,} tokens"
+    if dollars is not None and cost > dollars:
+        return f"the run's budget leaves ${dollars:,.4g}"
     return ""
 
 

@@ -186,7 +186,9 @@ class Reconciler:
         self, connection: sa.Connection, locked: LockedProgress, lease: Lease, reserved: tuple[int, int]
     ) -> None:
         connection.execute(_RETRY, {"id": lease.work_id})
-        commit = write_effects(connection, locked, ledger.lose(locked.progress, lease, reserved))
+        commit = write_effects(
+            connection, locked, ledger.lose(locked.progress, self.load_context(lease.run_id), lease, reserved)
+        )
         running = locked.progress.state is RunState.RUNNING
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.
         dispatch = (WorkRef(lease.work_id, lease.kind, retried=lease.attempt > 0),) if running else ()

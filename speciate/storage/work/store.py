@@ -89,7 +89,8 @@ _EXPIRE = sa.text(
 _RESUMED_SINCE = sa.text("SELECT EXISTS (SELECT FROM events WHERE run_id = :id AND seq > :seq AND kind = :resumed)")
 _HALT = sa.text(
     f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
-    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent"
+    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent,"
+    " cost = cost + :cost"
     " WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events"
 )
 _RESERVE = sa.text(
@@ -225,8 +226,8 @@ class PostgresWorkStore(Store):
             if row is None:
                 return None
             locked.progress.reserved_tokens -= row.before
-            left = locked.progress.spent().tokens_left(self.context(lease.run_id).spec.budget)
-            if left is not None and tokens > left:
+            context = self.context(lease.run_id)
+            if not locked.progress.spent().affords(tokens, context.spec.budget, context.token_price):
                 connection.rollback()
                 return False
             locked.progress.reserved_tokens += tokens
@@ -359,7 +360,8 @@ class PostgresWorkStore(Store):
             if back is None:
                 return None
             spent = back.reserved if tokens is None else tokens
-            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": spent}
+            cost = spent * self.context(lease.run_id).token_price
+            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": spent, "cost": cost}
             row = connection.execute(_HALT, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
@@ -372,7 +374,8 @@ class PostgresWorkStore(Store):
             if back is None:
                 return None
             locked.progress.reserved_tokens -= back.reserved
-            locked.progress.tokens += back.reserved if tokens is None else tokens
+            spent = back.reserved if tokens is None else tokens
+            ledger.charge(locked.progress, self.context(lease.run_id), spent)
             if locked.progress.state is not RunState.RUNNING:
                 return write_effects(connection, locked, Effects())
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}

@@ -60,6 +60,7 @@ def verdict(found: Comparison) -> str:
 def _design(design: Design) -> Section:
     declared = design.declared
     tokens = "" if declared.budget.tokens is None else f" and {declared.budget.tokens:,} tokens"
+    tokens += "" if declared.budget.dollars is None else f" and ${declared.budget.dollars:,.2f}"
     rule = {
         "fixed": "fixed: tests when every planned run has ended, not before",
         "e_process": "e-process: ends when every comparison is decided; valid at any time",

@@ -85,9 +85,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             continue
         _, _, layer, part = whole.split(".", 3)
         heads = {"self_attn.q_proj": HEADS, "self_attn.k_proj": KV_HEADS}.get(part)
+        interleaved = values
         if heads is not None:
-            values = values.reshape(heads, 2, -1, WIDTH).swapaxes(1, 2).reshape(values.shape)
-        writer.add_tensor(f"blk.{layer}.{parts[part]}.weight", np.ascontiguousarray(values))
+            interleaved = values.reshape(heads, 2, -1, WIDTH).swapaxes(1, 2).reshape(values.shape)
+        writer.add_tensor(f"blk.{layer}.{parts[part]}.weight", np.ascontiguousarray(interleaved))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
