@@ -24,6 +24,7 @@ _SYSTEM: Final = "You write Python code. Answer with one Python code block and n
 _MOST_TASK_CHARS: Final = 700
 _MOST_FAILURE_CHARS: Final = 200
 _MOST_REWARDS: Final = 4
+_MOST_NAMES: Final = 8
 
 
 def takes_compact(problem: Problem) -> bool:
@@ -47,6 +48,7 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
         f"{problem.title}. {_task(problem)}",
         f"The code to change:\n{fenced(bounded(code, room), 'python')}" if code else "",
         "" if parent is None else _result(problem, parent),
+        _existing(base, code),
         f"{request} {_form(problem, code, policy)}",
     ]
     return Prompt(system=_SYSTEM, user=storable("\n\n".join(part for part in parts if part)))
@@ -56,6 +58,12 @@ def _changeable(program: str) -> str:
     """Return the only marked region of a program, or the whole program."""
     blocks = blocks_or_none(program)
     return contents_of(program, blocks)[0].strip("\n") + "\n" if len(blocks) == 1 else program
+
+
+def _existing(program: str, code: str) -> str:
+    """Return the names that the code may use and must not define, because they stand outside of the marked region."""
+    names = sorted(defined_names(program) - defined_names(code))[:_MOST_NAMES]
+    return f"These exist already, do not define them: {', '.join(names)}." if names else ""
 
 
 def _task(problem: Problem) -> str:
@@ -85,7 +93,7 @@ def _wish(direction: Direction) -> str:
 
 def _form(problem: Problem, code: str, policy: Policy) -> str:
     """Return the form of the answer; the functions keep their names, by which the evaluator calls them."""
-    names = sorted(defined_names(code))[:8] or [problem.entry_point]
+    names = sorted(defined_names(code))[:_MOST_NAMES] or [problem.entry_point]
     kept = f"that defines {' and '.join(names)}"
     if policy.answers_per_rollout > 1:
         return (

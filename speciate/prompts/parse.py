@@ -22,10 +22,11 @@ from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import defined_names, is_program, read_python, shape_key
 from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
+from speciate.prompts.tool_calls import calls_tool, with_programs
 
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
-_THOUGHT: Final = "<think>"
-_THOUGHT_END: Final = "</think>"
+_THOUGHTS: Final = ("think", "thinking", "reasoning")
+"""Tags around the reasoning of a model; a chat template may have opened ``<think>``."""
 _CUT: Final = "length"
 """Finish reason of a completion that reached its limit of tokens."""
 _INCOMPLETE: Final = frozenset({Reason.SYNTAX_ERROR, Reason.DIFF_MALFORMED, Reason.NO_CODE_BLOCK, Reason.NO_ANSWER})
@@ -73,16 +74,24 @@ def parse_completion(
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
     if not raw:
-        raw = [_no_answer(problem, f"nothing to read in {len(text)} characters of completion")]
+        raw = [_nothing_read(body, problem, len(text))]
     answers = [read_program(one, base, problem) for one in raw[:wanted]]
     if cut and len(raw) <= wanted:
         answers[-1] = _explain_cut(answers[-1], policy)
     return _reject_duplicates(answers, problem)
 
 
+def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
+    if (tool := calls_tool(text)) is not None:
+        named = f" {tool}" if tool else ""
+        return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
+    return _no_answer(problem, f"nothing to read in {length} characters of completion")
+
+
 def _ends_in_reasoning(text: str) -> bool:
     """Return True if a truncated completion holds no text but reasoning. Endpoints may hide all of it."""
-    return not text.strip() or _THOUGHT in text.rpartition(_THOUGHT_END)[2]
+    rest = after_reasoning(text).lstrip()
+    return not rest or rest.startswith(tuple(f"<{tag}>" for tag in _THOUGHTS))
 
 
 def _still_reasoning(policy: Policy) -> str:
@@ -108,12 +117,18 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         return found
     if problem.many_files:
         return file_sets(text, wanted)
+    if problem.is_python:
+        text = with_programs(text)
     return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted, problem.language)
 
 
 def after_reasoning(text: str) -> str:
     """Return the text after a model's reasoning; all of it if the reasoning has no end."""
-    return text.rpartition(_THOUGHT_END)[2]
+    start = text.lstrip()
+    for tag in _THOUGHTS:
+        if tag == "think" or start.startswith(f"<{tag}>"):
+            text = text.rpartition(f"</{tag}>")[2]
+    return text
 
 
 def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -> list[str | Failure]:

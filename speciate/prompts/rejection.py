@@ -19,6 +19,8 @@ class Reason(StrEnum):
     """The completion has no program: no fenced block, no diff, and it is not a program itself."""
     NO_ANSWER = "no_answer"
     """The completion has no text for a data document."""
+    TOOL_CALL = "tool_call"
+    """The completion calls a tool, without a program among the arguments; no tools are offered."""
     TRUNCATED = "truncated"
     """The completion reached its limit of tokens before its last program was complete."""
     TRUNCATED_THINKING = "truncated_thinking"
