@@ -115,9 +115,9 @@ def _require_training_extra() -> None:
 
 
 def _check_options(task: str, method: str, given: dict[str, Any], *, mutator: bool) -> None:
-    from speciate.training.tasks import DATASETS
+    from speciate.training.tasks import DATASETS, SANDBOXED
 
-    if task in DATASETS and "--base" not in given:
+    if (task in DATASETS or task in SANDBOXED) and "--base" not in given:
         raise InvalidInputError(
             f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
@@ -148,12 +148,12 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
 
 @contextmanager
 def _open_task(task: str, data: Path | None) -> Iterator[Task]:
-    """Open a task; answers to dataset problems are scored in the sandbox of the service."""
+    """Open a task; answers of language models are scored in the sandbox of the service."""
     from evaluators.broker_factory import open_broker
     from speciate.settings import load_settings
-    from speciate.training.tasks import DATASETS, open_task
+    from speciate.training.tasks import DATASETS, SANDBOXED, open_task
 
-    if task not in DATASETS or data is None:
+    if task not in SANDBOXED and (task not in DATASETS or data is None):
         yield open_task(task, data)
         return
     with closing(open_broker(load_settings().sandbox)) as broker:

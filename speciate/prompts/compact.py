@@ -25,6 +25,8 @@ _MOST_TASK_CHARS: Final = 700
 _MOST_FAILURE_CHARS: Final = 200
 _MOST_REWARDS: Final = 4
 _MOST_NAMES: Final = 8
+_MOST_EXAMPLES: Final = 3
+_MOST_CALL_CHARS: Final = 200
 
 
 def takes_compact(problem: Problem) -> bool:
@@ -48,6 +50,7 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
         f"{problem.title}. {_task(problem)}",
         f"The code to change:\n{fenced(bounded(code, room), 'python')}" if code else "",
         "" if parent is None else _result(problem, parent),
+        _examples(problem),
         _existing(base, code),
         f"{request} {_form(problem, code, policy)}",
     ]
@@ -85,6 +88,13 @@ def _result(problem: Problem, parent: Individual) -> str:
         if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
     ]
     return f"It scores {', '.join(shown[:_MOST_REWARDS])}." if shown else ""
+
+
+def _examples(problem: Problem) -> str:
+    """Return a few visible cases of a problem as calls."""
+    shown = [case for case in problem.cases if not case.hidden][:_MOST_EXAMPLES] if problem.is_python else []
+    calls = [f"{problem.entry_point}({', '.join(map(repr, case.input))}) == {case.expected!r}" for case in shown]
+    return "\n".join(["Examples:", *(bounded(call, _MOST_CALL_CHARS) for call in calls)]) if calls else ""
 
 
 def _wish(direction: Direction) -> str:

@@ -14,6 +14,7 @@ from speciate.training.tasks.livecodebench import open_livecodebench
 from speciate.training.tasks.maze import MAZE, MAZE_PAPER
 from speciate.training.tasks.musique import open_musique
 from speciate.training.tasks.programs import PROGRAMS, PROGRAMS_HARD
+from speciate.training.tasks.python import PythonTask
 from speciate.training.tasks.task import GeneratedTask, Split, Task
 from speciate.training.tasks.toolrl import open_toolrl
 
@@ -29,24 +30,28 @@ DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
 """Tasks that read a public dataset from a user's folder, by name."""
 
 
+SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {"python": PythonTask}
+"""Tasks that generate problems for language models, whose programs run in the sandbox, by name."""
+
+
 def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | None = None) -> Task:
     """Return a task.
 
     Args:
-        name: Key of ``GENERATED`` or ``DATASETS``.
+        name: Key of ``GENERATED``, ``SANDBOXED`` or ``DATASETS``.
         data: Folder with the files of a dataset.
-        evaluator: Evaluator that scores answers to a dataset's problems; the caller closes it. Without it the problems
-            can be listed only.
+        evaluator: Evaluator that scores answers of ``SANDBOXED`` and ``DATASETS``; the caller closes it. Without it the
+            problems can be listed only.
 
     Raises:
         InvalidInputError: The name is unknown, the dataset's files are missing or invalid, or the task reads no files.
     """
-    if name in GENERATED:
+    if name in GENERATED or name in SANDBOXED:
         if data is not None:
             raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
-        return GENERATED[name]
+        return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
     if name not in DATASETS:
-        known = (*GENERATED, *DATASETS)
+        known = (*GENERATED, *SANDBOXED, *DATASETS)
         remedy = did_you_mean(name, known) or f"Tasks: {', '.join(known)}."
         raise InvalidInputError(f"no task is called {name!r}.", remedy=remedy)
     if data is None:
@@ -56,4 +61,4 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
     return DATASETS[name](data, evaluator)
 
 
-__all__ = ["DATASETS", "GENERATED", "GeneratedTask", "Split", "Task", "open_task"]
+__all__ = ["DATASETS", "GENERATED", "SANDBOXED", "GeneratedTask", "Split", "Task", "open_task"]

@@ -136,25 +136,37 @@ class DatasetTask:
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
         """Return the normalised rewards of answers from the service's evaluator, as many as each problem has."""
-        texts: dict[str, dict[str, None]] = {}
-        for problem, answers in batch:
-            texts.setdefault(problem.digest, {}).update(dict.fromkeys(answers))
-        problems = {problem.digest: problem for problem, _ in batch}
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            scored = pool.map(lambda digest: self._scored(problems[digest], list(texts[digest])), texts)
-            vectors = dict(zip(texts, scored, strict=True))
-        return [[vectors[problem.digest][text] for text in answers] for problem, answers in batch]
+        return score_by_evaluator(self.name, self.evaluator, batch)
 
-    def _scored(self, problem: Problem, texts: list[str]) -> dict[str, Vector]:
-        if self.evaluator is None:
-            raise EvaluatorUnavailableError(
-                f"task {self.name!r} was opened without an evaluator.", remedy="Pass an evaluator to open_task."
-            )
-        nothing = (0.0,) * len(problem.space.selected)
-        results = self.evaluator.evaluate(problem, texts, seeds=[0] * len(texts))
-        return {
-            text: nothing
-            if result.rewards is None
-            else tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
-            for text, result in zip(texts, results, strict=True)
-        }
+
+def score_by_evaluator(
+    task: str, evaluator: EvaluatorClient | None, batch: Sequence[tuple[Problem, Sequence[str]]]
+) -> list[list[Vector]]:
+    """Return the normalised rewards of answers, as many as each problem has; zeros for an answer that fails.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator is missing or does not work.
+    """
+    if evaluator is None:
+        raise EvaluatorUnavailableError(
+            f"task {task!r} was opened without an evaluator.", remedy="Pass an evaluator to open_task."
+        )
+    texts: dict[str, dict[str, None]] = {}
+    for problem, answers in batch:
+        texts.setdefault(problem.digest, {}).update(dict.fromkeys(answers))
+    problems = {problem.digest: problem for problem, _ in batch}
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        scored = pool.map(lambda digest: _scored(evaluator, problems[digest], list(texts[digest])), texts)
+        vectors = dict(zip(texts, scored, strict=True))
+    return [[vectors[problem.digest][text] for text in answers] for problem, answers in batch]
+
+
+def _scored(evaluator: EvaluatorClient, problem: Problem, texts: list[str]) -> dict[str, Vector]:
+    nothing = (0.0,) * len(problem.space.selected)
+    results = evaluator.evaluate(problem, texts, seeds=[0] * len(texts))
+    return {
+        text: nothing
+        if result.rewards is None
+        else tuple(np.clip(problem.space.normalise([result.rewards])[0], 0, 1).tolist())
+        for text, result in zip(texts, results, strict=True)
+    }

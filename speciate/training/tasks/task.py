@@ -86,12 +86,17 @@ _PARITY: Final = {Split.TRAIN: 1, Split.TEST: 0}
 
 
 def drawn_problems(
-    task: str, split: Split, count: int, start: int, draw: Callable[[np.random.Generator], Content]
+    task: str,
+    split: Split,
+    count: int,
+    start: int,
+    draw: Callable[[np.random.Generator], Content],
+    key: Callable[[Content], object] = lambda content: content,
 ) -> Iterator[tuple[int, Content]]:
     """Yield numbered contents of a split.
 
-    The parity of a content's digest decides its split, so no problem can be in both. Every number has its own
-    generator: problem 7 is the same whether or not problem 6 was drawn.
+    The parity of the digest of a content's key decides its split, so no problem can be in both. Every number has its
+    own generator: problem 7 is the same whether or not problem 6 was drawn.
 
     Args:
         task: Name of the task.
@@ -99,10 +104,11 @@ def drawn_problems(
         count: Number of problems.
         start: Number of the first problem.
         draw: Draw the content of a problem.
+        key: What must not be in both splits; by default the content itself.
     """
     for number in range(start, start + count):
         rng = np.random.default_rng([int(text_digest(f"{task}/{split}")[:8], 16), number])
         content = draw(rng)
-        while int(digest_of(content)[-1], 16) % 2 != _PARITY[split]:
+        while int(digest_of(key(content))[-1], 16) % 2 != _PARITY[split]:
             content = draw(rng)
         yield number, content

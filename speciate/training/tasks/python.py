@@ -1,0 +1,132 @@
+"""Task ``python``: small functions on integers, lists and texts, written in Python from a description and examples.
+
+A function is a chain of one to four steps (``python_steps.STEPS``), and the number of steps is its difficulty. Each
+step matters: without it, the function would be another one. Programs run in the service's sandbox, and each of the
+eight tests is a reward. Three tests are visible.
+
+Split: the parity of the digest of what a function *does* on probe inputs. Two chains that compute the same function are
+in the same split, so no test function is trained on in other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from speciate.domain.problem import Problem
+from speciate.domain.values import digest_of
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.training.tasks.datasets import Vector, score_by_evaluator, unlock_all
+from speciate.training.tasks.python_steps import (
+    LIST,
+    NUMBER,
+    TEXT,
+    Chain,
+    behaviour,
+    draw_chain,
+    draw_inputs,
+    phrases,
+    run,
+    solution,
+)
+from speciate.training.tasks.task import Content, Split, drawn_problems
+
+TESTS: Final = 8
+VISIBLE: Final = 3
+MOST_STEPS: Final = 4
+FAMILIES: Final = {"arithmetic": NUMBER, "lists": LIST, "strings": TEXT}
+"""Families by the type of the input."""
+
+_PROBES: Final = {kind: draw_inputs(kind, 24, np.random.default_rng(0)) for kind in FAMILIES.values()}
+_LEAST_RESULTS: Final = 4
+"""Different results among the tests: a constant must not pass most of them."""
+
+
+@dataclass(frozen=True)
+class PythonTask:
+    """The task.
+
+    Attributes:
+        evaluator: Evaluator that scores answers; None if nothing is scored.
+    """
+
+    evaluator: EvaluatorClient | None = None
+
+    name: ClassVar[str] = "python"
+    rewards: ClassVar[tuple[str, ...]] = tuple(f"test_{i + 1}" for i in range(TESTS))
+    answers: ClassVar[int] = 3
+    max_tokens: ClassVar[int] = 160
+    codec: ClassVar[str | None] = None
+
+    def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
+        """Yield problems of a split; families and difficulties take turns."""
+        return (problem for problem, _ in self.with_solutions(split, count, start=start))
+
+    def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, str]]:
+        """Yield problems with a reference program each, which no part of the problem contains."""
+        for number, content in drawn_problems(self.name, split, count, start, _draw, key=_behaviour):
+            yield _problem(f"python-{split}-{number}", content), solution(_chain(content))
+
+    def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
+        """Return 1 for every test that a program passes, from the sandbox."""
+        return score_by_evaluator(self.name, self.evaluator, batch)
+
+
+def _draw(rng: np.random.Generator) -> Content:
+    while True:
+        family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
+        kind = FAMILIES[family]
+        chain = draw_chain(kind, 1 + int(rng.integers(MOST_STEPS)), rng)
+        inputs = draw_inputs(kind, TESTS, rng)
+        if _is_function(chain, kind) and len({repr(run(chain, value)) for value in inputs}) >= _LEAST_RESULTS:
+            return {"family": family, "chain": [list(step) for step in chain], "inputs": inputs}
+
+
+def _is_function(chain: Chain, kind: str) -> bool:
+    """Return True if every step matters: no chain without one of them does the same."""
+    done = behaviour(chain, _PROBES[kind])
+    for i in range(len(chain)):
+        try:
+            if behaviour(chain[:i] + chain[i + 1 :], _PROBES[kind]) == done:
+                return False
+        except (TypeError, ValueError, AttributeError):
+            continue  # the rest does not fit together
+    return True
+
+
+def _chain(content: Content) -> Chain:
+    steps: Any = content["chain"]
+    return tuple((step, k) for step, k in steps)
+
+
+def _behaviour(content: Content) -> object:
+    kind = FAMILIES[str(content["family"])]
+    return [kind, behaviour(_chain(content), _PROBES[kind])]
+
+
+def _problem(slug: str, content: Content) -> Problem:
+    chain, family = _chain(content), str(content["family"])
+    inputs: Any = content["inputs"]
+    steps = ", then ".join(phrases(chain))
+    count = f"{len(chain)} step{'s' if len(chain) > 1 else ''}"
+    return Problem.model_validate(
+        {
+            "slug": slug,
+            "title": f"A Python function on {family}",
+            "description": f"Define a function solve(x) where x is {FAMILIES[family]}: {steps}, and return the result.",
+            "source": f"Task python, family {family}, {count}, behaviour {digest_of(_behaviour(content))[:16]}.",
+            "kind": "cases",
+            "entry_point": "solve",
+            "objectives": [{"name": name} for name in PythonTask.rewards],
+            "weights": dict.fromkeys(PythonTask.rewards, 1.0),
+            "targets": unlock_all(PythonTask.rewards),
+            "limits": {"wall_s": 2, "cpu_s": 2},
+            "cases": [
+                {"input": [value], "expected": run(chain, value), "reward": name, "hidden": i >= VISIBLE}
+                for i, (name, value) in enumerate(zip(PythonTask.rewards, inputs, strict=True))
+            ],
+        }
+    )
