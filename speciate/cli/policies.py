@@ -98,6 +98,9 @@ def add(
     prompt_format: Annotated[str | None, typer.Option(help="Prompt format: chat or completion.")] = None,
     codec: Annotated[str | None, typer.Option(help="Codec of a tiny model: maze or programs.")] = None,
     edit_format: Annotated[str | None, typer.Option(help="Edit format: rewrite or diff.")] = None,
+    prompt_style: Annotated[
+        str | None, typer.Option(help="Prompt style: standard, or compact for small models.")
+    ] = None,
     answers_per_rollout: Annotated[int | None, typer.Option(help="Answers per completion.")] = None,
     prompt_tokens: Annotated[
         int | None, typer.Option(help="Maximum prompt length in tokens, counted as UTF-8 bytes.")
@@ -151,6 +154,7 @@ def add(
         prompt_format=prompt_format,
         codec=codec,
         edit_format=edit_format,
+        prompt_style=prompt_style,
         answers_per_rollout=answers_per_rollout,
         prompt_tokens=prompt_tokens,
         timeout_s=timeout_s,

@@ -1,4 +1,4 @@
-"""Inference server for models of up to about 10 million parameters: vLLM's routes over numpy, no torch, no GPU."""
+"""Inference server for models of up to about 150 million parameters: vLLM's routes over numpy, no torch, no GPU."""
 
 from __future__ import annotations
 
