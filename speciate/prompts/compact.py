@@ -1,8 +1,8 @@
 """Prompts for small models: what to do in a few sentences, and only the code that may change.
 
 Models of some hundred million parameters lose the request in a page of rewards, targets and rules, and copy protected
-code with mistakes. They see the first paragraph of the description, the region that may change, the rewards in one
-line, and the form of the answer last.
+code with mistakes; a prompt that begins with its subject makes them write an essay about it. They see the code that may
+change, the first paragraph of the description, the rewards in one line, and the form of the answer last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from speciate.prompts.python_source import defined_names
 from speciate.prompts.render import number, secret_objectives
 from speciate.prompts.text import bounded, fenced
 
-_SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else."
+_SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else, without explanations."
 _MOST_TASK_CHARS: Final = 700
 _MOST_FAILURE_CHARS: Final = 200
 _MOST_REWARDS: Final = 4
@@ -47,8 +47,8 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
     code = _changeable(base)
     room = max(_MOST_TASK_CHARS, policy.prompt_tokens // 2)
     parts = [
-        f"{problem.title}. {_task(problem)}",
-        f"The code to change:\n{fenced(bounded(code, room), 'python')}" if code else "",
+        f"Change this Python code:\n{fenced(bounded(code, room), 'python')}" if code else "Write Python code.",
+        f"What it is for: {_task(problem)}",
         "" if parent is None else _result(problem, parent),
         _examples(problem),
         _existing(base, code),

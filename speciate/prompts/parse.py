@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,11 +16,11 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.diff import apply_edits, read_edits
-from speciate.prompts.evolve_blocks import blocks_or_none
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
-from speciate.prompts.python_source import defined_names, is_program, read_python, shape_key
+from speciate.prompts.python_source import complete_part, defined_names, is_program, read_python, shape_key
 from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
 from speciate.prompts.tool_calls import calls_tool, with_programs
@@ -77,7 +78,7 @@ def parse_completion(
         raw = [_nothing_read(body, problem, len(text))]
     answers = [read_program(one, base, problem) for one in raw[:wanted]]
     if cut and len(raw) <= wanted:
-        answers[-1] = _explain_cut(answers[-1], policy)
+        answers[-1] = _explain_cut(_shortened(raw[-1], answers[-1], base, problem), policy)
     return _reject_duplicates(answers, problem)
 
 
@@ -99,6 +100,27 @@ def _still_reasoning(policy: Policy) -> str:
         f"the completion reached max_tokens ({policy.sampling.max_tokens}) inside its reasoning: raise the policy's"
         " max_tokens, or lower its reasoning effort"
     )
+
+
+def _shortened(raw: str | Failure, answer: Answer, base: str | None, problem: Problem) -> Answer:
+    """Return a truncated answer without its incomplete last statement, if all functions to write are complete.
+
+    Small models often write the function and then go on with examples until the limit.
+    """
+    whole = isinstance(raw, Failure) or answer.failure is None or answer.failure.reason != Reason.SYNTAX_ERROR
+    if isinstance(raw, Failure) or whole or problem.many_files:
+        return answer
+    part = complete_part(raw, _wanted_names(base, problem))
+    found = answer if part is None else read_program(part, base, problem)
+    return answer if found.failure is not None else found
+
+
+def _wanted_names(base: str | None, problem: Problem) -> frozenset[str]:
+    """Return the functions and classes that an answer has to define: those of the region that may change."""
+    blocks = blocks_or_none(base or "")
+    texts = contents_of(base, blocks) if base and blocks else [base or ""]
+    names = frozenset(name for text in texts for name in defined_names(textwrap.dedent(text)))
+    return names or frozenset({problem.entry_point})
 
 
 def _explain_cut(answer: Answer, policy: Policy) -> Answer:

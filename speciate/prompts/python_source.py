@@ -39,6 +39,9 @@ def read_python(text: str) -> ast.Module | Failure:
 
 _kept = lru_cache(maxsize=_KEPT_TREES)(parse_python)
 
+_CLOSING: Final = frozenset(")]}")
+_MOST_CUTS: Final = 8
+
 
 def _tree(text: str) -> ast.Module:
     for _ in range(_TRIES - 1):
@@ -63,6 +66,26 @@ def defined_names(text: str) -> frozenset[str]:
         return frozenset()
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return frozenset(node.name for node in tree.body if isinstance(node, definitions))
+
+
+def complete_part(text: str, needed: frozenset[str]) -> str | None:
+    """Return the leading top-level statements of a program that breaks off, without the last one.
+
+    Args:
+        text: The program.
+        needed: Functions and classes that the part must define.
+
+    Returns:
+        The part, or None if it lacks one of them or does not parse either.
+    """
+    lines = text.split("\n")
+    starts = [i for i, line in enumerate(lines) if line[:1] and not line[0].isspace() and line[0] not in _CLOSING]
+    for end in starts[: -_MOST_CUTS - 1 : -1]:
+        part = "\n".join(lines[:end]).rstrip() + "\n"
+        names = defined_names(part)
+        if names:
+            return part if needed <= names else None
+    return None
 
 
 def shape_key(text: str) -> str:

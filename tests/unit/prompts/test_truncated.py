@@ -26,6 +26,8 @@ DIFF = "<<<<<<< SEARCH\n    return 1\n=======\n    return"
         ("Let me explain the idea of", 1, ["truncated"]),
         (DIFF, 1, ["truncated"]),
         (FENCED, 1, [None]),
+        (f"```python\n{GOOD}\ndef main():\n    print((((", 1, [None]),
+        ("```python\nx = 1\ndef other():\n    pass\n\ndef solve():\n    return [1,\n", 1, ["truncated"]),
         ("```python\n" + GOOD, 1, [None]),
         (FENCED + "\n---\n" + CUT, 2, [None, "truncated"]),
         (CUT.replace("python\n", "python\n\n") + "\n```\n---\n" + FENCED, 2, ["syntax_error", None]),
