@@ -75,7 +75,7 @@ def test_run_creation_sends_an_idempotency_key(ask: Ask, service: FakeService) -
     assert one.body["problem"] == "packing"
     assert one.body["policy"] == "mutator@3"
     assert (one.body["seed"], one.body["strategy"]) == (5, "best_of_n")
-    assert one.body["budget"] == {"evaluations": 100, "tokens": None, "seconds": None}
+    assert one.body["budget"] == {"evaluations": 100, "tokens": None, "seconds": None, "dollars": None}
     assert one.headers["Idempotency-Key"] != two.headers["Idempotency-Key"]
     assert mine.headers["Idempotency-Key"] == "mine"
 
