@@ -13,6 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from speciate.domain.data_files import bytes_of
 from speciate.domain.values import digest_of
 
 DATA = "data"
@@ -68,10 +69,14 @@ def _fill(folder: Path, files: dict[str, str]) -> None:
     half = folder.with_name(f".{folder.name}")
     data = half / DATA
     data.mkdir(parents=True)
-    for name, text in files.items():
-        # Keep surrogates, which a program may contain: the reader of the file rejects them.
-        (data / name).write_bytes(text.encode("utf-8", "surrogatepass"))
-        (data / name).chmod(0o644)
+    for name, content in files.items():
+        path = data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes_of(content))
+        path.chmod(0o644)
+    for below in data.rglob("*"):
+        if below.is_dir():
+            below.chmod(0o755)
     data.chmod(0o755)
     half.chmod(0o755)
     half.rename(folder)

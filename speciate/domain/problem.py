@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.data_files import check_data_files
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective, ObjectiveRole
@@ -22,7 +23,7 @@ from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages
 from speciate.domain.target import Target
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
-    FileName,
+    FilePath,
     Finite,
     Identifier,
     ModuleName,
@@ -212,10 +213,10 @@ class Problem(Value):
     cases: tuple[Case, ...] = Field(
         default=(), max_length=10_000, description="Inputs and expected outputs, for kind `cases`."
     )
-    data_files: dict[FileName, str] = Field(
+    data_files: dict[FilePath, str] = Field(
         default_factory=dict,
-        max_length=64,
-        description="Read-only text files that candidates find in their folder `data`, by name.",
+        max_length=1024,
+        description="Read-only files that candidates find in their folder `data`, by path; bytes as `data:;base64,…`.",
     )
     preload: tuple[ModuleName, ...] = Field(
         default=("numpy",),
@@ -294,6 +295,7 @@ class Problem(Value):
         self._check_kind()
         check_stages(self.stages, self.objectives, scripted=self.kind is not ProblemKind.CASES)
         self._check_external()
+        check_data_files(self.data_files)
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
             raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
         return self

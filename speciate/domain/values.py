@@ -15,6 +15,7 @@ MAX_PROGRAM_BYTES = 1 << 20
 SLUG: Final = r"^[a-z0-9]+(?:-[a-z0-9]+)*$"
 IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"
+FILE_PATH: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 MODULE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$"
 WEB_ADDRESS: Final = r"^https?://"
 WORD: Final = r"^[\x21-\x7e]{1,255}$"
@@ -32,6 +33,9 @@ Slug = Annotated[str, StringConstraints(pattern=SLUG, min_length=1, max_length=8
 
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER, min_length=1, max_length=80)]
 """Name that is valid in rules and programs."""
+
+FilePath = Annotated[str, StringConstraints(pattern=FILE_PATH, min_length=1, max_length=160)]
+"""Path of a file below a folder, with slashes."""
 
 FileName = Annotated[str, StringConstraints(pattern=FILE_NAME, min_length=1, max_length=80)]
 """Name of a file without a folder."""

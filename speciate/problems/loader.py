@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
-from speciate.problems.siblings import Reader, Siblings, UnreadableError, read_sibling
+from speciate.problems.siblings import DataReader, Reader, Siblings, UnreadableError, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
 
 FILE_NAME: Final = "problem.toml"
@@ -93,7 +94,9 @@ def load_problem(path: Path) -> Problem:
     except UnreadableError as error:
         raise invalid(f"the problem in {definition.parent}", [FieldError(str(error), file=definition.name)]) from error
     parent = definition.parent
-    return _parse(text, lambda name: read_sibling(parent, name), definition.name, f"the problem in {parent}")
+    return _parse(
+        text, partial(read_sibling, parent), definition.name, f"the problem in {parent}", partial(read_data, parent)
+    )
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
@@ -117,7 +120,7 @@ def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME)
     return _parse(text, read, file, "the problem")
 
 
-def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
+def _parse(text: str, read: Reader, file: str, name: str, read_data: DataReader | None = None) -> Problem:
     if (over := limit_error(text)) is not None:
         raise invalid(name, [replace(over, file=file)])
     try:
@@ -129,7 +132,7 @@ def _parse(text: str, read: Reader, file: str, name: str) -> Problem:
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else None
         raise invalid(name, [FieldError(TOO_MANY_DIGITS, file=file, line=line)]) from error
-    siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read)
+    siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read, read_data)
     problem, found = examine(siblings.definition)
     if siblings.field_errors:
         # Checks across fields would report the unreadable parts a second time.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from speciate.domain.data_files import content_of
 from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
@@ -25,9 +26,13 @@ TEMPLATE_FOLDER: Final = "prompts"
 TEMPLATE_SUFFIX: Final = ".txt"
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*")
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*/?")
 
 Reader = Callable[[str], str]
 """Function that returns the text of a file by name, or raises ``UnreadableError``."""
+
+DataReader = Callable[[str], dict[str, str]]
+"""Function that returns the contents of a data file, or of all in a folder, by path, or raises ``UnreadableError``."""
 
 
 class UnreadableError(Exception):
@@ -42,9 +47,10 @@ class Siblings:
         field_errors: Errors of the names and files; ``where`` as in the TOML.
     """
 
-    def __init__(self, raw: dict[str, Any], read: Reader) -> None:
+    def __init__(self, raw: dict[str, Any], read: Reader, read_data: DataReader | None = None) -> None:
         self.field_errors: list[FieldError] = []
         self._read = read
+        self._read_data = read_data or (lambda name: {name: read(name)})
         self._raw = raw
         self._files: dict[str, str] = {}
         self._case_lines: list[int] = []
@@ -130,6 +136,22 @@ class Siblings:
         texts = {str(name): self.text(f"{key}.{i}", name) for i, name in enumerate(names)}
         return {name: text for name, text in texts.items() if text is not None}
 
+    def data(self, names: object) -> object:
+        """Return the contents of data files from a list of files and folders; a table contains the contents."""
+        if not isinstance(names, list):
+            return self.texts("data_files", names)
+        found: dict[str, str] = {}
+        for i, name in enumerate(names):
+            if not isinstance(name, str) or not _PLAIN_PATH.fullmatch(name):
+                expected = "expected the path of a file or folder in the same directory"
+                self.field_errors.append(FieldError(f"is {shorten(name)}: {expected}", f"data_files.{i}"))
+                continue
+            try:
+                found |= self._read_data(name)
+            except UnreadableError as error:
+                self.field_errors.append(FieldError(str(error), f"data_files.{i}"))
+        return found
+
     def templates(self, names: object) -> object:
         """Return the templates from a list of file names in the folder ``prompts``; a table contains the texts."""
         if not isinstance(names, list):
@@ -184,7 +206,7 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
     "cases": ("cases", Siblings.cases),
     "files": ("files", lambda parts, names: parts.texts("files", names)),
     "prompts": ("prompts", Siblings.templates),
-    "data_files": ("data_files", lambda parts, names: parts.texts("data_files", names)),
+    "data_files": ("data_files", Siblings.data),
 }
 
 
@@ -211,6 +233,27 @@ def read_sibling(directory: Path, name: str) -> str:
         UnreadableError: The file does not exist, is outside the directory, is too large or is not text.
     """
     try:
+        return _bytes_within(directory, name).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{name!r} is not UTF-8 text (byte {error.start})") from error
+
+
+def read_data(directory: Path, name: str) -> dict[str, str]:
+    """Return the content of a data file, or of all files in a folder but hidden ones, by path.
+
+    Raises:
+        UnreadableError: A file does not exist, is outside the directory or is too large.
+    """
+    top = directory / name
+    names = [name]
+    if top.is_dir():
+        found = (path.relative_to(directory) for path in sorted(top.rglob("*")) if not path.is_dir())
+        names = [path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts)]
+    return {each: content_of(_bytes_within(directory, each)) for each in names}
+
+
+def _bytes_within(directory: Path, name: str) -> bytes:
+    try:
         path = (directory / name).resolve()
         if not path.is_relative_to(directory.resolve()):
             raise UnreadableError(f"{name!r} leads out of the directory: expected a file inside it")
@@ -218,9 +261,7 @@ def read_sibling(directory: Path, name: str) -> str:
             raise UnreadableError(f"there is no file {name!r} in {directory}")
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UnreadableError(f"{name!r} is over {MAX_FILE_BYTES} bytes")
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UnreadableError(f"{name!r} is not UTF-8 text (byte {error.start})") from error
+        return path.read_bytes()
     except OSError as error:
         raise UnreadableError(f"{name!r} cannot be read: {error.strerror}") from error
     except RuntimeError as error:  # from ``resolve``, before Python 3.13

@@ -105,6 +105,21 @@ def test_no_link_leads_out(arena, outside, body):
     assert attempt(arena, body, outside.seen_by(arena)) == HELD
 
 
+def test_bytes_in_folders_can_be_read_and_not_changed(arena):
+    program = """
+def solve():
+    refused = 0
+    for change in (lambda: open("data/deep/new", "w"), lambda: open("data/deep/b.bin", "wb")):
+        try: change()
+        except OSError: refused += 1
+    return [list(open("data/deep/b.bin", "rb").read()), refused]
+"""
+    files = {"deep/b.bin": "data:;base64,AP8K"}
+    assert arena.attack(program, data_files=files, cases=[{"input": [], "expected": [[0, 255, 10], 2]}]).rewards == (
+        1.0,
+    )
+
+
 def test_data_files_can_be_read_and_not_changed(arena):
     program = """
 import os
