@@ -34,7 +34,7 @@ def page(results: Sequence[Result], peers: Mapping[str, Installed], model: str) 
     search = [result for result in results if result.kind == "search"]
     seeds = [seed for seed in SEEDS if _whole(search, seed)]
     search = [result for result in search if result.seed in seeds]
-    costs = [result for name in SYSTEMS for result in results if (result.system, result.kind) == (name, "cost")]
+    costs = [run for name in SYSTEMS if (run := _cost_run(results, name)) is not None]
     systems = [name for name in SYSTEMS if any(result.system == name for result in search)]
     parts = [
         "# Speciate beside OpenEvolve, ShinkaEvolve and GEPA\n",
@@ -109,9 +109,10 @@ def per_evaluation(result: Result) -> float:
 
 
 COSTS: Final = """
-One run of {evaluations} evaluations of `{problem}` for each system, from the first evaluation on, so that
-starting is left out; all processes of a system, shared pages counted once. Speciate's contain PostgreSQL,
-Valkey, the API and both kinds of workers."""
+One run of `{problem}` for each system: of {evaluations} evaluations, or a shorter one of the search while that is missing.
+From the first evaluation on, so that starting is left out; all processes of a system, shared pages counted once.
+Speciate's contain PostgreSQL, Valkey, the API and both kinds of workers, which also cost when they wait: on a crowded
+machine a run takes long, and they wait long."""
 
 STAND_IN: Final = """a stand-in behind the OpenAI protocol that answers each prompt with one mutation of
 `program_mutator` of the program to change (crossover with the other programs of the prompt), so that the systems differ
@@ -165,11 +166,24 @@ def _comparison(search: Sequence[Result], systems: Sequence[str], measure: Measu
     return _table(rows)
 
 
+def _cost_run(results: Sequence[Result], system: str) -> Result | None:
+    """Return the run that a system's costs are taken from: the long one, or else the first search on its problem."""
+    runs = [r for r in results if r.system == system and r.problem == COST_PROBLEM and r.kind in ("cost", "search")]
+    return max(runs, key=lambda r: r.kind == "cost", default=None)
+
+
 def _costs(runs: Sequence[Result]) -> str:
-    head = ["system", "processor ms per evaluation", "second half over first half", "evaluations/s", "memory, MB"]
+    head = [
+        "system",
+        "processor ms per evaluation",
+        "second half over first half",
+        "evaluations",
+        "evaluations/s",
+        "memory, MB",
+    ]
     rows = [
         [r.system, f"{1000 * per_evaluation(r):.0f}", f"{r.halves[1] / max(r.halves[0], 1e-9):.2f}",
-         f"{len(r.scores) / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
+         str(len(r.scores)), f"{len(r.scores) / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
         for r in runs
     ]  # fmt: skip
     return f"{_table([head, *rows])}\n{COSTS.format(evaluations=COST_EVALUATIONS, problem=COST_PROBLEM)}"

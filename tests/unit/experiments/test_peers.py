@@ -134,7 +134,7 @@ def test_the_page_shows_losses_as_plainly_as_wins() -> None:
     assert "Speciate's best score beside shinka-evolve, 3 problems: 0 better, 3 worse" in text
     assert "gepa left out (no matching distribution)" in text
     assert "| gepa | 9 | 2 | 7 |" in text
-    assert "| openevolve | 500 | 2.00 | 2.0 | 100 |" in text
+    assert "| openevolve | 500 | 2.00 | 2 | 2.0 | 100 |" in text
     # A seed without all its runs is left out.
     assert f"{len(SEEDS) - 1} of {len(SEEDS)} declared seeds" in page(runs[1:], peers, MODEL)
 
