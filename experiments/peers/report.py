@@ -109,7 +109,7 @@ def per_evaluation(result: Result) -> float:
 
 
 COSTS: Final = """
-One run of `{problem}` for each system: of {evaluations} evaluations, or a shorter one of the search while that is missing.
+One run of `{problem}` for each system: of {evaluations} evaluations, or a shorter one where that is missing.
 From the first evaluation on, so that starting is left out; all processes of a system, shared pages counted once.
 Speciate's contain PostgreSQL, Valkey, the API and both kinds of workers, which also cost when they wait: on a crowded
 machine a run takes long, and they wait long."""
