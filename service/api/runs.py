@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -160,6 +161,11 @@ add_visibility_routes(router, "/{run_id}", "run", "an ended run", _change_visibi
 @strategies.get("")
 def list_strategies() -> Page[StrategyRecord]:
     """List the strategies with the JSON schemas of their options."""
+    return _strategies()
+
+
+@cache
+def _strategies() -> Page[StrategyRecord]:
     return Page[StrategyRecord](
         items=tuple(
             StrategyRecord(
