@@ -48,9 +48,9 @@ def serve_command(
     from speciate.settings import load_settings
 
     token = _token(host)
-    folders = named_folders(models or [], load_settings().data_dir)
     # One thread: with matrices this small, more only take CPU from evaluators. Set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    folders = named_folders(models or [], load_settings().data_dir)
     with stop_on_signals():
         try:
             _serve(folders, host, port, token, learned)
