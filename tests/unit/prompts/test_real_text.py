@@ -1,6 +1,7 @@
 """Completions of SmolLM2-135M for the bundled problems are read, or refused with the right reason.
 
-``smollm2.jsonl`` holds them as sampled, with the reason that a person confirmed. The prompts were compact.
+``smollm2.jsonl`` holds them as sampled, from an earlier compact prompt, with the reason that the parser gave; a person
+read some of the refused ones. The file guards against regressions, it does not measure the parser.
 """
 
 from __future__ import annotations
