@@ -62,5 +62,5 @@ def remarks_on(folder: Path, files: Mapping[str, str], evaluator: str, message: 
     if refused:
         remarks.append(f"{_REQUIREMENTS} has lines that are no package with versions, left out: {', '.join(refused)}")
     if found := _STARTERS.search(files[evaluator]):
-        remarks.append(f"{evaluator} uses {found[1]}: contained code cannot start processes")
+        remarks.append(f"{evaluator} uses {found[1]}: only tier A of the sandbox lets evaluators start processes")
     return tuple(remarks)

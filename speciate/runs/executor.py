@@ -108,15 +108,14 @@ class WorkExecutor:
 
     def _following(self, lease: Lease, commit: Commit) -> UUID | None:
         """Return the generation to execute here. Its evaluation goes through the queue, where other runs wait, too."""
-        if lease.kind is not WorkKind.EVALUATE:
+        found = next((ref.id for ref in commit.dispatch if ref.kind is WorkKind.GENERATE), None)
+        if lease.kind is not WorkKind.EVALUATE or found is None:
             return None
         context = self.work.context(lease.run_id)
         policies = [
             share.policy for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE) for share in context.policies(role)
         ]
-        if not all(map(self.immediate, policies)):
-            return None
-        return next((ref.id for ref in commit.dispatch if ref.kind is WorkKind.GENERATE), None)
+        return found if all(map(self.immediate, policies)) else None
 
     def _run(self, lease: Lease) -> Commit | None:
         match lease.kind:

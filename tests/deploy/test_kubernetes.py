@@ -123,6 +123,8 @@ def test_the_processes_are_those_of_the_compose_file(built: dict[tuple[str, str]
         (container,) = pod["containers"]
         # How many slots a worker has is each deployment's own affair.
         theirs, ours = container["args"], services[name]["command"]
+        if name == "policies":
+            ours = ours[: ours.index("--learned")]  # there is no learn worker whose versions it would load
         assert [each for each in ours if each not in {"-c", "8", "2"}] == [
             each for each in theirs if each not in {"-c", "8", "4", "2"}
         ], name

@@ -124,7 +124,7 @@ class Arena:
         self._reading = threading.Lock()
         try:
             self.check()
-            self._settle()
+            self.settle()
         except (AssertionError, BrokenPipeError, ArenaClosedError) as error:
             self._process.kill()
             said = self._process.communicate()[1].strip().splitlines()
@@ -216,11 +216,13 @@ class Arena:
         until(lambda: not self.files())
         shutil.rmtree(self.space)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait until only those are left that stay."""
         pause_s = 0.05
+        same = 0
         family: set[int] = set()
-        while family != (family := self.family()):
+        while same < 3:
+            same = same + 1 if family == (family := self.family()) else 0
             time.sleep(pause_s)
 
     def _own_user(self) -> int | None:

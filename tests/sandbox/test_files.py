@@ -115,9 +115,9 @@ def solve():
     return [list(open("data/deep/b.bin", "rb").read()), refused]
 """
     files = {"deep/b.bin": "data:;base64,AP8K"}
-    assert arena.attack(program, data_files=files, cases=[{"input": [], "expected": [[0, 255, 10], 2]}]).rewards == (
-        1.0,
-    )
+    problem = make_problem(data_files=files, cases=[{"input": [], "expected": [[0, 255, 10], 2]}])
+    (evaluation,) = arena.evaluate(problem, [program])
+    assert evaluation.rewards == (1.0,), evaluation
 
 
 def test_data_files_can_be_read_and_not_changed(arena):

@@ -59,6 +59,7 @@ def walls(request, enter) -> Arena:
     arena = enter(request.param)
     for kind in ("evaluator", "in_process"):  # the first one of a kind starts a zygote, which stays
         arena.evaluate(make_problem(**problem(kind, "return {'score': 0}")), [GOOD])
+    arena.settle()  # what scripts started ends a moment after their results
     return arena
 
 

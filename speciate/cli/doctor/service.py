@@ -82,6 +82,8 @@ def _clock(http: httpx.Client) -> Iterator[Finding]:
 def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
     for queue in Queue:
         serving = [worker for worker in workers if queue.value in worker.queues]
+        if queue is Queue.LEARN and not serving:
+            continue  # optional: a run that learns says itself that no worker does
         name = f"queue {queue.value}"
         if serving:
             slots = sum(worker.slots for worker in serving)

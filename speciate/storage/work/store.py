@@ -375,7 +375,8 @@ class PostgresWorkStore(Store):
                 return None
             locked.progress.reserved_tokens -= back.reserved
             spent = back.reserved if tokens is None else tokens
-            ledger.charge(locked.progress, self.context(lease.run_id), spent)
+            if spent:  # a run that this process cannot read has none
+                ledger.charge(locked.progress, self.context(lease.run_id), spent)
             if locked.progress.state is not RunState.RUNNING:
                 return write_effects(connection, locked, Effects())
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}

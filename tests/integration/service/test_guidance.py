@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.cli.runs.replay import replay_run
+from speciate.domain.budget import Budget
 from speciate.domain.run import RunSpec
 from speciate.domain.values import digest_of
 from tests.integration.service.conftest import Lab, refused, scripted
@@ -115,6 +116,9 @@ def test_guidance_is_omitted_at_default(guided: Lab) -> None:
     body = {"problem": "toy", "policy": "adviser", "budget": {"evaluations": 9}}
     run = guided.api.post("/v1/runs", body, headers={"Idempotency-Key": "k"}).json()
     before = {name: value for name, value in run["spec"].items() if name not in RunSpec.omitted_at_default}
+    before["budget"] = {
+        name: value for name, value in before["budget"].items() if name not in Budget.omitted_at_default
+    }
     with guided.stores.engine.connect() as connection:
         kept = connection.execute(sa.text("SELECT request_digest FROM idempotency_keys")).scalar_one()
     assert kept == digest_of([run["problem_id"], run["policy_id"], "None", before])

@@ -57,7 +57,7 @@ def test_api_key_is_used_but_never_returned(api: Api, stores: Stores, caplog: py
         executor = WorkExecutor(stores.work, stores.signals, ToyEvaluator(), clients)
         while waiting := stores.runs.work_in_flight(limit=1):
             assert executor.execute(waiting[0].work_id)
-        for client in clients._clients.values():
+        for _, client in clients._clients.values():
             client.client.close()  # type: ignore[attr-defined]
         assert api.get(f"/v1/runs/{run_id}").json()["state"] == "completed"
         assert {headers["Authorization"] for headers in endpoint.headers} == {f"Bearer {KEY}"}

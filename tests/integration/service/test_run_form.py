@@ -23,7 +23,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
     opened, rest = _advanced(text)
     assert not opened
     names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
-    assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds"]
+    assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds", "dollars"]
     for default in (
         "islands_map_elites, seed 0, lanes 4, batch 16, samples per prompt 4",
         "Default 16.",

@@ -49,8 +49,8 @@ SILENT = {
     ("mcp",),
     ("alphaevolve",),
 }
-SILENT |= {("problems", "schema")}
-"""Commands without --json: they write JSON Lines or a file, or run a service."""
+SILENT |= {("problems", "schema"), ("models", "get"), ("models", "remove"), ("policies", "export")}
+"""Commands without --json: they write JSON Lines, or write or remove files, or run a service."""
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -108,7 +108,7 @@ def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
         "mutator": "n",
         "strategy": "islands_map_elites",
         "strategy_options": {"islands": 4, "selection": "lexicase"},
-        "budget": {"evaluations": 5, "tokens": 6, "seconds": 1.5},
+        "budget": {"evaluations": 5, "tokens": 6, "seconds": 1.5, "dollars": None},
         "seed": 7,
         "lanes": 2,
         "batch": 8,
@@ -121,6 +121,7 @@ def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
         "policy_discount": 1.0,
         "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
         "guidance": {"every": 12, "most": 4},
+        "learning": None,
     }
 
 

@@ -172,7 +172,9 @@ def test_marks_and_programs_are_looked_at_before_anything_runs(tmp_path: Path) -
 
 def test_an_evaluator_that_starts_processes_is_remarked_upon(tmp_path: Path) -> None:
     folder = made(tmp_path / "p", OPENEVOLVE, evaluator_py="import subprocess\n")
-    assert read_openevolve(folder).remarks == ("evaluator.py uses subprocess: contained code cannot start processes",)
+    assert read_openevolve(folder).remarks == (
+        "evaluator.py uses subprocess: only tier A of the sandbox lets evaluators start processes",
+    )
 
 
 MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
