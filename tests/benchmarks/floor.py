@@ -33,8 +33,8 @@ from tests.support.script_evaluators import Evaluator, InvalidAnswerError, evalu
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "evidence" / "floor.md"
 PROBLEMS: Final = {"distance-ratio-2d-16": 32, "autocorrelation-2": 30, "erdos-minimum-overlap": 30}
-"""Problems and numbers of their constants. The seeds were fixed before the first run; the number of evaluations and the problems were cut
-afterwards, for time, when results of a fourth problem (circle packing) had been seen."""
+"""Problems and numbers of their constants. Seeds were fixed before the first run; the number of evaluations and the
+problems were cut afterwards, for time, when results of a fourth problem (circle packing) had been seen."""
 SEEDS: Final = (1, 2, 3, 4, 5)
 EVALUATIONS: Final = 300
 STRATEGY: Final = "vector_evolution"
@@ -48,7 +48,8 @@ METHOD: Final = f"""
 Written by `python -m tests.benchmarks floor`. Programs are lists of random constants; the mutator changes them and
 `{STRATEGY}` selects, {EVALUATIONS} evaluations. scipy has Powell's method from random starts of the same numbers, the
 same evaluators, and the processor time that the last search of the same seed took. Everything runs in one process,
-without the sandbox. Seeds {SEEDS[0]} to {SEEDS[-1]}, fixed before; problems and budget were cut for time after a first run. Means; in brackets the 95 % interval of the paired
+without the sandbox. Seeds {SEEDS[0]} to {SEEDS[-1]}, fixed before; problems and budget were
+cut for time after a first run. Means; in brackets the 95 % interval of the paired
 difference from `program_mutator` (Student), positive is better.
 """
 HEAD: Final = f"| problem | {' | '.join([*ARMS, SCIPY])} | seconds |\n|---|{'---|' * (len(ARMS) + 2)}"
