@@ -9,7 +9,7 @@ VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce peers chaos client openapi reference pictures release clean
+.PHONY: help install demo up test test-vllm check bench power topology reproduce peers chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -89,6 +89,11 @@ openapi: $(STAMP) ## Write docs/openapi.json from the code
 
 reference: $(STAMP) ## Write the JSON schema and the tables of docs/reference/problem-toml.md from the code
 	@$(BIN)/python scripts/generate_reference.py
+
+# Committed, so that neither an installation nor CI needs Node.js.
+plotly: ## Bundle the parts of Plotly that the dashboards use; needs npm
+	@build=$$(mktemp -d) && cp scripts/plotly/* $$build && cd $$build && npm install --silent --no-audit --no-fund \
+		&& npm run --silent build && mv plotly.js $(CURDIR)/service/dashboard/static/plotly.js; rm -rf $$build
 
 # Palettes need Pillow, a dependency of matplotlib from the training packages.
 pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,6 @@ from fastapi import APIRouter, Request, Response
 from speciate.domain.errors import NotFoundError
 
 _STATIC: Final = resources.files(__package__) / "static"
-_GUARDED_STYLE: Final = re.compile(rb'getElementById\("([0-9a-f]{64})"\)')
 _lock = threading.Lock()
 
 
@@ -53,7 +51,7 @@ ICON: Final = Asset("icon.svg", "image/svg+xml", _STATIC / "icon.svg")
 PLOTLY: Final = Asset(
     "plotly.js",
     "text/javascript; charset=utf-8",
-    resources.files("plotly") / "package_data" / "plotly.min.js",
+    _STATIC / "plotly.js",
     # With this comment Chromium compiles the whole file on another thread while it loads, instead of thousands of
     # functions one by one on the page's own thread.
     b"//# allFunctionsCalledOnLoad\n",
@@ -84,8 +82,3 @@ def warm() -> None:
     """Read and compress all files."""
     for asset in _ASSETS.values():
         _ = asset.path, asset.compressed
-
-
-def guarded_styles() -> tuple[str, ...]:
-    """Return the ids of elements that keep Plotly from injecting styles, which the page's policy forbids."""
-    return tuple(sorted({found.decode() for found in _GUARDED_STYLE.findall(PLOTLY.content)}))

@@ -69,7 +69,6 @@ def environment() -> Environment:
         "js": assets.JS.path,
         "icon": assets.ICON.path,
         "plotly": assets.PLOTLY.path,
-        "guarded_styles": assets.guarded_styles(),
         "address": address,
         "highlight": highlight,
         "flush": _FLUSH,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import zlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -60,6 +62,7 @@ from tests.dashboard.samples import antenna, cases, single
 
 _REFUTED = "met, refuted by a second evaluation"
 _RNG = np.random.default_rng(7)
+_BUNDLED = set(re.findall(r"src/traces/(\w+)", Path("scripts/plotly/entry.js").read_text()))
 
 
 def _columns(n: int, d: int, *, failing: float = 0.1) -> CandidateColumns:
@@ -94,7 +97,7 @@ def _elites(problem: Any) -> list[EliteRecord]:
 
 
 def _accepted(chart: Chart) -> None:
-    """Check a chart against Plotly's schema, with a colour for every CSS token."""
+    """Check a chart against the bundled traces and Plotly's schema, with a colour for every CSS token."""
 
     def coloured(value: Any) -> Any:
         if isinstance(value, str) and value.startswith("--"):
@@ -105,6 +108,7 @@ def _accepted(chart: Chart) -> None:
 
     spec = coloured(json.loads(json.dumps(chart.spec(), allow_nan=False)))
     go.Figure(data=spec["data"], layout=spec["layout"])
+    assert {trace["type"] for trace in spec["data"]} <= _BUNDLED
     assert chart.note
     assert len(chart.table.columns) >= 2
     assert all(len(row) == len(chart.table.columns) for row in chart.table.rows)
