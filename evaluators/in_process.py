@@ -21,7 +21,6 @@ from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 
-_PROGRAM = "candidate.py"
 _OTHER = "other metrics"
 
 
@@ -32,7 +31,7 @@ def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
 
 def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
     folders = batch.sandbox.folders
-    folder = folders.own({**batch.problem.data_files, _PROGRAM: program})
+    folder = folders.own({**batch.problem.data_files, batch.problem.main_file: program})
     try:
         return _InProcessRun(batch, folder, seed).evaluation()
     finally:
@@ -76,7 +75,9 @@ class _InProcessRun:
     def _score(self) -> CascadeResult:
         problem = self._batch.problem
         functions = [step.function for step in problem.cascade]
-        self._session.post({"script": problem.evaluator, "functions": functions, "seed": self._seed})
+        self._session.post(
+            {"script": problem.evaluator, "functions": functions, "seed": self._seed, "program": problem.main_file}
+        )
         match self._receive():
             case {"ready": True}:
                 return run_cascade(problem, self._measure)

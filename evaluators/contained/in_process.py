@@ -1,9 +1,9 @@
 """Serve a script that imports the candidate into its own process, as evaluators of other projects do.
 
-First message: ``{"script": text, "functions": [name, ...], "seed": int}``. Then one ``{"function": name}`` for each
-stage, answered as ``author`` answers. The function takes the path of the candidate's program and returns a dict of
-rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this process can write any answer, so it can
-forge its results.
+First message: ``{"script": text, "functions": [name, ...], "seed": int, "program": file name}``. Then one
+``{"function": name}`` for each stage, answered as ``author`` answers. The function takes the path of the candidate's
+program and returns a dict of rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this process can
+write any answer, so it can forge its results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .author import load_script, outcome_of, report
 from .seeding import seed_generators
 from .wire import Wire
 
-PROGRAM = "data/candidate.py"
+FOLDER = "data"
 
 
 def serve(wire: Wire) -> None:
@@ -27,15 +27,16 @@ def serve(wire: Wire) -> None:
     if first is None:
         return
     sys.path.insert(0, str(Path.cwd()))
+    path = Path(FOLDER, first["program"]).absolute()
     names = load_script(wire, first, first["seed"])
     while names is not None and (task := wire.read()) is not None:
         seed_generators(first["seed"])
         notes: list[tuple[str, str]] = []
-        report(wire, outcome_of(partial(_measure, names[task["function"]], notes), first["script"]), notes)
+        report(wire, outcome_of(partial(_measure, names[task["function"]], str(path), notes), first["script"]), notes)
 
 
-def _measure(function: Callable[[str], Any], notes: list[tuple[str, str]]) -> Any:
-    result = function(str(Path(PROGRAM).absolute()))
+def _measure(function: Callable[[str], Any], path: str, notes: list[tuple[str, str]]) -> Any:
+    result = function(path)
     artifacts = getattr(result, "artifacts", None)
     if isinstance(artifacts, dict):
         notes += [(str(label), str(text)) for label, text in artifacts.items()]

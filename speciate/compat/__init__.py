@@ -23,5 +23,22 @@ def _shinka(folder: Path) -> Draft:
     return read_shinka(folder)
 
 
-FORMATS: Final[dict[str, Callable[[Path], Draft]]] = {"openevolve": _openevolve, "shinka": _shinka}
+def _skydiscover(folder: Path) -> Draft:
+    from speciate.compat.skydiscover import read_skydiscover
+
+    return read_skydiscover(folder)
+
+
+def _alphaevolve(folder: Path) -> Draft:
+    from speciate.compat.alphaevolve_cli import read_alphaevolve
+
+    return read_alphaevolve(folder)
+
+
+FORMATS: Final[dict[str, Callable[[Path], Draft]]] = {
+    "openevolve": _openevolve,
+    "shinka": _shinka,
+    "skydiscover": _skydiscover,
+    "alphaevolve": _alphaevolve,
+}
 """Importer of each system's directories, by its name on the command line. Importers run nothing in a directory."""

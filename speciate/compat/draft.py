@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat.folder import ADAPTER, SCRIPT
-from speciate.domain.errors import ConflictError, FieldError, InvalidInputError
+from speciate.compat.naming import LANGUAGES
+from speciate.domain.data_files import bytes_of
+from speciate.domain.errors import ConflictError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.problems.loader import FILE_NAME, parse_problem
 
+MEAN: Final = "mean_of_metrics"
+"""Metric with which the script for OpenEvolve reports the mean of the others."""
+
 _CONTAINED: Final = Path(__file__).parent / "contained"
 _PROBE: Final = Objective(name="speciate_probe")
-_SCORE: Final = "combined_score"
-_DIRECTIONS: Final = {"max": Direction.MAXIMIZE, "min": Direction.MINIMIZE}
-_NUMBER_NOTE: Final = re.compile(r"(?m)^([A-Za-z_]\w{0,79}) = (-?\d\S*)$", re.ASCII)
+
+
+class Objectives(Enum):
+    """Objectives of a problem whose user names none."""
+
+    SCORE = "score"
+    """Maximize ``combined_score``."""
+    MEAN = "mean"
+    """Maximize ``combined_score``, else the mean of all metrics."""
+    ALL = "all"
+    """Maximize every metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +43,17 @@ class Draft:
         slug: Name of the problem.
         title: Title, one line.
         seed: File name of the initial program.
-        files: Texts of the files by name, including the evaluator and the initial program.
+        files: Contents of the files by path, including the evaluator and the initial program.
         adapter: Script in ``contained`` that calls the evaluator.
         options: Options of that script.
         description: Task description for the policy.
         wall_s: Wall limit of one evaluation in seconds.
         memory_bytes: Memory of one evaluation in bytes.
         requirements: Packages of the evaluator; empty if the worker has them.
+        limits: Further limits of one evaluation, by name.
         constraints: Names of metrics that must be 1.
+        undeclared: Objectives if the user names none.
+        rated: Metrics whose mean counts, if there is no ``combined_score``; known after a trial.
         remarks: Notes for the user.
         left_out: Reason for each file that is not part of the problem, by name.
     """
@@ -55,7 +68,10 @@ class Draft:
     wall_s: float = 300.0
     memory_bytes: int = 2 << 30
     requirements: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
+    undeclared: Objectives = Objectives.SCORE
+    rated: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -90,7 +106,10 @@ class Draft:
         """Return the files as ``written`` does, without validating them."""
         worst = {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
         script = _contained("evaluate")
-        for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", dict(self.options))):
+        options = dict(self.options)
+        if self.undeclared is Objectives.MEAN:
+            options |= {} if seed and MEAN not in worst else {"mean": "value" if seed else "names"}
+        for name, values in (("WORST: dict[str, float]", worst), ("OPTIONS: dict[str, Any]", options)):
             script = script.replace(f"{name} = {{}}", f"{name} = {values!r}")
         ours = {FILE_NAME: self._definition(objectives, seed, noise), SCRIPT: script, ADAPTER: _contained(self.adapter)}
         return ours | dict(self.files)
@@ -101,7 +120,9 @@ class Draft:
     def _definition(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
     ) -> str:
-        first, bound = objectives[0], [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
+        weights = mean_weights(objectives)
+        first = next(o for o in objectives if not weights or o.name == MEAN)
+        bound = [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
         better = first.direction is Direction.MAXIMIZE
         # Chance alone must not meet the target: the spread of the initial program is a margin.
         margin = _NOISE_MARGIN * noise.get(first.name, 0.0)
@@ -113,76 +134,36 @@ class Draft:
             title=_quoted(self.title),
             seed=_quoted(self.seed),
             script=SCRIPT,
+            language=self._language(),
+            weights=_weights(weights),
             requirements=_requirements(self.requirements),
             names=names,
             description=_text(self.description.strip()),
             objectives="\n".join(_objective(o, seed.get(o.name)) for o in objectives),
             rule=_quoted(" and ".join(rules)),
             noise=_NOISE.format(names=", ".join(sorted(noise))) if noise else "",
-            wall_s=float(self.wall_s),
-            memory_bytes=self.memory_bytes,
+            limits="\n".join(f"{name} = {json.dumps(value)}" for name, value in self._limits().items()),
         )
 
+    def _limits(self) -> dict[str, Any]:
+        # `cpu_s` follows from `wall_s` and `cores`.
+        return {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **self.limits}
 
-def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]) -> list[Objective]:
-    """Return the rewards of the problem: first those that the user named, then constraints, then records.
+    def _language(self) -> str:
+        suffix = Path(self.seed).suffix.lower()
+        if suffix not in LANGUAGES:
+            return ""
+        return _LANGUAGE.format(name=LANGUAGES[suffix], file=f"candidate{suffix}")
 
-    Args:
-        draft: Imported directory.
-        given: ``name:max`` or ``name:min``; if empty, maximize ``combined_score``.
-        measured: Metrics of the initial program, by name.
 
-    Raises:
-        InvalidInputError: A reward has no direction, is unknown or is named twice, or no reward is named.
+def mean_weights(objectives: Sequence[Objective]) -> dict[str, float]:
+    """Return weights by which the weighted sum of normalised rewards orders programs as the mean of raw rewards does.
+
+    The weight of a reward is the width of its range. Without a recorded mean there are no weights.
     """
-    if not measured:
-        raise InvalidInputError(
-            f"the evaluation of {draft.seed} gave no finite number.", remedy="Begin with a program that can be scored."
-        )
-    there = ", ".join(sorted(measured))
-    if not given and _SCORE not in measured:
-        raise InvalidInputError(
-            f"{draft.slug!r} has no metric with a known direction; the initial program has {there}.",
-            remedy=f"Pass --reward {min(measured)}:max (or :min) once per reward.",
-        )
-    chosen: dict[str, Direction] = {}
-    for pair in given or [f"{_SCORE}:max"]:
-        name, _, word = pair.rpartition(":")
-        if word not in _DIRECTIONS:
-            raise _wrong(f"is {pair!r}: expected name:max or name:min")
-        if name not in measured:
-            raise _wrong(f"is {pair!r}: the initial program has {there}")
-        if name in chosen:
-            raise _wrong(f"names {name!r} twice")
-        chosen[name] = _DIRECTIONS[word]
-    named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in chosen.items()]
-    rest = [name for name in measured if name not in chosen]
-    bound = [
-        Objective(name=name, role=ObjectiveRole.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest
-    ]
-    records = [
-        Objective(name=name, role=ObjectiveRole.RECORD, range=_scale(measured[name]))
-        for name in rest
-        if name not in draft.constraints
-    ]
-    return [*named, *bound, *records]
-
-
-def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the spread of every metric that differs between evaluations of one program, by name."""
-    names = dict.fromkeys(name for found in measured for name in found)
-    values = {name: [found[name] for found in measured if name in found] for name in names}
-    spread = {name: max(each) - min(each) for name, each in values.items()}
-    return {name: width for name, width in spread.items() if width > 0}
-
-
-def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
-    """Return the finite metrics in the note of a trial's evaluation."""
-    found: dict[str, float] = {}
-    for name, value in _NUMBER_NOTE.findall(artifacts.get("other metrics", "")):
-        with contextlib.suppress(ValueError):  # an evaluator can write any text
-            found[name] = float(value)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    if not any(o.name == MEAN for o in objectives):
+        return {}
+    return {o.name: o.range[1] - o.range[0] for o in objectives if o.role is ObjectiveRole.OBJECTIVE}
 
 
 def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
@@ -196,8 +177,9 @@ def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
         if any(folder.iterdir()):
             raise ConflictError(f"{folder} is not empty.", remedy="Name a new directory with --into.")
         paths = [folder / name for name in texts]
-        for path in paths:
-            path.write_text(texts[path.name], encoding="utf-8")
+        for path, content in zip(paths, texts.values(), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes_of(content))
     except OSError as error:
         raise ConflictError(f"{error.filename or folder} cannot be written: {error.strerror}.") from None
     return paths
@@ -205,14 +187,6 @@ def write(texts: Mapping[str, str], folder: Path) -> list[Path]:
 
 def _contained(name: str) -> str:
     return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
-
-
-def _scale(value: float) -> tuple[float, float]:
-    """Return an initial range: from 0 to 1 if it contains the value, else to about twice the value."""
-    if 0 <= value <= 1:
-        return 0.0, 1.0
-    most = min(float(f"{2 * abs(value):.2g}"), sys.float_info.max)
-    return (0.0, most) if value > 0 else (-most, 0.0)
 
 
 def _objective(objective: Objective, value: float | None) -> str:
@@ -232,9 +206,11 @@ def _requirements(packages: Sequence[str]) -> str:
     return f"requirements = [                       # instead of the packages of the worker\n{lines}\n]\n"
 
 
-def _wrong(message: str) -> InvalidInputError:
-    field_error = FieldError(message, where="--reward")
-    return InvalidInputError(f"The option is not valid: {field_error}.", field_errors=(field_error,))
+def _weights(weights: Mapping[str, float]) -> str:
+    if not weights:
+        return ""
+    lines = "\n".join(f"{name} = {weight!r}" for name, weight in weights.items())
+    return f"{_MEAN_WEIGHTS}{lines}\n\n"
 
 
 def _quoted(text: str) -> str:
@@ -254,6 +230,16 @@ stochastic = true                      # evaluations of the initial program diff
 confirmations = 3                      # a target counts after as many further evaluations
 
 """
+_LANGUAGE: Final = """
+[language]                             # the evaluator builds and runs programs itself, if the worker has the tools
+name = "{name}"
+file = "{file}"
+"""
+_MEAN_WEIGHTS: Final = """\
+# No metric has a declared direction. OpenEvolve maximizes the mean of all, and so do these weights: each is the width
+# of its metric's range. Declare directions with 'speciate problems import --reward NAME:min' to replace this rule.
+[weights]
+"""
 _PROBLEM: Final = """\
 # Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
 
@@ -271,14 +257,12 @@ description = {description}
 
 # direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
 {objectives}
-# Define success here. The default target is any candidate better than the initial program.
+{weights}# Define success here. The default target is any candidate better than the initial program.
 [[targets]]
 name = "better_than_initial"
 rule = {rule}
 unlock = true
-
+{language}
 [limits]                               # for one evaluation
-wall_s = {wall_s}
-cpu_s = {wall_s}
-memory_bytes = {memory_bytes}
+{limits}
 """

@@ -1,71 +1,86 @@
-"""Read plain text files of a foreign directory, and nothing outside it."""
+"""Read the files of a foreign directory and its folders, and nothing outside it."""
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from speciate.domain.data_files import content_of
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.files import PYTHON_MAIN
-from speciate.domain.values import FILE_NAME
+from speciate.domain.values import FILE_PATH
 from speciate.problems.loader import FILE_NAME as DEFINITION
-from speciate.problems.siblings import UnreadableError, read_sibling
+from speciate.problems.siblings import MAX_FILE_BYTES, UnreadableError, read_sibling
 
 SCRIPT: Final = "speciate_evaluate.py"
 ADAPTER: Final = "speciate_adapter.py"
 
 _TAKEN: Final = (DEFINITION, SCRIPT, ADAPTER, PYTHON_MAIN)
 _MAX_ENTRIES: Final = 1000
-_MAX_NAME: Final = 80
+_MAX_DEPTH: Final = 8
+_MAX_PATH: Final = 160
+_MAX_ALL_BYTES: Final = 8 << 20
+"""Bytes of all files together: the definition is one request to the service."""
 # Files about the problem that are not part of it; configurations of other systems may contain API keys.
-_ABOUT: Final = re.compile(r"(?i).*\.(md|rst|ya?ml|ipynb|lock|sh)|requirements.*\.txt|licen[cs]e.*|pyproject\.toml")
+_CONFIGURATION: Final = re.compile(r"(?i).*\.ya?ml|\.env.*")
+_ABOUT: Final = re.compile(
+    r"(?i).*\.(md|rst|ipynb|lock|sh|png|jpe?g|gif|svg|pdf)|requirements.*\.txt|licen[cs]e.*|pyproject\.toml|dockerfile"
+)
+_SOLUTION: Final = re.compile(r"(?i)(best|evolved|solutions?|checkpoints?|outputs?|results?)([_.-].*)?|.*[_-]best\..*")
+
+
+class FolderContent(NamedTuple):
+    """Files of a directory by path, and the reason for each file or folder left out."""
+
+    files: dict[str, str]
+    left_out: dict[str, str]
 
 
 def read_folder(
-    folder: Path, needed: Sequence[str], *, without: Sequence[str] = ()
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts of a directory's files by name, and the reason for each file left out.
+    folder: Path, needed: Sequence[str], *, without: Sequence[str] = (), evaluator: str | None = None
+) -> FolderContent:
+    """Return the contents of a directory's files, as for data files of a problem.
 
     Args:
         folder: The directory.
-        needed: Required files.
+        needed: Paths of required files, which must be texts.
         without: Files that configure the other system's search.
+        evaluator: Path of the evaluator, by default the last of ``needed``. Documents and published solutions are left
+            out unless its text names them.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A required file cannot be used, a file has a reserved name, or there are too many files.
     """
-    try:
-        entries = list(islice(folder.iterdir(), _MAX_ENTRIES + 1))
-    except OSError as error:
-        raise NotFoundError(
-            f"{folder} cannot be read: {error.strerror}.", remedy=f"Name a directory with {' and '.join(needed)}."
-        ) from None
-    names = sorted(path.name for path in entries)
-    if missing := [name for name in needed if name not in names]:
-        raise NotFoundError(
-            f"{folder} contains no {missing[0]}.", remedy=f"Name a directory with {' and '.join(needed)}."
-        )
-    if len(entries) > _MAX_ENTRIES:
-        raise refused(folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem"))
-    if taken := [name for name in names if name in _TAKEN]:
-        raise refused(folder, FieldError("has a name that is reserved in imported problems: rename it", file=taken[0]))
-    texts: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    for name in names:
-        if name.startswith((".", "__pycache__")) or name in without:
+    if missing := [name for name in needed if not _exists(folder, name)]:
+        described = f"{folder} contains no {missing[0]}." if folder.is_dir() else f"{folder} is not a directory."
+        raise NotFoundError(described, remedy=f"Name a directory with {' and '.join(needed)}.")
+    texts = {}
+    for name in needed:
+        try:
+            texts[name] = read_plain(folder, name)
+        except UnreadableError as error:
+            raise refused(folder, FieldError(str(error), file=name)) from None
+    found = FolderContent(texts, {})
+    named = texts[evaluator or needed[-1]]
+    room = _MAX_ALL_BYTES
+    for path in _walk(folder, named, needed, found.left_out):
+        if path in needed or path in without:
             continue
         try:
-            texts[name] = read_plain(folder, name) if name in needed else _read_further(folder, name)
+            content = _read_further(folder, path, named)
         except UnreadableError as error:
-            if name in needed:
-                raise refused(folder, FieldError(str(error), file=name)) from None
-            left_out[name] = str(error)
-    return texts, left_out
+            found.left_out[path] = str(error)
+            continue
+        if len(content) > room:
+            found.left_out[path] = f"exceeds {_MAX_ALL_BYTES >> 20} MiB together with the other files"
+            continue
+        room -= len(content)
+        found.files[path] = content
+    return found
 
 
 def read_plain(folder: Path, name: str) -> str:
@@ -74,14 +89,7 @@ def read_plain(folder: Path, name: str) -> str:
     Raises:
         UnreadableError: It is not a regular text file, or it is too large.
     """
-    try:
-        mode = (folder / name).lstat().st_mode
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}") from None
-    if stat.S_ISLNK(mode):
-        raise UnreadableError("is a link: expected the file itself")
-    if not stat.S_ISREG(mode):
-        raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
+    _require_plain(folder, name)
     try:
         return read_sibling(folder, name)
     except UnreadableError as error:
@@ -93,9 +101,89 @@ def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
     return InvalidInputError(f"{folder} cannot be imported: {field_error}.", field_errors=(field_error,))
 
 
-def _read_further(folder: Path, name: str) -> str:
-    if _ABOUT.fullmatch(name):
+def _exists(folder: Path, name: str) -> bool:
+    try:
+        (folder / name).lstat()
+    except OSError:
+        return False
+    return True
+
+
+def _walk(folder: Path, named: str, needed: Sequence[str], left_out: dict[str, str]) -> Iterator[str]:
+    """Yield the paths of all files but hidden ones, and note the folders that are left out."""
+    pending, count = [folder], 0
+    while pending:
+        try:
+            entries = sorted(pending.pop(0).iterdir())
+        except OSError as error:
+            left_out[Path(str(error.filename)).name] = f"cannot be read: {error.strerror}"
+            continue
+        for entry in entries:
+            path = entry.relative_to(folder).as_posix()
+            count += 1
+            if count > _MAX_ENTRIES:
+                raise refused(
+                    folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem")
+                )
+            if path in _TAKEN:
+                raise refused(
+                    folder, FieldError("has a name that is reserved in imported problems: rename it", file=path)
+                )
+            if entry.name.startswith((".", "__pycache__")):
+                continue
+            if entry.is_symlink() or not entry.is_dir():
+                yield path
+            elif reason := _why_not_within(path, named, needed):
+                left_out[path] = reason
+            else:
+                pending.append(entry)
+
+
+def _why_not_within(path: str, named: str, needed: Sequence[str]) -> str | None:
+    """Return the reason for leaving out a folder, or None."""
+    if any(name.startswith(f"{path}/") for name in needed):
+        return None
+    if path.count("/") >= _MAX_DEPTH:
+        return f"is nested more than {_MAX_DEPTH} deep"
+    return _why_hidden(path, named)
+
+
+def _why_hidden(path: str, named: str) -> str | None:
+    """Return the reason for hiding a published solution from candidates, or None if the evaluator names it."""
+    name = path.rpartition("/")[2]
+    if _SOLUTION.fullmatch(name) and not _names(named, name):
+        return "may contain published solutions, and the evaluator does not name it"
+    return None
+
+
+def _names(text: str, name: str) -> bool:
+    """Return True if an evaluator names a file, with or without its suffix."""
+    return re.search(rf"(?<![\w.]){re.escape(name.partition('.')[0])}(?!\w)", text) is not None
+
+
+def _require_plain(folder: Path, name: str) -> None:
+    try:
+        mode = (folder / name).lstat().st_mode
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
+    if stat.S_ISLNK(mode):
+        raise UnreadableError("is a link: expected the file itself")
+    if not stat.S_ISREG(mode):
+        raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
+
+
+def _read_further(folder: Path, path: str, named: str) -> str:
+    name = path.rpartition("/")[2]
+    if _CONFIGURATION.fullmatch(name) or (_ABOUT.fullmatch(name) and name not in named):
         raise UnreadableError("describes the problem but is not part of it")
-    if not re.fullmatch(FILE_NAME, name) or len(name) > _MAX_NAME:
+    if reason := _why_hidden(path, named):
+        raise UnreadableError(reason)
+    if not re.fullmatch(FILE_PATH, path) or len(path) > _MAX_PATH:
         raise UnreadableError("has a name that is not allowed for files of a problem")
-    return read_plain(folder, name)
+    _require_plain(folder, path)
+    if (folder / path).stat().st_size > MAX_FILE_BYTES:
+        raise UnreadableError(f"is over {MAX_FILE_BYTES} bytes")
+    try:
+        return content_of((folder / path).read_bytes())
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None

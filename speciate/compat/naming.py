@@ -1,44 +1,162 @@
-"""Names of imported problems, and notes about them that apply to every system."""
+"""Names, languages and packages of imported problems, and notes about them that apply to every system."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from speciate.compat.folder import read_plain
+from speciate.compat.folder import read_plain, refused
+from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.values import REQUIREMENT
+from speciate.problems.loader import known_problems
 from speciate.problems.siblings import UnreadableError
-from speciate.problems.template import slug_of
+from speciate.problems.template import slug_of_text
+
+LANGUAGES: Final[dict[str, str]] = {
+    ".c": "C",
+    ".cc": "C++",
+    ".cpp": "C++",
+    ".f90": "Fortran",
+    ".go": "Go",
+    ".java": "Java",
+    ".jl": "Julia",
+    ".js": "JavaScript",
+    ".r": "R",
+    ".rs": "Rust",
+    ".sv": "SystemVerilog",
+    ".wl": "Wolfram",
+}
+"""Languages of initial programs that their evaluators build and run themselves, by suffix."""
 
 _REQUIREMENTS: Final = "requirements.txt"
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
-_PROVIDED: Final = frozenset({"openevolve", "shinka", "shinka-evolve"})
+_PROVIDED: Final = frozenset({"openevolve", "shinka", "shinka-evolve", "skydiscover"})
 """Packages whose parts that evaluators use come with the importers."""
+_PACKAGES: Final = {
+    "cvxpy": "cvxpy",
+    "jax": "jax",
+    "matplotlib": "matplotlib",
+    "networkx": "networkx",
+    "numba": "numba",
+    "numpy": "numpy",
+    "ortools": "ortools",
+    "pandas": "pandas",
+    "scipy": "scipy",
+    "shapely": "shapely",
+    "sklearn": "scikit-learn",
+    "sympy": "sympy",
+    "torch": "torch",
+    "tqdm": "tqdm",
+    "yaml": "pyyaml",
+}
+"""Packages of well-known modules. Any other module is never guessed: a package of its name may be another's."""
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
 _PROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
+_MAX_SLUG: Final = 80
 
 
-def requirements_in(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the packages of a directory's ``requirements.txt``, and its lines that a problem cannot declare.
+def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None) -> str:
+    """Return the file name of the initial program.
 
-    The packages are empty if this installation has all of them: the problem then uses those of the worker.
+    Args:
+        folder: The directory.
+        stems: Possible names without suffix.
+        suffix: Suffix in the configuration of the other system; it decides between several files.
+
+    Raises:
+        NotFoundError: There is none.
+        InvalidInputError: It is a folder, or in a language that is not known.
     """
+    names = [f"{stem}{end}" for end in (suffix or ".py", ".py", *LANGUAGES) for stem in stems]
+    there = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
+    if found := next((name for name in names if name in there), None):
+        return found
+    first = next(iter(stems))
+    for name, path in sorted(there.items()):
+        if name in stems and path.is_dir():
+            raise refused(folder, FieldError("is a folder: programs of several files cannot be imported", file=name))
+        if path.stem in stems:
+            known = ", ".join(LANGUAGES)
+            raise refused(folder, FieldError(f"is in no known language: expected .py or one of {known}", file=name))
+    raise NotFoundError(
+        f"{folder} contains no {first}.py." if there else f"{folder} is not a directory with files.",
+        remedy=f"Name a directory with {first}.py and an evaluator.",
+    )
+
+
+def requirements_in(
+    folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the packages of a directory, and lines of its ``requirements.txt`` that a problem cannot declare.
+
+    Packages are those of ``requirements.txt``, and those of well-known modules that the files import. They are empty if
+    this installation has all of them: the problem then uses those of the worker.
+
+    Args:
+        folder: The directory.
+        files: Texts of its files by path.
+        listed: Path of ``requirements.txt``.
+    """
+    found = _lines(folder, listed)
+    wanted = [line for line in found if re.fullmatch(REQUIREMENT, line)]
+    named = {line: _normal(match[0]) for line in wanted if (match := _PACKAGE.match(line))}
+    needed = {line: name for line, name in named.items() if name not in _PROVIDED}
+    imported = {_PACKAGES[module] for module in _imports(files or {}) if module in _PACKAGES}
+    needed |= {name: name for name in sorted(imported - set(needed.values()))}
+    refused_lines = tuple(line for line in found if line not in named)
+    return () if all(map(_installed, needed.values())) else tuple(needed), refused_lines
+
+
+def named_after(folder: Path, system: str) -> tuple[str, str]:
+    """Return the slug and the title of the problem in a directory.
+
+    The slug begins with the system, because problems of one slug are versions of one problem. A directory whose name is
+    only a number takes the name above it too.
+    """
+    resolved = folder.resolve()
+    parts = [resolved.name]
+    for above in resolved.parents:
+        if re.search("[A-Za-z]{2}", parts[0]) or not above.name:
+            break
+        parts.insert(0, above.name)
+    slug = slug_of_text(f"{system} {' '.join(parts)}", "imported")
+    if slug in known_problems():
+        slug = f"{slug[: _MAX_SLUG - 9]}-imported"
+    return slug, slug.replace("-", " ").capitalize()
+
+
+def remarks_on(
+    folder: Path, files: Mapping[str, str], evaluator: str, message: str, listed: str = _REQUIREMENTS
+) -> tuple[str, ...]:
+    """Return notes about an imported problem that its user should read before the trial."""
+    remarks = [] if message.strip() else [_PROMPTED]
+    _, lines = requirements_in(folder, listed=listed)
+    if lines:
+        remarks.append(f"{listed} has lines that are no package with versions, left out: {', '.join(lines)}")
+    if found := _STARTERS.search(files[evaluator]):
+        remarks.append(f"{evaluator} uses {found[1]}: only tier A of the sandbox lets evaluators start processes")
+    return tuple(remarks)
+
+
+def _lines(folder: Path, listed: str) -> list[str]:
     try:
-        text = read_plain(folder, _REQUIREMENTS)
+        text = read_plain(folder, listed)
     except UnreadableError:
-        return (), ()
+        return []
     # A backslash continues a line, a blank and # begin a comment.
     lines = [_COMMENT.sub("", line).strip() for line in re.sub(r"\\\r?\n", " ", text).splitlines()]
-    found = [" ".join(line.split()) for line in lines if line]
-    wanted = [line for line in found if re.fullmatch(REQUIREMENT, line)]
-    named = {line: match[0] for line in wanted if (match := _PACKAGE.match(line))}
-    needed = {line: name for line, name in named.items() if name.lower().replace("_", "-") not in _PROVIDED}
-    refused = tuple(line for line in found if line not in named)
-    return () if all(map(_installed, needed.values())) else tuple(needed), refused
+    return [" ".join(line.split()) for line in lines if line]
+
+
+def _normal(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def _installed(package: str) -> bool:
@@ -49,18 +167,28 @@ def _installed(package: str) -> bool:
     return True
 
 
-def named_after(folder: Path) -> tuple[str, str]:
-    """Return the slug and the title of the problem in a directory."""
-    slug = slug_of(folder, "imported")
-    return slug, slug.replace("-", " ").capitalize()
+def _imports(files: Mapping[str, str]) -> set[str]:
+    """Return the top-level modules that Python files import, without those of the standard library."""
+    found: set[str] = set()
+    for name, text in files.items():
+        if name.endswith(".py"):
+            found |= {module.partition(".")[0] for module in _modules(text)}
+    own = {name.partition("/")[0].removesuffix(".py") for name in files}
+    return found - own - set(sys.stdlib_module_names)
 
 
-def remarks_on(folder: Path, files: Mapping[str, str], evaluator: str, message: str) -> tuple[str, ...]:
-    """Return notes about an imported problem that its user should read before the trial."""
-    remarks = [] if message.strip() else [_PROMPTED]
-    _, refused = requirements_in(folder)
-    if refused:
-        remarks.append(f"{_REQUIREMENTS} has lines that are no package with versions, left out: {', '.join(refused)}")
-    if found := _STARTERS.search(files[evaluator]):
-        remarks.append(f"{evaluator} uses {found[1]}: only tier A of the sandbox lets evaluators start processes")
-    return tuple(remarks)
+def _modules(text: str) -> set[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                found.add(module)
+    return found

@@ -1,4 +1,4 @@
-"""Read a directory made for ShinkaEvolve: ``initial.py``, ``evaluate.py``, and files beside them.
+"""Read a directory made for ShinkaEvolve: ``initial.*``, ``evaluate.py``, and files beside them.
 
 ``run_evo.py`` contains the description for the policy as the value of ``task_sys_msg``; it is parsed, not run.
 """
@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from pathlib import Path
 from typing import Final
 
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, remarks_on, requirements_in
+from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
 from speciate.problems.siblings import UnreadableError
 
-SEED: Final = "initial.py"
+SEEDS: Final = ("initial",)
 EVALUATOR: Final = "evaluate.py"
 LAUNCHER: Final = "run_evo.py"
 
@@ -30,21 +31,28 @@ def read_shinka(folder: Path) -> Draft:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.
     """
-    files, left_out = read_folder(folder, (SEED, EVALUATOR), without=(LAUNCHER,))
-    slug, title = named_after(folder)
+    seed = seed_in(folder, SEEDS)
+    files, left_out = read_folder(folder, (seed, EVALUATOR), without=(LAUNCHER,))
+    slug, title = named_after(folder, "shinka")
     message = _message_in(folder)
     return Draft(
         slug=slug,
         title=title,
-        seed=SEED,
+        seed=seed,
         files=files,
         adapter="shinka",
         description=message,
         constraints=("correct",),
-        requirements=requirements_in(folder)[0],
-        remarks=remarks_on(folder, files, EVALUATOR, message),
+        requirements=requirements_in(folder, files)[0],
+        remarks=(*remarks_on(folder, files, EVALUATOR, message), *_other_parts(files[EVALUATOR])),
         left_out=left_out,
     )
+
+
+def _other_parts(evaluator: str) -> list[str]:
+    """Return a note about parts of ShinkaEvolve that evaluations do not have."""
+    names = dict.fromkeys(re.findall(r"(?m)^(?:from|import) +(shinka\.(?!core\b)[\w.]+)", evaluator))
+    return [f"{EVALUATOR} imports {name} of ShinkaEvolve, which is not provided" for name in names]
 
 
 def _message_in(folder: Path) -> str:

@@ -33,7 +33,10 @@ class Language(Value):
         examples=[["g++", "-O2", "-o", "program", "main.cpp"]],
     )
     run: tuple[Argument, ...] = Field(
-        min_length=1, max_length=64, description="Command that runs once per call.", examples=[["./program"]]
+        default=(),
+        max_length=64,
+        description="Command that runs once per call. Kind `in_process` has none: its script runs programs.",
+        examples=[["./program"]],
     )
     build_s: float = Field(default=20.0, gt=0, le=600, description="Seconds that the build may take.", examples=[60.0])
     exchange: Exchange = Field(

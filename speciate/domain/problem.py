@@ -313,12 +313,22 @@ class Problem(Value):
             self._check_cases()
         elif not self.evaluator.strip() and not all(step.external for step in self.cascade):
             raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
-        if self.language is not None and self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
-            raise ValueError(f"kind {self.kind.value!r} has no language: candidates are Python programs or texts")
+        self._check_language()
         if self.many_files:
             self._check_files()
         if self.forgeable and self.confirmations < 1:
             raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
+
+    def _check_language(self) -> None:
+        if self.language is None:
+            return
+        if self.kind is ProblemKind.DATA:
+            raise ValueError("kind 'data' has no language: candidates are texts")
+        if self.kind is ProblemKind.IN_PROCESS:
+            if self.language.run or self.language.build:
+                raise ValueError("kind 'in_process': the script builds and runs programs: remove `build` and `run`")
+        elif not self.language.run:
+            raise ValueError(f"kind {self.kind.value!r} runs programs by a command: `run` of the language is missing")
 
     def _check_external(self) -> None:
         if self.stages and self.evaluation is EvaluatedBy.EXTERNAL:

@@ -197,6 +197,8 @@ def _setting(problem: Problem) -> str:
 
 
 def _language(language: Language) -> str:
+    if not language.run:
+        return f"Programs are written in {language.name}, stored as {language.file}. The evaluator runs them. "
     built = f"built with `{' '.join(language.build)}` and " if language.build else ""
     spoken = {
         Exchange.TEXT: "It reads a text from standard input and writes its answer to standard output.",

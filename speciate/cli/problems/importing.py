@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ IMPORT_EXAMPLES: Final = examples(
     "speciate problems import task:musique --data ./musique --split test --count 50 --into musique-dev",
     "speciate problems import openevolve:./circle_packing",
     "speciate problems import shinka:./tours --reward length:min --reward spread:max --into ./my-tours",
+    "speciate problems import skydiscover:./ADRS/eplb --wall-s 7200 --limit cores=4 --limit memory_bytes=8e9",
 )
 
 _SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
@@ -61,9 +63,9 @@ def import_command(
     wall_s: Annotated[
         float | None,
         typer.Option(
-            help="Wall and CPU limit of one evaluation in seconds.",
+            help="Wall limit of one evaluation in seconds.",
             min=0.01,
-            max=3600,
+            max=86_400,
             show_default="the other system's, else 300",
         ),
     ] = None,
@@ -76,12 +78,25 @@ def import_command(
             show_default="the other system's, else 2048",
         ),
     ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="Limit of one evaluation as in problem.toml, such as cores=4; repeatable.",
+            show_default="the defaults of problem.toml",
+        ),
+    ] = None,
+    requirement: Annotated[
+        list[str] | None,
+        typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable."),
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Accept an initial program without any positive score.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add the problems of a task as a set, or convert an OpenEvolve or ShinkaEvolve directory.
+    """Add the problems of a task as a set, or convert another system's directory.
 
     Importing a task again returns the same set. A directory is converted to a local problem directory for review and
     editing; nothing is submitted.
@@ -90,17 +105,19 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb)
+        draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
+        if requirement:
+            draft = replace(draft, requirements=tuple(dict.fromkeys((*draft.requirements, *requirement))))
         imported = convert(draft, reward or [], None if into is None else Path(into), anyway=anyway)
         if as_json:
             output.print_json(imported.as_json())
         else:
             imported.show()
         return
-    if reward or slug or wall_s or memory_mb:
+    if reward or slug or wall_s or memory_mb or limits or requirement:
         raise InvalidInputError(
-            "a task defines its own rewards, slugs and limits.",
-            remedy="Omit --reward, --slug, --wall-s and --memory-mb.",
+            "a task defines its own rewards, slugs, limits and packages.",
+            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit and --requirement.",
         )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)
@@ -206,7 +223,13 @@ class ConvertedProblem:
 
 
 def read_draft(
-    kind: str, folder: Path, *, slug: str | None = None, wall_s: float | None = None, memory_mb: int | None = None
+    kind: str,
+    folder: Path,
+    *,
+    slug: str | None = None,
+    wall_s: float | None = None,
+    memory_mb: int | None = None,
+    limits: Sequence[str] = (),
 ) -> Draft:
     """Read another system's directory without running anything.
 
@@ -216,6 +239,7 @@ def read_draft(
         slug: Slug of the problem, by default made from the directory's name.
         wall_s: Limit of one evaluation in seconds, by default the other system's.
         memory_mb: Memory limit of one evaluation in MiB, by default the other system's.
+        limits: Further limits, ``NAME=NUMBER``.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
@@ -235,7 +259,26 @@ def read_draft(
         draft,
         wall_s=draft.wall_s if wall_s is None else wall_s,
         memory_bytes=draft.memory_bytes if memory_mb is None else memory_mb << 20,
+        limits=_limits_in(limits),
     )
+
+
+def _limits_in(given: Sequence[str]) -> dict[str, float]:
+    """Return the limits in ``NAME=NUMBER``; whether they fit is checked with the problem."""
+    from speciate.domain.problem import Limits
+
+    found: dict[str, float] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if name not in Limits.model_fields or not math.isfinite(number):
+            known = ", ".join(Limits.model_fields)
+            raise InvalidInputError(f"--limit is {text!r}.", remedy=f"Pass NAME=NUMBER with one of {known}.")
+        found[name] = int(number) if number.is_integer() else number
+    return found
 
 
 def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: bool = False) -> ConvertedProblem:
@@ -256,7 +299,8 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
         ConflictError: The output directory exists.
     """
     from speciate.cli.problems.check import evaluate_seed
-    from speciate.compat.draft import measured_in, noise_of, rewards_of, write
+    from speciate.compat.draft import write
+    from speciate.compat.rewards import after_trial, measured_in, noise_of, rewards_of
 
     trial = draft.trial()
     if not trial.seed_program.strip():
@@ -273,13 +317,14 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     measured = [seed, *(found for again in further if (found := measured_in(again.artifacts)))]
     seed = {name: value for found in reversed(measured) for name, value in found.items()}
     noise = noise_of(measured)
+    draft = after_trial(draft, evaluation.artifacts)
     objectives = rewards_of(draft, rewards, seed)
     files = write(draft.written(objectives, seed, noise), into or Path(f"{draft.slug}-problem"))
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
     return ConvertedProblem(draft, files, objectives, seed, texts)
 
 
-_TRIAL_LABELS = ("other metrics", "not measured")
+_TRIAL_LABELS = ("other metrics", "not measured", "rated metrics")
 _LONG_TRIAL_S: Final = 60.0
 _MAX_SLUG: Final = 80
 

@@ -46,7 +46,30 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     Args:
         program_path: Path of the program.
         options: ``thresholds``: scores that stages 1, 2, … must reach for the next one; absent without a cascade.
+            ``features``: metrics that describe a program and do not rate it. ``mean``: ``value`` to report
+            the mean, ``names`` to report also whose mean it is.
     """
+    metrics, artifacts = _measure(program_path, options)
+    rated = _rated(metrics, options)
+    if "mean" in options and rated and not isinstance(metrics.get("combined_score"), int | float):
+        if len(rated) > 1:
+            metrics["mean_of_metrics"] = sum(rated.values()) / len(rated)
+        if options["mean"] == "names":
+            artifacts["rated metrics"] = ", ".join(rated)
+    return metrics, artifacts
+
+
+def _rated(metrics: dict[str, Any], options: dict[str, Any]) -> dict[str, float]:
+    """Return the metrics whose mean OpenEvolve maximizes without a ``combined_score``: neither features nor flags."""
+    features = options.get("features", [])
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if name not in features and not isinstance(value, bool) and isinstance(value, int | float)
+    }
+
+
+def _measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     module = _load()
     stages = [getattr(module, f"evaluate_stage{i}", None) for i in (1, 2, 3)]
     if "thresholds" not in options or stages[0] is None:

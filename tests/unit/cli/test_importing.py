@@ -21,9 +21,9 @@ def test_directory_is_converted_to_a_problem(cli: Cli, tmp_path: Path, monkeypat
     assert outcome.code == ExitCode.OK, outcome.err
     assert "combined_score              0.4  maximize   objective" in outcome.lines
     assert "omitted: README.md describes the problem but is not part of it" in outcome.lines
-    assert outcome.lines[-1].endswith("speciate problems add line-problem")
-    assert load_problem(tmp_path / "line-problem").slug == "line"
-    checked = json.loads(cli("problems", "check", tmp_path / "line-problem", "--json").out)
+    assert outcome.lines[-1].endswith("speciate problems add openevolve-line-problem")
+    assert load_problem(tmp_path / "openevolve-line-problem").slug == "openevolve-line"
+    checked = json.loads(cli("problems", "check", tmp_path / "openevolve-line-problem", "--json").out)
     assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.4)
     again = cli("problems", "import", "openevolve:line")
     assert (again.code, "--into" in again.err) == (ExitCode.CONFLICT, True)
@@ -46,6 +46,10 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         "12.5",
         "--memory-mb",
         "512",
+        "--limit",
+        "cores=2",
+        "--limit",
+        "tmp_bytes=6.4e7",
     )
     found = json.loads(outcome.out)
     assert found["rewards"] == {"length": 15, "correct": 1, "combined_score": -15}
@@ -53,18 +57,28 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
     assert set(found["files"]) == {str(path) for path in ours.iterdir()}
     problem = load_problem(ours)
     limits = problem.limits
-    assert (problem.slug, limits.wall_s, limits.cpu_s, limits.memory_bytes) == ("my-tours", 12.5, 12.5, 512 << 20)
+    assert (problem.slug, limits.wall_s, limits.memory_bytes) == ("my-tours", 12.5, 512 << 20)
+    assert (limits.cores, limits.cpu_s, limits.tmp_bytes) == (2, 25, 64_000_000)
 
 
 @pytest.mark.parametrize(
     ("source", "options", "code", "named"),
     [
-        ("funsearch:line", [], ExitCode.INVALID, "task:NAME, openevolve:DIR, shinka:DIR"),
+        (
+            "funsearch:line",
+            [],
+            ExitCode.INVALID,
+            "task:NAME, openevolve:DIR, shinka:DIR, skydiscover:DIR, alphaevolve:DIR",
+        ),
         ("openevolve:", [], ExitCode.INVALID, "openevolve:DIR"),
-        ("openevolve:nowhere", [], ExitCode.NOT_FOUND, "initial_program.py and evaluator.py"),
+        ("openevolve:nowhere", [], ExitCode.NOT_FOUND, "initial_program.py and an evaluator"),
         ("openevolve:line", ["--reward", "lost:min"], ExitCode.INVALID, "combined_score, loss, runs"),
         ("openevolve:line", ["--slug", 'x"\ny'], ExitCode.INVALID, "lower-case words joined by hyphens"),
         ("openevolve:line", ["--slug", "a" * 81], ExitCode.INVALID, "at most 80"),
+        ("openevolve:line", ["--limit", "cores"], ExitCode.INVALID, "Pass NAME=NUMBER with one of wall_s, cpu_s"),
+        ("openevolve:line", ["--limit", "core=3"], ExitCode.INVALID, "--limit is 'core=3'"),
+        ("openevolve:line", ["--limit", "cores=0"], ExitCode.INVALID, "limits.cores"),
+        ("openevolve:line", ["--requirement", "./x"], ExitCode.INVALID, "requirements.0"),
         ("openevolve:fails", [], ExitCode.INVALID, "unlucky"),
         ("task:maze", ["--slug", "a"], ExitCode.INVALID, "--slug"),
         ("openevolve:line", ["--into", "line"], ExitCode.CONFLICT, "line is not empty"),

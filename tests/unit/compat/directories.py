@@ -123,5 +123,6 @@ def made(folder: Path, files: dict[str, str], **changes: str) -> Path:
     """Write files into a new folder and return it; a change replaces the file whose name has _ for the dot."""
     folder.mkdir()
     for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(changes.get(name.replace(".", "_"), text))
     return folder

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 
-from speciate.compat import FORMATS
-from speciate.compat.draft import rewards_of
+from speciate.compat import FORMATS, naming
+from speciate.compat.rewards import after_trial, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.problems.loader import parse_problem
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
 read_openevolve, read_shinka = FORMATS["openevolve"], FORMATS["shinka"]
@@ -22,7 +24,8 @@ def line(tmp_path: Path) -> Path:
 
 def test_the_configuration_makes_limits_cascade_and_description(line: Path) -> None:
     draft = read_openevolve(line)
-    assert (draft.slug, draft.wall_s, draft.options) == ("a-line", 30, {"thresholds": [0.5, 0.75]})
+    assert (draft.slug, draft.wall_s) == ("openevolve-a-line", 30)
+    assert draft.options == {"thresholds": [0.5, 0.75], "features": ["complexity", "diversity"]}
     problem = draft.trial()
     assert problem.description.strip() == 'Guess "the line", with \\ and """ in mind.'
     assert (problem.limits.wall_s, problem.seed_program) == (30, OPENEVOLVE["initial_program.py"])
@@ -48,10 +51,20 @@ def test_the_message_stands_in_several_places_or_nowhere(tmp_path: Path, config:
 
 def test_without_a_cascade_or_a_configuration(tmp_path: Path) -> None:
     whole = made(tmp_path / "whole", OPENEVOLVE, config_yaml="evaluator: {cascade_evaluation: false}\n")
-    assert read_openevolve(whole).options == {}
+    assert "thresholds" not in read_openevolve(whole).options
     (whole / "config.yaml").unlink()
     draft = read_openevolve(whole)
-    assert (draft.wall_s, draft.remarks[0]) == (300, "no config.yaml found: the limits are OpenEvolve's defaults")
+    assert (draft.wall_s, draft.remarks[0]) == (
+        300,
+        "no config.yaml found: the limits are the other system's defaults",
+    )
+    (whole / "config_phase_1.yaml").write_text("evaluator: {timeout: 2.e+5}\n")
+    draft = read_openevolve(whole)
+    assert draft.wall_s == 86_400
+    assert draft.remarks[:2] == (
+        "no config.yaml found: the settings are those of config_phase_1.yaml",
+        "config_phase_1.yaml allows 200000 seconds: reduced to 86400, the longest possible",
+    )
 
 
 def test_what_a_launcher_of_shinka_says_is_read_and_not_run(tmp_path: Path) -> None:
@@ -65,33 +78,81 @@ def test_what_a_launcher_of_shinka_says_is_read_and_not_run(tmp_path: Path) -> N
         assert read_shinka(called).description == ""
 
 
-def test_what_is_no_plain_text_beside_it_is_left_out(line: Path, tmp_path: Path) -> None:
+def test_files_about_the_problem_and_links_are_left_out(line: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (line / "secret.txt").symlink_to(tmp_path / "secret.txt")
     (line / "inside.txt").symlink_to("wanted.txt")
+    (line / "outside").symlink_to(tmp_path)
     (line / "array.npy").write_bytes(b"\xff\xfe")
     (line / "two words.txt").write_text("x")
     (line / "README.md").write_text("x")
     (line / "config_2.yaml").write_text("api_key: x")
     (line / ".env").write_text("KEY=x")
-    (line / "results").mkdir()
     (line / "__pycache__").mkdir()
+    (line / "deep" / "er").mkdir(parents=True)
+    (line / "deep" / "er" / "table.csv").write_text("1,2")
+    (line / "deep" / "config.yaml").write_text("api_key: x")
+    (line / "deep" / "secret.txt").symlink_to(tmp_path / "secret.txt")
     os.mkfifo(line / "pipe")
-    with (line / "large.csv").open("wb") as file:
-        file.truncate(1 << 30)
+    for name, size in (("large.csv", 1 << 30), ("some.bin", 7 << 20)):
+        with (line / name).open("wb") as file:
+            file.truncate(size)
     draft = read_openevolve(line)
     assert {name: why.split(":")[0] for name, why in draft.left_out.items()} == {
         "README.md": "describes the problem but is not part of it",
-        "array.npy": "is not UTF-8 text (byte 0)",
         "config_2.yaml": "describes the problem but is not part of it",
+        "deep/config.yaml": "describes the problem but is not part of it",
+        "deep/secret.txt": "is a link",
         "inside.txt": "is a link",
         "large.csv": "is over 16777216 bytes",
+        "outside": "is a link",
         "pipe": "is not a regular file",
-        "results": "is a folder",
         "secret.txt": "is a link",
+        "some.bin": "exceeds 8 MiB together with the other files",
         "two words.txt": "has a name that is not allowed for files of a problem",
     }
     assert not any("secret" in text or "KEY" in text for text in draft.files.values())
+    assert draft.trial().data_files["deep/er/table.csv"] == "1,2"
+    assert draft.files["array.npy"] == "data:;base64,//4="
+
+
+def test_published_solutions_are_hidden_unless_the_evaluator_names_them(line: Path) -> None:
+    (line / "best_program.py").write_text("def run(count): ...")
+    (line / "outputs" / "best").mkdir(parents=True)
+    (line / "outputs" / "best" / "program.py").write_text("x")
+    (line / "best_known.json").write_text("[1]")
+    (line / "evaluator.py").write_text("KNOWN = 'best_known.json'\n" + OPENEVOLVE["evaluator.py"])
+    draft = read_openevolve(line)
+    why = "may contain published solutions, and the evaluator does not name it"
+    assert draft.left_out == {"best_program.py": why, "outputs": why}
+    assert "best_known.json" in draft.files
+
+
+@pytest.mark.parametrize(
+    ("path", "slug"),
+    [
+        ("heilbronn/13", "openevolve-heilbronn-13"),
+        ("Hexagon Packing/11/2", "openevolve-hexagon-packing-11-2"),
+        ("sorting", "openevolve-sorting"),
+    ],
+)
+def test_slugs_name_the_system_and_what_a_number_stands_for(tmp_path: Path, path: str, slug: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    assert read_openevolve(made(tmp_path / path, OPENEVOLVE)).slug == slug
+
+
+def test_programs_in_other_languages_keep_their_suffix(tmp_path: Path) -> None:
+    files = {name: text for name, text in SHINKA.items() if name != "initial.py"} | {"initial.f90": "end\n"}
+    problem = read_shinka(made(tmp_path / "heat", files)).trial()
+    assert problem.language is not None
+    assert (problem.language.name, problem.main_file, problem.is_python) == ("Fortran", "candidate.f90", False)
+    odd = {name: text for name, text in SHINKA.items() if name != "initial.py"} | {"initial.zig": "x"}
+    with pytest.raises(InvalidInputError, match=r"initial\.zig: is in no known language: expected .py or one of .c, "):
+        read_shinka(made(tmp_path / "odd", odd))
+    folder = made(tmp_path / "many", {"evaluate.py": "x"})
+    (folder / "initial").mkdir()
+    with pytest.raises(InvalidInputError, match="initial: is a folder: programs of several files"):
+        read_shinka(folder)
 
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nprompt: {system_message: *b}\n"
@@ -118,8 +179,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nprompt: {system_message: *b}\n"
         ("evaluator: {cascade_thresholds: [.nan]}\n", "evaluator.cascade_thresholds.0"),
         ("prompt: 3\n", "prompt"),
         ('prompt: {system_message: "\\ud800"}\n', "system_message"),
-        ("file_suffix: .rs\n", "not Python"),
-        ("language: rust\n", "not Python"),
+        ("evaluator: {timeout: 0}\n", "evaluator.timeout"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(tmp_path: Path, config: str, named: str) -> None:
@@ -150,8 +210,12 @@ def test_a_file_that_is_needed_is_a_plain_one(line: Path, name: str) -> None:
 
 def test_a_directory_without_what_it_needs(line: Path, tmp_path: Path) -> None:
     for folder in (tmp_path / "nowhere", line / "wanted.txt", tmp_path):
-        with pytest.raises(NotFoundError, match=r"Name a directory with initial_program.py and evaluator.py"):
+        with pytest.raises(NotFoundError, match=r"Name a directory with initial_program.py and an evaluator"):
             read_openevolve(folder)
+    (line / "evaluator.py").rename(line / "judge.py")
+    with pytest.raises(NotFoundError, match=r"contains no evaluator.py. Name a directory with initial_program.py and"):
+        read_openevolve(line)
+    (line / "judge.py").rename(line / "evaluator.py")
     (line / "candidate.py").write_text("")
     with pytest.raises(InvalidInputError, match=r"candidate.py: has a name .* rename it"):
         read_openevolve(line)
@@ -177,6 +241,12 @@ def test_an_evaluator_that_starts_processes_is_remarked_upon(tmp_path: Path) -> 
     )
 
 
+def test_parts_of_shinka_that_are_not_provided_are_named(tmp_path: Path) -> None:
+    needs = "from shinka.core import run_shinka_eval\nfrom shinka.llm import LLMClient\n"
+    draft = read_shinka(made(tmp_path / "judged", SHINKA, evaluate_py=needs))
+    assert draft.remarks == ("evaluate.py imports shinka.llm of ShinkaEvolve, which is not provided",)
+
+
 MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
 
 
@@ -194,11 +264,11 @@ def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path:
     assert "loss < 1e+308 and correct >= 1" in texts["problem.toml"]
 
 
-def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path) -> None:
-    draft = read_openevolve(line)
+def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path, tmp_path: Path) -> None:
+    draft, tours = read_openevolve(line), read_shinka(made(tmp_path / "tours", SHINKA))
     assert [o.role.value for o in rewards_of(draft, [], MEASURED)] == ["objective", "record", "record", "record"]
     with pytest.raises(InvalidInputError, match=r"has loss, speed\. Pass --reward loss:max"):
-        rewards_of(draft, [], {"loss": 1.0, "speed": 2.0})
+        rewards_of(tours, [], {"loss": 1.0, "speed": 2.0})
     with pytest.raises(InvalidInputError, match="no finite number"):
         rewards_of(draft, [], {})
     for given, named in ((["loss:down"], "name:max"), (["lss:min"], "has combined_score"), (["loss:min"] * 2, "twice")):
@@ -206,7 +276,26 @@ def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path) -> 
             rewards_of(draft, given, MEASURED)
 
 
-def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path) -> None:
+def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path) -> None:
+    rated = {"rated metrics": "accuracy, speed, gain"}
+    draft = after_trial(read_openevolve(line), rated)
+    seed = {"accuracy": 0.25, "speed": 40.0, "complexity": 9.0, "gain": -3.0, "mean_of_metrics": 12.416}
+    texts = draft.written(rewards_of(draft, [], seed), seed)
+    problem = parse_problem(texts["problem.toml"], texts)
+    assert [o.name for o in problem.space.selected] == ["accuracy", "speed", "gain"]
+    assert problem.rules[0].uses == {"mean_of_metrics"}
+    assert "OpenEvolve maximizes the mean of all" in texts["problem.toml"]
+    rng = random.Random(7)
+    programs = [[rng.uniform(-9, 9) for _ in problem.objectives] for _ in range(40)]
+    means = [sum(vector[:3]) / 3 for vector in programs]
+    scalars = [problem.scalarize(vector) or 0.0 for vector in programs]
+    assert sorted(range(40), key=means.__getitem__) == sorted(range(40), key=scalars.__getitem__)
+    declared = draft.written(rewards_of(draft, ["speed:min"], seed), seed)
+    assert "mean_of_metrics" not in declared["problem.toml"]
+    assert "[weights]" not in declared["problem.toml"]
+
+
+def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
@@ -220,3 +309,7 @@ def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path) -> Non
     assert "left out: -e ., https://x.org/a.whl" in " ".join(draft.remarks)
     listed.write_text("numpy\n")
     assert read_openevolve(theirs).trial().requirements == ()
+    listed.unlink()
+    monkeypatch.setattr(naming, "_installed", lambda package: package != "scikit-learn")
+    (theirs / "evaluator.py").write_text("import numpy, helper, unheard_of\nfrom sklearn.svm import SVC\n")
+    assert read_openevolve(theirs).requirements == ("numpy", "scikit-learn")

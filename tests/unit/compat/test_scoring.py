@@ -9,7 +9,8 @@ import pytest
 
 from evaluators.broker import Broker
 from speciate.compat import FORMATS
-from speciate.compat.draft import measured_in, rewards_of, write
+from speciate.compat.draft import write
+from speciate.compat.rewards import after_trial, measured_in, rewards_of
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
 from speciate.problems.loader import load_problem
@@ -35,7 +36,8 @@ def imported(strongest: Broker, tmp_path: Path) -> Import:
     def make(kind: str, files: dict[str, str], *rewards: str, **changes: str) -> Problem:
         draft = FORMATS[kind](made(tmp_path / "theirs", files, **changes))
         trial = draft.trial()
-        measured = measured_in(score(strongest, trial, trial.seed_program).artifacts)
+        artifacts = score(strongest, trial, trial.seed_program).artifacts
+        draft, measured = after_trial(draft, artifacts), measured_in(artifacts)
         write(draft.written(rewards_of(draft, rewards, measured), measured), tmp_path / "ours")
         return load_problem(tmp_path / "ours")
 
@@ -158,3 +160,126 @@ def test_a_script_of_shinka_that_leaves_nothing_fails_the_candidate(strongest: B
 def test_what_an_evaluator_forges_is_no_metric(note: str) -> None:
     assert measured_in({"other metrics": f"{note}\ny = 2.5"}) == {"y": 2.5}
     assert measured_in({}) == {}
+
+
+def test_without_a_score_the_mean_decides_as_in_openevolve(imported: Import, strongest: Broker) -> None:
+    evaluator = (
+        "def evaluate(path):\n    size = len(open(path).read())\n"
+        "    return {'a': size / 100, 'b': -2.0, 'runs': True, 'diversity': 9.0}\n"
+    )
+    problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator)
+    found = named(problem, score(strongest, problem, "x" * 50 + " = 1\n"))
+    assert found["mean_of_metrics"] == pytest.approx((0.55 - 2) / 2)
+    assert [o.name for o in problem.space.selected] == ["a", "b"]
+    assert problem.weights == {"a": 3.3, "b": 4.0}
+
+
+SKY = {
+    "initial_program.py": "def run():\n    return 3\n",
+    "config.yaml": "prompt: {system_message: Count.}\nevaluator: {timeout: 20}\n",
+    "evaluator/evaluate.sh": "python /benchmark/evaluator.py $1\n",
+    "evaluator/table.txt": "2",
+    "evaluator/helper.py": "def read():\n    return float(open('table.txt').read())\n",
+}
+RETURNS = """\
+import importlib.util
+import helper
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return {"combined_score": program.run() * helper.read(), "note": "fine"}
+if __name__ == "__main__":
+    raise SystemExit("a script of the container")
+"""
+PRINTS = """\
+import json, runpy, sys
+import helper
+if __name__ == "__main__":
+    assert len(sys.argv) == 2
+    found = runpy.run_path(sys.argv[1])["run"]() * helper.read()
+    print("log line")
+    print(json.dumps({"status": "success", "combined_score": found, "metrics": {"combined_score": found, "n": 1},
+                      "artifacts": {"note": "fine"}}))
+"""
+
+
+@pytest.mark.parametrize("evaluator", [RETURNS, PRINTS])
+def test_a_benchmark_of_skydiscover_has_its_evaluator_in_a_folder(
+    imported: Import, strongest: Broker, evaluator: str
+) -> None:
+    problem = imported("skydiscover", {**SKY, "evaluator/evaluator.py": evaluator})
+    assert (problem.slug, problem.limits.wall_s, problem.description.strip()) == ("skydiscover-theirs", 20, "Count.")
+    seed = score(strongest, problem, problem.seed_program)
+    assert (named(problem, seed)["combined_score"], seed.artifacts["note"]) == (6, "fine")
+    assert named(problem, score(strongest, problem, "def run():\n    return 4\n"))["combined_score"] == 8
+
+
+def test_a_script_of_skydiscover_that_prints_no_json_fails(strongest: Broker, tmp_path: Path) -> None:
+    files = {**SKY, "evaluator/evaluator.py": "print('lost')\nraise SystemExit(3)\n"}
+    trial = FORMATS["skydiscover"](made(tmp_path / "theirs", files)).trial()
+    failed = score(strongest, trial, trial.seed_program)
+    assert failed.failure is not None
+    assert "SystemExit: 3" in failed.failure.detail
+
+
+WRITES_SCORES = """\
+import argparse, json, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--output-file", required=True)
+parser.add_argument("{option}", dest="program", required=True)
+given = parser.parse_args()
+path = given.program if os.path.isfile(given.program) else os.path.join(given.program, "initial_program.py")
+size = len(open(path).read())
+with open(given.output_file, "w") as file:
+    json.dump({result}, file)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "result", "rewards"),
+    [
+        ("--input-program-file", '{"score": size, "insights": [{"label": "a", "text": "b"}]}', {"score": 21}),
+        (
+            "--program-dir",
+            '{"scores": [{"metric": "x", "score": size}, {"metric": "y", "score": 1}]}',
+            {"x": 21, "y": 1},
+        ),
+    ],
+)
+def test_an_evaluator_of_alphaevolve_writes_an_output_file(
+    imported: Import, strongest: Broker, option: str, result: str, rewards: dict[str, float]
+) -> None:
+    if strongest.tier != "A":
+        pytest.skip("tier B lets nothing be written")
+    evaluator = WRITES_SCORES.replace("{option}", option).replace("{result}", result)
+    problem = imported("alphaevolve", {"initial_program.py": "def run(): return 1\n", "evaluator.py": evaluator})
+    assert [o.directed for o in problem.space.selected] == [f"{name} ↑" for name in rewards]
+    found = score(strongest, problem, "def run(): return 22\n")
+    assert named(problem, found) == rewards
+    assert found.artifacts == ({"a": "b"} if "insights" in result else {})
+
+
+def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(strongest: Broker, tmp_path: Path) -> None:
+    evaluator = WRITES_SCORES.replace("{option}", "--input-program-file").replace(
+        "{result}", '{"score": None, "insights": [{"label": "error", "text": "lost"}]}'
+    )
+    files = {"initial_program.py": "x = 1\n", "evaluator.py": evaluator}
+    trial = FORMATS["alphaevolve"](made(tmp_path / "p", files)).trial()
+    failed = score(strongest, trial, trial.seed_program)
+    assert failed.failure is not None
+    assert "lost" in failed.failure.detail or strongest.tier != "A"
+
+
+def test_a_program_in_another_language_reaches_its_evaluator_with_its_suffix(
+    imported: Import, strongest: Broker
+) -> None:
+    files = {
+        "initial_program.rs": "fn main() {}\n",
+        "config.yaml": "file_suffix: .rs\n",
+        "evaluator.py": (
+            "def evaluate(path):\n    return {'combined_score': len(open(path).read()) + path.endswith('.rs')}\n"
+        ),
+    }
+    problem = imported("openevolve", files)
+    assert named(problem, score(strongest, problem, "fn f() {}\n")) == {"combined_score": 11}

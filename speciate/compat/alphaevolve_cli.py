@@ -1,0 +1,48 @@
+"""Read a directory made for the command line of AlphaEvolve: ``initial_program.*``, ``evaluator.py`` and others.
+
+The evaluator is a script that writes JSON to ``--output-file``: ``{"score": S}``, or a list ``scores`` of metrics, and
+a list ``insights`` of texts. AlphaEvolve maximizes every metric.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from speciate.compat.draft import Draft, Objectives
+from speciate.compat.folder import read_folder, read_plain
+from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.problems.siblings import UnreadableError
+
+SEEDS: Final = ("initial_program", "program")
+EVALUATOR: Final = "evaluator.py"
+DESCRIPTION: Final = "problem_description.md"
+
+
+def read_alphaevolve(folder: Path) -> Draft:
+    """Read the problem in a directory.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
+    """
+    seed = seed_in(folder, SEEDS)
+    files, left_out = read_folder(folder, (seed, EVALUATOR), without=(DESCRIPTION,))
+    slug, title = named_after(folder, "alphaevolve")
+    try:
+        description = read_plain(folder, DESCRIPTION)
+    except UnreadableError:
+        description = ""
+    return Draft(
+        slug=slug,
+        title=title,
+        seed=seed,
+        files=files,
+        adapter="alphaevolve_cli",
+        options={"seed": seed},
+        description=description,
+        requirements=requirements_in(folder, files)[0],
+        undeclared=Objectives.ALL,
+        remarks=remarks_on(folder, files, EVALUATOR, description),
+        left_out=left_out,
+    )

@@ -1,0 +1,54 @@
+"""Run an evaluator written for the command line of AlphaEvolve, which writes its result to ``--output-file``."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SCRIPT = "evaluator.py"
+_FOLDER = "--program-dir"
+
+
+def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the scores of a program by metric, and the evaluator's insights by label.
+
+    Args:
+        program_path: Path of the program.
+        options: ``seed``: name of the initial program, under which ``--program-dir`` holds a candidate.
+
+    Raises:
+        RuntimeError: The evaluator wrote no result, or no score.
+    """
+    folder = Path(tempfile.mkdtemp())
+    output = folder / "scores.json"
+    given = ["--input-program-file", program_path]
+    if _FOLDER in Path(SCRIPT).read_text(encoding="utf-8"):
+        programs = folder / "program"
+        programs.mkdir()
+        shutil.copyfile(program_path, programs / options["seed"])
+        given = [_FOLDER, str(programs)]
+    sys.argv = [SCRIPT, "--output-file", str(output), *given]
+    ended: Any = 0
+    try:
+        runpy.run_path(SCRIPT, run_name="__main__")
+    except SystemExit as end:
+        ended = end.code
+    if not os.path.isfile(output):  # noqa: PTH113
+        raise RuntimeError(f"{SCRIPT} wrote no result (exit {ended})")
+    result = json.loads(output.read_text(encoding="utf-8"))
+    insights: dict[str, Any] = {}
+    for entry in result.get("insights") or []:
+        label = str(entry.get("label", "insight"))
+        insights[label] = "\n".join(filter(None, (insights.get(label), str(entry.get("text", "")))))
+    scores = {entry["metric"]: entry["score"] for entry in result.get("scores") or []}
+    if "score" in result:
+        scores["score"] = result["score"]
+    if not any(isinstance(score, int | float) for score in scores.values()):
+        raise RuntimeError("the evaluator gave no score: " + "; ".join(f"{k}: {v}" for k, v in insights.items()))
+    return scores, insights

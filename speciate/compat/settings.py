@@ -1,0 +1,151 @@
+"""Settings in the YAML configuration of OpenEvolve and SkyDiscover that define the problem.
+
+Models, keys and search settings are ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from speciate.compat.folder import read_plain, refused
+from speciate.domain.errors import FieldError
+from speciate.domain.validation import validation_message
+from speciate.domain.values import Finite
+from speciate.problems.siblings import UnreadableError
+
+CONFIG: Final = "config.yaml"
+MOST_S: Final = 86_400.0
+"""Longest evaluation of a problem, in seconds."""
+
+_MAX_CONFIG_CHARS: Final = 1 << 16
+_MAX_DEPTH: Final = 32
+_OPENING: Final = (
+    yaml.BlockMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.FlowSequenceStartToken,
+)
+_CLOSING: Final = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+_NO_MESSAGE: Final = "system_message"
+"""Value of a system message that is not set: the name of OpenEvolve's default template."""
+
+
+class _Part(BaseModel):
+    """A part of the configuration; ignores unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+Message = Annotated[str, StringConstraints(max_length=100_000)]
+
+
+class _PromptSection(_Part):
+    system_message: Message = ""
+
+
+class _Evaluator(_Part):
+    timeout: float = Field(default=300.0, gt=0)
+    memory_limit_mb: int = Field(default=2048, ge=64, le=64 << 10)
+    cascade_evaluation: bool = True
+    cascade_thresholds: tuple[Finite, ...] = Field(default=(0.5, 0.75, 0.9), max_length=16)
+
+
+class _Database(_Part):
+    feature_dimensions: tuple[str, ...] = Field(default=("complexity", "diversity"), max_length=64)
+
+
+class Settings(_Part):
+    """The settings of a configuration that define the problem."""
+
+    prompt: _PromptSection = _PromptSection()
+    llm: _PromptSection = _PromptSection()
+    evaluator: _Evaluator = _Evaluator()
+    database: _Database = _Database()
+    system_message: Message = ""
+    file_suffix: str = ".py"
+
+    @property
+    def message(self) -> str:
+        """The system message, from either of its places."""
+        given = (self.prompt.system_message, self.llm.system_message, self.system_message)
+        return next((text for text in given if text.strip() not in ("", _NO_MESSAGE)), "")
+
+    @property
+    def wall_s(self) -> float:
+        """Wall limit of one evaluation in seconds."""
+        return min(self.evaluator.timeout, MOST_S)
+
+
+def settings_in(folder: Path) -> tuple[Settings, list[str]]:
+    """Return the settings of a directory, and notes about them.
+
+    Raises:
+        InvalidInputError: The configuration cannot be used.
+    """
+    name, remarks = CONFIG, []
+    if not os.path.lexists(folder / CONFIG):
+        others = sorted(path.name for path in folder.glob("config*.yaml")) if folder.is_dir() else []
+        if not others:
+            return Settings(), [f"no {CONFIG} found: the limits are the other system's defaults"]
+        name, remarks = others[0], [f"no {CONFIG} found: the settings are those of {others[0]}"]
+    try:
+        found = Settings.model_validate(_values_in(read_plain(folder, name)))
+    except UnreadableError as error:
+        raise refused(folder, FieldError(str(error), file=name)) from None
+    except ValidationError as error:
+        field_errors = error.errors()
+        where = ".".join(str(part) for part in field_errors[0]["loc"])
+        raise refused(folder, FieldError(validation_message(field_errors[0]), where, file=name)) from None
+    if found.evaluator.timeout > MOST_S:
+        remarks.append(
+            f"{name} allows {found.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"
+        )
+    return found, remarks
+
+
+def _values_in(text: str) -> dict[str, Any]:
+    """Return the values of a YAML text.
+
+    Raises:
+        UnreadableError: The text is not valid YAML, is not a table, or would take too much memory or time to parse.
+    """
+    if len(text) > _MAX_CONFIG_CHARS:
+        raise UnreadableError(f"is longer than {_MAX_CONFIG_CHARS} characters")
+    try:
+        _refuse_bombs(text)
+        values = yaml.safe_load(text)
+        if values is not None and not isinstance(values, dict):
+            raise UnreadableError("is not a table of settings")
+        return _without_nothing(values or {})
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = "" if mark is None else f" in line {mark.line + 1}"
+        raise UnreadableError(f"is not valid YAML{place}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UnreadableError(f"is not valid YAML: {str(error)[:200]}") from None
+
+
+def _refuse_bombs(text: str) -> None:
+    """Reject short texts that are expensive to parse: aliases can expand to gigabytes, deep nesting takes minutes."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        line = token.start_mark.line + 1
+        if isinstance(token, yaml.AliasToken):
+            raise UnreadableError(f"repeats a part with *{token.value} in line {line}: expected it written out")
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _MAX_DEPTH:
+            raise UnreadableError(f"is nested more than {_MAX_DEPTH} deep in line {line}")
+
+
+def _without_nothing(values: dict[Any, Any]) -> dict[str, Any]:
+    """Return a table, recursively without keys that have no value; such keys mean the default."""
+    return {
+        str(key): _without_nothing(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }

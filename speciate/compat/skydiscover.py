@@ -1,0 +1,47 @@
+"""Read a benchmark made for SkyDiscover: ``initial_program.*``, ``evaluator.py`` or a folder with it, ``config.yaml``.
+
+The folder is the content of a container image. The importer runs its ``evaluator.py`` without the image, which needs
+only Python packages in all public benchmarks but those with a GPU or a server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from speciate.compat.draft import Draft
+from speciate.compat.folder import read_folder
+from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.compat.settings import CONFIG, settings_in
+
+SEEDS: Final = ("initial_program",)
+EVALUATORS: Final = ("evaluator/evaluator.py", "evaluator.py")
+
+
+def read_skydiscover(folder: Path) -> Draft:
+    """Read the problem in a directory.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
+    """
+    settings, remarks = settings_in(folder)
+    seed = seed_in(folder, SEEDS, settings.file_suffix)
+    evaluator = next((path for path in EVALUATORS if (folder / path).is_file()), EVALUATORS[-1])
+    files, left_out = read_folder(folder, (seed, evaluator), without=(CONFIG,))
+    slug, title = named_after(folder, "skydiscover")
+    listed = f"{evaluator.rpartition('evaluator.py')[0]}requirements.txt"
+    return Draft(
+        slug=slug,
+        title=title,
+        seed=seed,
+        files=files,
+        adapter="skydiscover",
+        options={"evaluator": evaluator},
+        description=settings.message,
+        wall_s=settings.wall_s,
+        memory_bytes=settings.evaluator.memory_limit_mb << 20,
+        requirements=requirements_in(folder, files, listed)[0],
+        remarks=(*remarks, *remarks_on(folder, files, evaluator, settings.message, listed)),
+        left_out=left_out,
+    )
