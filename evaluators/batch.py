@@ -10,13 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from evaluators.build_cache import BuildCache
 from evaluators.contained.seccomp import SyscallPolicy
 from evaluators.failures import BATCH_DEADLINE
 from evaluators.session import Session
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, Sandbox, SandboxedProcess
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import Limits, Problem, ProblemKind
 from speciate.ports.interruption import interrupted
 
 _START_S = 30.0
@@ -37,6 +38,8 @@ class EvaluationBatch:
             twice the problem's wall limit.
         folder: Folder of the problem's data files, or None.
         site: Folder of the problem's packages; None uses those of the worker.
+        builds: Compile cache; None builds every program.
+        toolchain: Identity of the programs that build and run candidates in another language.
     """
 
     problem: Problem
@@ -47,6 +50,8 @@ class EvaluationBatch:
     author_grace_s: float
     folder: Path | None = None
     site: Path | None = None
+    builds: BuildCache | None = None
+    toolchain: str = ""
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(zip(self.programs, self.seeds, strict=True))
@@ -63,6 +68,13 @@ class EvaluationBatch:
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
         """Return the specification of a process of this batch, which sees ``folder`` or else the problem's folder."""
+        if role is ProcessRole.CANDIDATE and (language := self.problem.language) is not None:
+            limits = self.problem.limits
+            sizes = {
+                "tmp_bytes": limits.tmp_bytes + language.build_bytes,
+                "file_bytes": max(limits.file_bytes, language.build_bytes),
+            }
+            return self.commands(limits.model_copy(update=sizes))
         syscall_policy = SyscallPolicy.THREADS
         # Libraries that compute with several threads start them when they are imported; threads do not survive a fork.
         preload = self.problem.preload if self.problem.limits.cores == 1 else ()
@@ -70,9 +82,13 @@ class EvaluationBatch:
             role is ProcessRole.AUTHOR and self.problem.kind is ProblemKind.EVALUATOR
         ):
             syscall_policy = SyscallPolicy.SCRIPT
-        if role is ProcessRole.CANDIDATE and self.problem.language is not None:
-            role, syscall_policy, preload = ProcessRole.COMMAND, SyscallPolicy.PROCESSES, (*preload, "subprocess")
         return ProcessSpec(role, self.problem.limits, preload, syscall_policy, folder or self.folder, self.site)
+
+    def commands(self, limits: Limits) -> ProcessSpec:
+        """Return the specification of a process that runs commands: the build of a program, or its calls."""
+        return ProcessSpec(
+            ProcessRole.COMMAND, limits, ("subprocess",), SyscallPolicy.PROCESSES, self.folder, self.site
+        )
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that was not evaluated before the deadline."""

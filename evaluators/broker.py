@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from evaluators.batch import EvaluationBatch
+from evaluators.build_cache import BuildCache
 from evaluators.cases import evaluate_cases
 from evaluators.data import evaluate_data
 from evaluators.environments import EnvironmentStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
-from evaluators.tiers import TIERS, ZygotePool
+from evaluators.tiers import TIERS, UNSAFE, ZygotePool
+from evaluators.toolchains import Toolchains
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
@@ -39,7 +41,13 @@ class Broker:
     """
 
     def __init__(
-        self, tier: str, *, author_grace_s: float = 10.0, environments: EnvironmentStore | None = None
+        self,
+        tier: str,
+        *,
+        author_grace_s: float = 10.0,
+        environments: EnvironmentStore | None = None,
+        toolchains: Toolchains | None = None,
+        builds: BuildCache | None = None,
     ) -> None:
         """Choose a tier.
 
@@ -47,13 +55,18 @@ class Broker:
             tier: A name in ``TIERS``.
             author_grace_s: Seconds for an author's script in addition to twice the problem's wall limit.
             environments: Where packages of problems are installed; the default is the user's data directory.
+            toolchains: Compilers and interpreters of candidates; the default are those of the system.
+            builds: Compile cache; the default builds every program. Unused in tier ``unsafe``, in which candidates
+                could write to it.
 
         Raises:
             ConfigurationError: Unknown tier.
         """
         if tier not in TIERS:
             raise ConfigurationError(f"Unknown evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}.")
-        self._sandbox = ZygotePool(tier)
+        self._toolchains = toolchains or Toolchains()
+        self._builds = None if tier == UNSAFE else builds
+        self._sandbox = ZygotePool(tier, self._toolchains.folders)
         self._author_grace_s = author_grace_s
         self._environments = environments or EnvironmentStore(default_data_dir() / "environments")
 
@@ -87,8 +100,8 @@ class Broker:
             report: Receives lines of progress while the packages of the problem are installed.
 
         Raises:
-            EvaluatorUnavailableError: No process starts, or packages cannot be installed. This does not count as a
-                candidate's failure.
+            EvaluatorUnavailableError: No process starts, packages cannot be installed, or this machine lacks the
+                problem's language. This does not count as a candidate's failure.
             ValueError: The numbers of seeds and programs differ, or external evaluators measure everything.
         """
         if len(seeds) != len(programs):
@@ -102,6 +115,9 @@ class Broker:
             batch = EvaluationBatch(
                 problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s
             )
+            if (language := problem.language) is not None:
+                self._toolchains.require(language)
+                batch = replace(batch, builds=self._builds, toolchain=self._toolchains.identity(language))
             if problem.data_files:
                 batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
             if environment is None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from evaluators.broker import Broker
+from evaluators.build_cache import BuildCache
 from evaluators.canary import TierProbe, probe_tier
 from evaluators.environments import EnvironmentStore
 from evaluators.tiers import TIERS, UNSAFE
+from evaluators.toolchains import Toolchains
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 from speciate.settings import Settings
 
@@ -34,12 +37,27 @@ def open_environments(settings: Settings) -> EnvironmentStore:
     )
 
 
-def open_broker(wanted: str = AUTO, environments: EnvironmentStore | None = None) -> Broker:
+def open_toolchains(settings: Settings) -> Toolchains:
+    """Return the compilers and interpreters of this machine.
+
+    Raises:
+        ConfigurationError: A folder of the setting is no installation.
+    """
+    for folder in settings.toolchains:
+        if not (folder / "bin").is_dir() or folder == Path("/"):
+            raise ConfigurationError(
+                f"setting 'toolchains': {folder} is no installation on this machine.",
+                remedy="Name folders that contain a folder `bin`, such as ~/.rustup/toolchains/stable-….",
+            )
+    return Toolchains(settings.toolchains)
+
+
+def open_broker(wanted: str = AUTO, settings: Settings | None = None) -> Broker:
     """Return a broker in the strongest tier that passes its attacks, or in the requested tier.
 
     Args:
         wanted: ``auto``, the name of a tier, or ``unsafe``.
-        environments: Where packages of problems are installed; see ``open_environments``.
+        settings: Determines environments, toolchains and the compile cache; without them, the defaults of ``Broker``.
 
     Raises:
         ConfigurationError: The tier is unknown.
@@ -47,7 +65,7 @@ def open_broker(wanted: str = AUTO, environments: EnvironmentStore | None = None
     """
     if wanted == UNSAFE:
         _log.warning(UNSAFE_WARNING)
-        return Broker(UNSAFE, environments=environments)
+        return _broker(UNSAFE, settings)
     if wanted != AUTO and wanted not in TIERS:
         raise ConfigurationError(
             f"Unknown evaluator tier {wanted!r}.", remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}."
@@ -58,9 +76,20 @@ def open_broker(wanted: str = AUTO, environments: EnvironmentStore | None = None
             continue
         verdict = probe_tier(tier)
         if verdict.holds:
-            return Broker(tier, environments=environments)
+            return _broker(tier, settings)
         refused.append(verdict)
     raise EvaluatorUnavailableError(_why(refused), remedy=_remedy(refused))
+
+
+def _broker(tier: str, settings: Settings | None) -> Broker:
+    if settings is None:
+        return Broker(tier)
+    return Broker(
+        tier,
+        environments=open_environments(settings),
+        toolchains=open_toolchains(settings),
+        builds=BuildCache(settings.data_dir / "builds", max_bytes=settings.builds_bytes),
+    )
 
 
 def _why(refused: list[TierProbe]) -> str:

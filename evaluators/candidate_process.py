@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from evaluators.build_cache import BuiltFiles
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.failures import REFUSALS, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
@@ -56,21 +57,33 @@ class CandidateProcess:
     before their call.
     """
 
-    def __init__(self, contained: SandboxedProcess, program: str, seed: int, problem: Problem) -> None:
+    def __init__(
+        self,
+        contained: SandboxedProcess,
+        program: str,
+        seed: int,
+        problem: Problem,
+        built: BuiltFiles | None = None,
+    ) -> None:
+        """Send the program to a process; ``built`` are its files if it is not Python."""
         limits = problem.limits
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
         self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
         self._language = problem.language
         self._limits = limits
-        self._session.post(
-            {**_program_files(program, problem), "seed": _candidate_seed(seed, problem), **_commands(problem)}
-        )
+        if self._language is None:
+            files = program_files(program, problem)
+            main = files.pop(problem.main_file, program)
+            self._session.post({"program": main, "files": files, "seed": _candidate_seed(seed, problem)})
+        else:
+            commands = {"language": self._language.model_dump(mode="json"), "cpu_s": limits.cpu_s}
+            self._session.post({"files": built or {}, "file_bytes": limits.file_bytes, **commands})
         self._open = {LOADING: LOADING}  # what the candidate has to repeat, and the number of the call
         self._strays = 0
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
-    def build(self, deadline: float) -> Failure | None:
-        """Wait until the program is built and return the failure, if any. Python programs need no build.
+    def load(self, deadline: float) -> Failure | None:
+        """Wait until a built program is in place and return the failure, if any. Python programs are not built.
 
         Args:
             deadline: Deadline of the batch; may be infinite.
@@ -118,20 +131,13 @@ class CandidateProcess:
         return self._ended
 
 
-def _program_files(program: str, problem: Problem) -> dict[str, JsonValue]:
-    """Return the main file of a program and its other files. A program of plain text has only the main file."""
+def program_files(program: str, problem: Problem) -> dict[str, str]:
+    """Return the files of a program by path. A program of plain text has only the main file."""
     try:
         files = files_of(program) if problem.many_files else {}
     except FilesError:
         files = {}  # unreachable for parsed answers; an invalid program fails when it is loaded
-    main = files.pop(problem.main_file, program)
-    return {"program": main, "files": {**files}}
-
-
-def _commands(problem: Problem) -> dict[str, JsonValue]:
-    if problem.language is None:
-        return {}
-    return {"language": problem.language.model_dump(mode="json"), "cpu_s": problem.limits.cpu_s}
+    return {problem.main_file: program} | files
 
 
 def _read(index: int, message: Message, *, built: bool) -> CallResult:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.building import build_program
 from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
 from evaluators.cascade import STOPPED, CascadeResult, StageRewards, run_cascade
 from evaluators.compare import equal
@@ -35,7 +36,10 @@ def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
 
 
 def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
-    session = _CaseSession(batch, CandidateProcess(starter.take(), program, seed, batch.problem))
+    built = None if batch.problem.language is None else build_program(batch, program)
+    if isinstance(built, Failure):
+        return Evaluation(failure=built, tier=batch.sandbox.name)
+    session = _CaseSession(batch, CandidateProcess(starter.take(), program, seed, batch.problem, built))
     started = time.monotonic()
     try:
         starter.warm()
@@ -72,7 +76,7 @@ class _CaseSession:
 
     def score(self) -> CascadeResult:
         """Run all stages of the cascade."""
-        if (failure := self._process.build(self._batch.deadline)) is not None:
+        if (failure := self._process.load(self._batch.deadline)) is not None:
             return CascadeResult(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
         self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
         return run_cascade(self._problem, self._measure)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from evaluators.private_folder import open_private_folder
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 
@@ -33,7 +34,6 @@ _SITE: Final = "site"
 _SEAL: Final = "seal.json"
 _LOCK: Final = ".lock"
 _INHERITED: Final = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
-_WRITABLE_BY_OTHERS: Final = 0o022
 _PIP: Final = """
 import sys
 DENIED = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"}
@@ -92,7 +92,7 @@ class EnvironmentStore:
             return
         name = _name(requirements)
         try:
-            self._open_root()
+            open_private_folder(self._root, 0o711)
             lock = os.open(self._root / f"{name}{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise _unavailable(requirements, str(error)) from error
@@ -173,12 +173,6 @@ class EnvironmentStore:
     def _check_size(self, folder: Path) -> None:
         if (size := _size(folder)) > self._max_bytes:
             raise ValueError(f"{size} bytes exceed `environments_bytes` = {self._max_bytes}")
-
-    def _open_root(self) -> None:
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o711)
-        status = self._root.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
-            raise PermissionError(f"{self._root} must belong to the worker's user and be writable only by it")
 
     def _clear(self, name: str) -> int:
         folders = [*self._root.glob(f"{name}-*")]

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import JsonValue
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.building import build_program
 from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import PATIENCE, SessionEndedError
@@ -37,7 +38,9 @@ class RestartingCandidate:
         self._left_s = batch.problem.limits.wall_s
         self._clock_left_s = PATIENCE * self._left_s  # clock limit of all calls; each has its own, too
         self._process: CandidateProcess | None = None
-        self._final: Failure | None = None
+        built = None if batch.problem.language is None else build_program(batch, program)
+        self._final: Failure | None = built if isinstance(built, Failure) else None
+        self._built = None if isinstance(built, Failure) else built
         self._deaths = 0
         self._asked = 0
         self.cpu_s = 0.0
@@ -75,8 +78,10 @@ class RestartingCandidate:
         return answer
 
     def _begin(self) -> CandidateProcess:
-        self._process = CandidateProcess(self._starter.take(), self._program, self._seed, self._batch.problem)
-        self._final = self._process.build(self._batch.deadline)
+        self._process = CandidateProcess(
+            self._starter.take(), self._program, self._seed, self._batch.problem, self._built
+        )
+        self._final = self._process.load(self._batch.deadline)
         return self._process
 
     def _died(self, ended: SessionEndedError, allowed_s: float) -> Failure:
@@ -103,8 +108,9 @@ class RestartingCandidate:
         return usage
 
     def __enter__(self) -> Self:
-        self._begin()
-        self._starter.warm()
+        if self._final is None:
+            self._begin()
+            self._starter.warm()
         return self
 
     def __exit__(

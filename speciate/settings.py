@@ -68,13 +68,13 @@ def _absolute(path: Path) -> Path:
 
 
 def _entries(value: object) -> object:
-    return tuple(value.split(",")) if isinstance(value, str) else value
+    return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
 
 
 def _plain(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _days_or_never(days: float) -> float:
@@ -147,6 +147,9 @@ class Settings(BaseModel):
             None is ``checkpoints`` in the data directory.
         environments_bytes: Size limit of all installed environments of a machine.
         environments_days: Days after its last use that an environment is kept.
+        toolchains: Installations of compilers and interpreters outside ``/usr``, each a folder with ``bin``; candidates
+            can read them.
+        builds_bytes: Size limit of the compile cache of a machine.
         log_format: Lines of text, or one JSON object per line.
         log_level: Lowest level that is logged.
         otlp_endpoint: Endpoint for traces (OTLP over HTTP); None means no traces.
@@ -190,6 +193,8 @@ class Settings(BaseModel):
     checkpoints_dir: Annotated[Path, AfterValidator(_absolute)] | None = None
     environments_bytes: int = Field(default=20 << 30, ge=1 << 20)
     environments_days: float = Field(default=30.0, gt=0, le=36_525)
+    toolchains: Annotated[tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(_entries)] = ()
+    builds_bytes: int = Field(default=1 << 30, ge=1 << 20)
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     otlp_endpoint: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None

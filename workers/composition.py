@@ -12,7 +12,7 @@ from typing import Final
 import redis
 
 from evaluators.broker import Broker
-from evaluators.broker_factory import open_broker, open_environments
+from evaluators.broker_factory import open_broker
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -78,7 +78,7 @@ def counters() -> WorkerCounters:
 @cache
 def evaluator() -> Broker:
     """Return the evaluation broker; its tier is chosen before a pool forks, each child warms its own zygotes."""
-    return open_broker(settings().sandbox, open_environments(settings()))
+    return open_broker(settings().sandbox, settings())
 
 
 class LazyEvaluator:

@@ -1,20 +1,24 @@
-"""Serve calls into a candidate that is not Python: write its source, build it, and run a command for every call.
+"""Build a candidate that is not Python, or serve calls into it by running a command for every call.
 
-First message: ``{"program": text, "files": {name: text}, "seed": int, "language": {...}, "cpu_s": s}``, where
-``program`` is the main file. The answer has index -1 and holds a value after the build, or ``build_failed``. Then calls
-as in ``candidate``. The candidate's processes share namespaces with this one and can manipulate it, so nothing here
-decides a result.
+First message of a build: ``{"files": {path: [base64, executable]}, "build": [word, ...], "max_files": n, "max_bytes":
+n}``, answered by ``{"built": files}`` in the same form, or by ``{"error": reason, "detail": text}``. First message of a
+run: ``{"files": files, "language": {"run": [...], "exchange": ...}, "cpu_s": s, "file_bytes": n}``; the answer has
+index -1. Then calls as in ``candidate``. The candidate's processes share namespaces with this one and can manipulate
+it, so nothing here decides a result.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
+import re
 import resource
 import signal
+import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .candidate import LOADING
 from .program import DETAIL_CHARS
@@ -22,32 +26,42 @@ from .seccomp import Filter, SyscallPolicy, template
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
+_ERRORS = ".errors"
+_SCRATCH = ".build"
+_DATA = "data"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_HEAD_CHARS = DETAIL_CHARS * 3 // 4
+"""Characters kept of the beginning of a compiler's messages: the first one usually explains the others."""
+
+Files = dict[str, list[Any]]
 
 
 class _CommandFailedError(Exception):
     """A command failed; the message describes how it ended."""
 
 
+class _TooLargeError(Exception):
+    """A build left too many or too large files."""
+
+
 def serve(wire: Wire) -> None:
-    """Build the program and answer calls until the broker closes the channel."""
+    """Build the program, or answer calls until the broker closes the channel."""
     first = wire.read()
     if first is None:
         return
+    if "build" in first:
+        wire.write(_build(first))
+        return
     language: dict[str, Any] = first["language"]
     try:
-        for name, text in {**first["files"], language["file"]: first["program"]}.items():
-            path = Path(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
-        if language["build"]:
-            _run(language["build"], b"", wire.max_bytes)
-    except (_CommandFailedError, OSError) as error:
+        _unpack(first["files"])
+    except OSError as error:
         _refuse(wire, LOADING, "build_failed", str(error))
         return
     wire.write({"index": LOADING, "value": None})
     while (call := wire.read()) is not None:
         try:
-            said = _run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, cpu_s=first["cpu_s"])
+            said = _run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
             wire.write({"index": call["index"], "value": _decode_output(language, said)})
         except TooLongError as error:
             _refuse(wire, call["index"], "too_long", str(error))
@@ -55,6 +69,87 @@ def serve(wire: Wire) -> None:
             _refuse(wire, call["index"], "not_json", str(error))
         except (_CommandFailedError, OSError) as error:
             _refuse(wire, call["index"], "program_failed", str(error))
+
+
+def _build(first: dict[str, Any]) -> dict[str, Any]:
+    try:
+        _unpack(first["files"])
+        Path(_SCRATCH).mkdir()
+        # Compilers' caches and intermediate files are not part of the program.
+        os.environ["HOME"] = os.environ["TMPDIR"] = str(Path(_SCRATCH).absolute())
+        _compile(first["build"])
+        return {"built": _collect(first["max_files"], first["max_bytes"])}
+    except _TooLargeError as error:
+        return {"error": "too_large", "detail": str(error)}
+    except (_CommandFailedError, OSError) as error:
+        return {"error": "build_failed", "detail": str(error)}
+
+
+def _unpack(files: Files) -> None:
+    for name, (content, executable) in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(content))
+        path.chmod(0o755 if executable else 0o644)
+
+
+def _compile(command: list[str]) -> None:
+    """Run a build command.
+
+    Raises:
+        _CommandFailedError: It failed; the message holds what it printed.
+    """
+    import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
+
+    with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as said:  # noqa: PTH123
+        try:
+            ended = subprocess.run(command, stdin=nothing, stdout=said, stderr=said, check=False)
+        except OSError as error:
+            raise _CommandFailedError(f"{command[0]}: {error.strerror}") from None
+        if ended.returncode:
+            raise _CommandFailedError(f"{_printed(said)}\n{command[0]}: {_ending(ended.returncode)}".lstrip())
+
+
+def _printed(said: IO[bytes]) -> str:
+    """Return the beginning and the end of what a compiler printed."""
+    size = said.seek(0, os.SEEK_END)
+    said.seek(0)
+    room = DETAIL_CHARS - _HEAD_CHARS - 200
+    if size <= _HEAD_CHARS + room:
+        return said.read().decode("utf-8", "replace").rstrip()
+    head = said.read(_HEAD_CHARS).decode("utf-8", "replace")
+    said.seek(-room, os.SEEK_END)
+    return f"{head}\n…\n{said.read(room).decode('utf-8', 'replace')}".rstrip()
+
+
+def _collect(max_files: int, max_bytes: int) -> Files:
+    """Return the regular files that a build left; links and other kinds of files are no part of a program."""
+    found: Files = {}
+    left = max_bytes
+    for folder, folders, names in os.walk("."):
+        below = os.path.relpath(folder, ".")
+        folders[:] = [name for name in folders if _NAME.fullmatch(name) and (below, name) != (".", _DATA)]
+        for name in filter(_NAME.fullmatch, names):
+            path = os.path.normpath(f"{below}/{name}")
+            content, executable = _read(path, left + 1)
+            if content is None:
+                continue
+            left -= len(content)
+            if left < 0 or len(found) == max_files:
+                raise _TooLargeError(f"the build left more than {max_bytes} bytes, or more than {max_files} files")
+            found[path] = [base64.b64encode(content).decode("ascii"), executable]
+    return found
+
+
+def _read(path: str, most: int) -> tuple[bytes | None, bool]:
+    """Return the beginning of a regular file, or None, and True for a program."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None, False
+    with open(descriptor, "rb") as file:  # noqa: PTH123
+        mode = os.fstat(descriptor).st_mode
+        return (file.read(most), bool(mode & stat.S_IXUSR)) if stat.S_ISREG(mode) else (None, False)
 
 
 def _encode_input(language: dict[str, Any], args: list[Any]) -> bytes:
@@ -73,30 +168,30 @@ def _decode_output(language: dict[str, Any], said: bytes) -> Any:
     return text.rstrip()
 
 
-def _run(command: list[str], said: bytes, most: int, cpu_s: float | None = None) -> bytes:
-    """Run a command and return its standard output.
+def _run(command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
+    """Run the candidate's command and return its standard output.
 
     Args:
         command: Words of the command line.
         said: Standard input of the command.
         most: Size limit of the output in bytes.
-        cpu_s: CPU time limit in seconds for a command that runs the candidate; None for an author's command.
+        limits: CPU time limit ``cpu_s`` in seconds, and size limit of a file ``file_bytes``.
 
     Raises:
         _CommandFailedError: The command failed; the message quotes its standard error.
         TooLongError: The output exceeds the size limit.
     """
-    import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
+    import subprocess
 
     Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
-    with open(_INPUT, "rb") as stdin, open(".errors", "w+b") as errors:  # noqa: PTH123
+    with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
         try:
             process = subprocess.Popen(
                 command,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                preexec_fn=None if cpu_s is None else lambda: _confine(cpu_s),  # noqa: PLW1509  # no threads here
+                preexec_fn=lambda: _confine(limits),  # noqa: PLW1509  # no threads here
             )
         except OSError as error:
             raise _CommandFailedError(f"{command[0]}: {error.strerror}") from None
@@ -113,10 +208,11 @@ def _run(command: list[str], said: bytes, most: int, cpu_s: float | None = None)
     return output
 
 
-def _confine(cpu_s: float) -> None:
+def _confine(limits: dict[str, Any]) -> None:
     """Forbid the candidate's command to start further processes."""
-    seconds = math.ceil(cpu_s)
+    seconds = math.ceil(limits["cpu_s"])
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
     Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install()
 
 

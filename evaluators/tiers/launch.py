@@ -21,13 +21,11 @@ _BOOT = (
     "import sys; sys.path.insert(0, {here!r}); from contained import heap; heap.reserve();"
     " from contained.zygote import main; del sys.path[0]; main({fd})"
 )
+SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
+"""Folders of the system's programs and libraries, which contained processes see."""
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/lib32",
-    "/bin",
-    "/sbin",
+    *SYSTEM_ROOTS,
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/localtime",
@@ -68,7 +66,14 @@ class Launch:
     boot: BootMessage
 
 
-def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None = None) -> Launch:
+def launch(
+    tier: str,
+    fd: int,
+    preload: tuple[str, ...],
+    folders: Path | None,
+    site: Path | None = None,
+    toolchains: tuple[str, ...] = (),
+) -> Launch:
     """Return the command line and configuration of a tier's zygote.
 
     Args:
@@ -77,14 +82,17 @@ def launch(tier: str, fd: int, preload: tuple[str, ...], folders: Path | None, s
         preload: Modules that the zygote imports first.
         folders: Root of the problem folders, or None.
         site: Folder of the packages; None uses those of the worker.
+        toolchains: Folders of compilers and interpreters outside the system's (tier A).
 
     Raises:
         EvaluatorUnavailableError: The tier needs a program that is not installed.
     """
-    return TIERS[tier](fd, preload, folders, site)
+    return TIERS[tier](fd, preload, folders, site, toolchains)
 
 
-def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None) -> Launch:
+def _tier_a(
+    fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None, toolchains: tuple[str, ...]
+) -> Launch:
     bubblewrap = shutil.which("bwrap")
     if bubblewrap is None:
         raise EvaluatorUnavailableError(
@@ -95,7 +103,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     argv += ["--as-pid-1", "--cap-drop", "ALL"]
     argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    shown = _readable(site)
+    shown = _readable(site, toolchains)
     # By default bubblewrap creates parent folders that only their owner may enter.
     parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
     for parent in sorted(parents):
@@ -116,7 +124,7 @@ def _tier_a(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     )
 
 
-def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None) -> Launch:
+def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None, _: tuple[str, ...]) -> Launch:
     readable = _readable(site)
     # Without namespaces another user may be unable to read Python or the folders; isolation does not depend on it.
     reachable = all(map(_open_to_all, readable)) and (folders is None or _passable(folders))
@@ -129,11 +137,11 @@ def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     return Launch(_python(fd), boot)
 
 
-def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None, site: Path | None) -> Launch:
+def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None, site: Path | None, __: tuple[str, ...]) -> Launch:
     return Launch(_python(fd), BootMessage(unsafe.NAME, None, preload if site is None else (), _site(site), ()))
 
 
-TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None], Launch]] = {
+TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None, tuple[str, ...]], Launch]] = {
     tier_a.NAME: _tier_a,
     tier_b.NAME: _tier_b,
     unsafe.NAME: _unsafe,
@@ -141,14 +149,15 @@ TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None], Laun
 """Every tier by name, strongest first."""
 
 
-def environment(cores: int) -> dict[str, str]:
+def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the complete environment of contained processes.
 
     Args:
         cores: Number of threads with which libraries compute.
+        toolchains: Folders whose ``bin`` is searched for programs first.
     """
     return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": os.pathsep.join([*(f"{folder}/bin" for folder in toolchains), SYSTEM_PATH]),
         "HOME": "/",
         "TMPDIR": tempfile.gettempdir(),
         "LANG": "C.UTF-8",
@@ -172,9 +181,9 @@ def _site(site: Path | None) -> tuple[str, ...]:
     return tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 
 
-def _readable(site: Path | None) -> list[str]:
+def _readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
     """Return the paths that Python, its packages and system libraries need, without those inside other ones."""
-    paths = _wanted(site)
+    paths = sorted({*_wanted(site), *toolchains})
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
 
 

@@ -30,8 +30,8 @@ class ZygotePool:
     Zygotes belong to the process that started them: after a fork the child starts its own.
     """
 
-    def __init__(self, tier: str) -> None:
-        self.name = tier
+    def __init__(self, tier: str, toolchains: tuple[str, ...] = ()) -> None:
+        self.name, self._toolchains = tier, toolchains
         self.folders = ProblemFolders()
         self._lock = threading.Lock()
         self._zygotes: OrderedDict[Key, Zygote] = OrderedDict()
@@ -84,7 +84,7 @@ class ZygotePool:
             if (zygote := self._find(key)) is not None:
                 return zygote
             folders = self.folders.root if needs.folder else None
-            zygote = Zygote(self.name, needs.preload, folders, needs.site, needs.limits.cores)
+            zygote = Zygote(self.name, needs.preload, folders, needs.site, needs.limits.cores, self._toolchains)
             if zygote.missing:
                 zygote.close()
                 name, reason = next(iter(zygote.missing.items()))

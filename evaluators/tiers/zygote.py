@@ -46,7 +46,13 @@ class Zygote:
     """
 
     def __init__(
-        self, tier: str, preload: tuple[str, ...], folders: Path | None, site: Path | None = None, cores: int = 1
+        self,
+        tier: str,
+        preload: tuple[str, ...],
+        folders: Path | None,
+        site: Path | None = None,
+        cores: int = 1,
+        toolchains: tuple[str, ...] = (),
     ) -> None:
         """Start the zygote and wait until it is ready.
 
@@ -58,14 +64,14 @@ class Zygote:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
-            started = launch(tier, theirs.fileno(), preload, folders, site)
+            started = launch(tier, theirs.fileno(), preload, folders, site, toolchains)
             self._process = subprocess.Popen(
                 started.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
-                env=environment(cores),
+                env=environment(cores, toolchains),
                 cwd="/",
                 start_new_session=True,
             )

@@ -13,22 +13,16 @@ from typing import Final
 
 from speciate.compat.folder import read_plain, refused
 from speciate.domain.errors import FieldError, NotFoundError
+from speciate.domain.languages import KNOWN
 from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
 from speciate.problems.siblings import UnreadableError
 from speciate.problems.template import slug_of_text
 
 LANGUAGES: Final[dict[str, str]] = {
-    ".c": "C",
+    **{Path(known.file).suffix.lower(): known.name for known in KNOWN.values()},
     ".cc": "C++",
-    ".cpp": "C++",
-    ".f90": "Fortran",
-    ".go": "Go",
     ".java": "Java",
-    ".jl": "Julia",
-    ".js": "JavaScript",
-    ".r": "R",
-    ".rs": "Rust",
     ".sv": "SystemVerilog",
     ".wl": "Wolfram",
 }

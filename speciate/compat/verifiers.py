@@ -84,7 +84,8 @@ def evaluator() -> EvaluatorClient:
     make_importable()
     from evaluators.broker_factory import open_broker
 
-    return open_broker(load_settings().sandbox)
+    settings = load_settings()
+    return open_broker(settings.sandbox, settings)
 
 
 class ProblemData(vf.TaskData):

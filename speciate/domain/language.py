@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
+from speciate.domain.languages import KNOWN, known_language
 from speciate.domain.values import NO_NUL, FileName, Value
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)]
@@ -22,23 +24,36 @@ class Exchange(StrEnum):
 
 
 class Language(Value):
-    """Build and run commands of a problem's programs. Both run inside the sandbox, in the candidate's folder."""
+    """Build and run commands of a problem's programs. Both run inside the sandbox, in the candidate's folder.
+
+    In a definition the name of a known language stands for its file and commands, which the problem then holds.
+    """
+
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"build_memory_bytes", "build_bytes"})
 
     name: str = Field(min_length=1, max_length=40, description="Name for people and prompts.", examples=["C++"])
-    file: FileName = Field(description="File name of the program.", examples=["main.cpp"])
+    file: FileName = Field(
+        description="File name of the program. Optional for a known language.", examples=["main.cpp"]
+    )
     build: tuple[Argument, ...] = Field(
         default=(),
         max_length=64,
-        description="Command that runs once per candidate; empty for none.",
+        description="Command that compiles a candidate; empty for none. Optional for a known language.",
         examples=[["g++", "-O2", "-o", "program", "main.cpp"]],
     )
     run: tuple[Argument, ...] = Field(
         default=(),
         max_length=64,
-        description="Command that runs once per call. Kind `in_process` has none: its script runs programs.",
+        description="Command that runs once per call. Optional for a known language; none for kind `in_process`.",
         examples=[["./program"]],
     )
     build_s: float = Field(default=20.0, gt=0, le=600, description="Seconds that the build may take.", examples=[60.0])
+    build_memory_bytes: int = Field(
+        default=2 << 30, ge=64 << 20, le=1 << 40, description="Resident memory of the build.", examples=[4 << 30]
+    )
+    build_bytes: int = Field(
+        default=32 << 20, ge=1 << 10, le=256 << 20, description="Size of all built files.", examples=[64 << 20]
+    )
     exchange: Exchange = Field(
         default=Exchange.TEXT,
         description="`text`: one text argument on standard input; `json`: all arguments as a JSON list on one line.",
@@ -46,6 +61,53 @@ class Language(Value):
     )
 
     @property
+    def fence(self) -> str:
+        """Label of a code fence in this language."""
+        known = known_language(self.name)
+        return self.name.lower() if known is None else known.labels[0]
+
+    @property
     def labels(self) -> frozenset[str]:
-        """Labels of code fences in this language: its name and its file extension."""
-        return frozenset({self.name.lower(), self.file.rpartition(".")[2].lower()})
+        """Labels of code fences in this language: the usual ones, its name and its file extension."""
+        known = known_language(self.name)
+        usual = () if known is None else known.labels
+        return frozenset({*usual, self.name.lower(), self.file.rpartition(".")[2].lower()})
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Programs that a machine must have: those of the commands that are not built."""
+        words = [command[0] for command in (self.build, self.run) if command]
+        return tuple(dict.fromkeys(word for word in words if word.startswith("/") or "/" not in word))
+
+
+def complete_language(given: Any, *, runs: bool) -> Any:
+    """Return a definition's language with what it leaves out of a known one; a run command stands for itself.
+
+    Args:
+        given: Name of a known language, fields of a language, or a language.
+        runs: True if the problem runs programs by commands; False if its script does.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
+    fields = {"name": given} if isinstance(given, str) else given
+    if not isinstance(fields, Mapping) or "run" in fields or not isinstance(fields.get("name"), str):
+        return given
+    known = known_language(fields["name"])
+    if known is None and isinstance(given, str):
+        raise ValueError(
+            f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and `run`"
+        )
+    if known is None:
+        return given
+    file = str(fields.get("file", known.file))
+    commands = {"build": known.build, "run": known.run} if runs else {}
+    filled = {key: tuple(word.replace("{file}", file) for word in words) for key, words in commands.items()}
+    return {**filled, **fields, "name": known.name, "file": file}
+
+
+LanguageOrName = Annotated[
+    Language,
+    BeforeValidator(lambda given: given, json_schema_input_type=Language | Literal[tuple(KNOWN)]),
+]
+"""A language, or in definitions the name of a known one."""

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.data_files import check_data_files
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
-from speciate.domain.language import Language
+from speciate.domain.language import LanguageOrName, complete_language
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
@@ -236,10 +236,10 @@ class Problem(Value):
         description="Evaluation cascade, cheapest stage first. Empty: everything is measured at once.",
         examples=[[{"name": "quick", "objectives": ["short"], "needs": "short >= 0.5"}]],
     )
-    language: Language | None = Field(
+    language: LanguageOrName | None = Field(
         default=None,
-        description="Build and run commands of programs in a language other than Python.",
-        examples=[{"name": "C", "file": "main.c", "build": ["cc", "main.c", "-o", "main"], "run": ["./main"]}],
+        description="Language of programs that are not Python: the name of a known one, or its file and commands.",
+        examples=["rust"],
     )
     many_files: bool = Field(
         default=False, description="True if a candidate is a set of files, each under a heading.", examples=[True]
@@ -274,9 +274,14 @@ class Problem(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _preload_fits(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("requirements") and "preload" not in given:
-            return {**given, "preload": ()}
+    def _complete(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        if given.get("requirements") and "preload" not in given:
+            given = {**given, "preload": ()}
+        if given.get("language") is not None:
+            runs = given.get("kind") != ProblemKind.IN_PROCESS
+            given = {**given, "language": complete_language(given["language"], runs=runs)}
         return given
 
     @model_validator(mode="after")

@@ -46,6 +46,7 @@ _WHOLE_CHECKS: Final = {
     "a case": "cases",
     "weights": "weights",
     "kind": "kind",
+    "language": "language",
     "stages": "stages",
     "the seed program": "seed_program",
     "many_files": "many_files",

@@ -13,8 +13,8 @@ _REWRITE: Final = """Answer with the complete program in one fenced block:
 # the whole program
 ```"""
 
-_REWRITE_OTHER: Final = """Answer with the complete program in one fenced block:
-```
+_REWRITE_OTHER: Final = """Answer with the complete program, in {name}, in one fenced block:
+```{fence}
 the whole program
 ```"""
 
@@ -76,7 +76,7 @@ def _form(problem: Problem, policy: Policy, *, with_base: bool) -> str:
     if problem.many_files:
         return _REWRITE_FILES
     if problem.language is not None:
-        return _REWRITE_OTHER
+        return _REWRITE_OTHER.format(name=problem.language.name, fence=problem.language.fence)
     return _DATA if problem.kind is ProblemKind.DATA else _REWRITE
 
 

@@ -208,5 +208,5 @@ def individual_text(problem: Problem, member: Individual, most_chars: int | None
 
 def _label(problem: Problem) -> str:
     if problem.language is not None:
-        return problem.language.name.lower()
+        return problem.language.fence
     return "" if problem.kind is ProblemKind.DATA else "python"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from evaluators.broker_factory import open_broker, open_environments
+from evaluators.broker_factory import open_broker
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
@@ -99,7 +99,7 @@ def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]
     """Return the results of the seed program, one for each seed; raises as ``score_seed``."""
     settings = load_settings()
     with (
-        closing(open_broker(settings.sandbox, open_environments(settings))) as broker,
+        closing(open_broker(settings.sandbox, settings)) as broker,
         output.console(stderr=True).status("Scoring the seed program …") as status,
     ):
         programs = [problem.seed_program] * len(seeds)

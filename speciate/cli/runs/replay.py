@@ -38,7 +38,7 @@ def replay_command(
 
     with (
         connected_stores(data_dir) as stores,
-        closing(open_broker(load_settings().sandbox)) as broker,
+        closing(open_broker((settings := load_settings()).sandbox, settings)) as broker,
         output.console(stderr=True).status("Replaying …"),
     ):
         report = replay_run(stores, parse_run_id(run_id), broker)

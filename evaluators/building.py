@@ -1,0 +1,139 @@
+"""Build a program in a contained process of its own, or take it from the compile cache.
+
+The build sees what a candidate sees: no network, a read-only system, its own ``/tmp``. Its processes end before the
+program starts, and only regular files leave it, as data that the broker never interprets.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.build_cache import BuiltFiles
+from evaluators.candidate_process import program_files
+from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.failures import BATCH_DEADLINE, failure_of
+from evaluators.session import EndReason, Session, SessionEndedError
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ProcessSpec
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.domain.language import Language
+from speciate.domain.problem import Limits
+from speciate.domain.values import FILE_PATH, digest_of
+
+MAX_BUILT_FILES: Final = 1024
+_FORMAT: Final = 1
+_PATH: Final = re.compile(FILE_PATH)
+_SCRATCH: Final = 8
+"""Temporary space of a build, as a multiple of the size of its files: compilers keep intermediate files."""
+
+
+def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
+    """Return the files with which a program runs, or the failure of its build.
+
+    Raises:
+        EvaluatorUnavailableError: No process starts.
+    """
+    problem, language = batch.problem, batch.problem.language
+    sources = program_files(program, problem)
+    try:
+        files = {name: (_encoded(text), False) for name, text in sources.items()}
+    except UnicodeEncodeError as error:
+        return Failure(FailureKind.CRASHED, "build_failed", f"the program is not UTF-8: {error.reason}")
+    if language is None or not language.build:
+        return files
+    data = "" if batch.folder is None else batch.folder.name  # the digest of the data files
+    key = digest_of([_FORMAT, files, language.model_dump(mode="json"), batch.toolchain, data])
+    if batch.builds is not None and (found := batch.builds.find(key)) is not None:
+        return found
+    built = _Build(batch, language).run(files)
+    if isinstance(built, Failure):
+        return built
+    if batch.builds is not None:
+        batch.builds.keep(key, files | built)
+    return files | built
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One build."""
+
+    batch: EvaluationBatch
+    language: Language
+
+    def run(self, files: BuiltFiles) -> BuiltFiles | Failure:
+        """Return the built files or the failure."""
+        limits = build_limits(self.batch.problem.limits, self.language)
+        spec: ProcessSpec = self.batch.commands(limits)
+        with ProcessStarter(self.batch.sandbox, spec, 1) as starter:
+            contained = starter.take()
+        session = Session(contained, frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
+        sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
+        session.post({"files": files, "build": list(self.language.build), **sizes})
+        try:
+            message = session.receive(session.allow(self.language.build_s, self.batch.deadline))
+        except SessionEndedError as ended:
+            late = self.batch.expired and ended.ending is EndReason.LATE
+            failure = failure_of(ended, session.end(), limits)
+            return BATCH_DEADLINE if late else _named(failure)
+        session.end()
+        return read_build(message, self.language.build_bytes)
+
+
+def build_limits(limits: Limits, language: Language) -> Limits:
+    """Return the limits of a build; processes, threads and cores are those of the problem."""
+    scratch = _SCRATCH * language.build_bytes
+    return limits.model_copy(
+        update={
+            "wall_s": language.build_s,
+            "memory_bytes": language.build_memory_bytes,
+            "output_bytes": 4 * (language.build_bytes // 3 + MAX_BUILT_FILES),
+            "file_bytes": scratch,
+            "tmp_bytes": scratch,
+            "tmp_files": 16 * MAX_BUILT_FILES,
+        }
+    )
+
+
+def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
+    """Return the built files or the failure in the message of an untrusted build."""
+    match message:
+        case {"error": "build_failed", "detail": str(detail)}:
+            return Failure(FailureKind.CRASHED, "build_failed", sanitize(detail))
+        case {"error": "too_large", "detail": str(detail)}:
+            return Failure(FailureKind.INVALID_OUTPUT, "build_too_large", sanitize(detail))
+        case {"built": dict(listed)} if len(listed) <= MAX_BUILT_FILES:
+            built = {name: file for name, given in listed.items() if (file := _file(name, given)) is not None}
+            if len(built) == len(listed) and _size(built) <= max_bytes:
+                return built
+    return Failure(FailureKind.INVALID_OUTPUT, "build_malformed", "the build reported something else than its files")
+
+
+def _named(failure: Failure) -> Failure:
+    if failure.reason in NOT_THE_PROGRAMS_FAULT:
+        return failure
+    return Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
+
+
+def _file(name: str, given: object) -> tuple[str, bool] | None:
+    match given:
+        case [str(content), bool(program)] if _PATH.fullmatch(name):
+            try:
+                base64.b64decode(content, validate=True)
+            except (binascii.Error, ValueError):
+                return None
+            return content, program
+        case _:
+            return None
+
+
+def _size(files: BuiltFiles) -> int:
+    return sum(len(content) * 3 // 4 for content, _ in files.values())
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode("utf-8")).decode("ascii")

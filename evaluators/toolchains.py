@@ -1,0 +1,129 @@
+"""Compilers and interpreters of this machine that candidates see inside the sandbox."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from evaluators.tiers.launch import SYSTEM_PATH, SYSTEM_ROOTS
+from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.language import Language
+from speciate.domain.languages import KNOWN, KnownLanguage
+from speciate.domain.values import digest_of
+
+_VERSION_S: Final = 30.0
+_VERSIONS: Final = {known.version[0]: known.version for known in KNOWN.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLanguage:
+    """A known language on this machine.
+
+    Attributes:
+        name: Its name.
+        tool: Its compiler or interpreter.
+        version: First line that the tool prints about its version; empty if it is missing.
+        problem: Why programs cannot run; empty if they can.
+    """
+
+    name: str
+    tool: str
+    version: str = ""
+    problem: str = ""
+
+
+class Toolchains:
+    """Programs that build or run candidates.
+
+    Args:
+        folders: Installations outside ``/usr``, each with a folder ``bin``; the first one that has a program wins.
+    """
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self.folders = tuple(map(str, folders))
+        self._path = os.pathsep.join([*(f"{folder}/bin" for folder in self.folders), SYSTEM_PATH])
+
+    def find(self, tool: str) -> Path | None:
+        """Return the path of a program, or None if candidates cannot see one."""
+        found = shutil.which(tool, path=self._path)
+        if found is None:
+            return None
+        real = Path(found).resolve()
+        roots = [Path(root).resolve() for root in (*self.folders, *SYSTEM_ROOTS) if Path(root).exists()]
+        return real if any(real.is_relative_to(root) for root in roots) else None
+
+    def require(self, language: Language) -> None:
+        """Check that this machine has the programs of a language.
+
+        Raises:
+            EvaluatorUnavailableError: One is missing.
+        """
+        for tool in language.tools:
+            if self.find(tool) is None:
+                raise EvaluatorUnavailableError(
+                    f"Programs in {language.name} need {tool!r}, which {self._where(tool)}.",
+                    remedy="Install it below /usr, or name its installation in the setting `toolchains`;"
+                    " `speciate doctor` lists the languages of this machine.",
+                )
+
+    def identity(self, language: Language) -> str:
+        """Return a digest that changes with the programs of a language and their versions."""
+        return digest_of([self._identity(tool) for tool in language.tools])
+
+    def languages(self) -> Iterator[FoundLanguage]:
+        """Yield every known language with its version, or why this machine lacks it."""
+        for known in KNOWN.values():
+            yield self._look_up(known)
+
+    def _look_up(self, known: KnownLanguage) -> FoundLanguage:
+        tool = known.version[0]
+        path = self.find(tool)
+        if path is None:
+            return FoundLanguage(known.name, tool, problem=f"{tool} {self._where(tool)}")
+        lines = self._version(tool, path).splitlines()
+        if not lines:
+            return FoundLanguage(known.name, tool, problem=f"`{' '.join(known.version)}` fails")
+        return FoundLanguage(known.name, tool, version=lines[0])
+
+    def _where(self, tool: str) -> str:
+        elsewhere = shutil.which(tool)
+        if elsewhere is None:
+            return "is not installed on this machine"
+        return f"candidates cannot see: {elsewhere} is outside /usr and the setting `toolchains`"
+
+    def _identity(self, tool: str) -> list[object]:
+        path = self.find(tool)
+        if path is None:
+            return [tool]
+        return [str(path), path.stat().st_mtime_ns, self._version(tool, path)]
+
+    def _version(self, tool: str, path: Path) -> str:
+        command = _VERSIONS.get(tool)
+        return "" if command is None else _printed(command, self._path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
+    """Return what a command prints; empty if it fails."""
+    with tempfile.TemporaryDirectory(prefix="speciate-version-") as home:
+        environment = {"PATH": path, "HOME": home, "LANG": "C.UTF-8"}
+        try:
+            said = subprocess.run(
+                [shutil.which(command[0], path=path) or command[0], *command[1:]],
+                env=environment,
+                cwd=home,
+                check=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_VERSION_S,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return ""
+    return (said.stdout or said.stderr).decode("utf-8", "replace").strip()

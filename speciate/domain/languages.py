@@ -1,0 +1,59 @@
+"""Languages that a problem can name without commands: the one declaration of their files, fences and commands."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class KnownLanguage(NamedTuple):
+    """Defaults of a language. ``{file}`` in a command is the file name of the program.
+
+    Attributes:
+        name: Name for people and prompts.
+        file: File name of a program.
+        labels: Labels of code fences, the usual one first.
+        build: Command that compiles a program; empty for none.
+        run: Command that runs it.
+        version: Command that prints the version of the compiler or interpreter.
+    """
+
+    name: str
+    file: str
+    labels: tuple[str, ...]
+    build: tuple[str, ...]
+    run: tuple[str, ...]
+    version: tuple[str, ...]
+
+
+def _compiled(name: str, file: str, labels: str, build: str, version: str) -> KnownLanguage:
+    return KnownLanguage(
+        name, file, tuple(labels.split()), tuple(build.split()), ("./program",), tuple(version.split())
+    )
+
+
+def _interpreted(name: str, file: str, labels: str, run: str, version: str) -> KnownLanguage:
+    return KnownLanguage(name, file, tuple(labels.split()), (), tuple(run.split()), tuple(version.split()))
+
+
+KNOWN: Final[dict[str, KnownLanguage]] = {
+    "c": _compiled("C", "main.c", "c", "gcc -O2 -std=gnu17 -o program {file} -lm", "gcc --version"),
+    "cpp": _compiled("C++", "main.cpp", "cpp c++ cc cxx", "g++ -O2 -std=gnu++17 -o program {file}", "g++ --version"),
+    "fortran": _compiled("Fortran", "main.f90", "fortran f90", "gfortran -O2 -o program {file}", "gfortran --version"),
+    "go": _compiled("Go", "main.go", "go golang", "go build -o program {file}", "go version"),
+    "javascript": _interpreted("JavaScript", "main.js", "javascript js node", "node {file}", "node --version"),
+    "julia": _interpreted("Julia", "main.jl", "julia jl", "julia --startup-file=no {file}", "julia --version"),
+    "r": _interpreted("R", "main.R", "r", "Rscript --vanilla {file}", "Rscript --version"),
+    "rust": _compiled(
+        "Rust", "main.rs", "rust rs", "rustc -O --edition=2021 -C strip=symbols -o program {file}", "rustc --version"
+    ),
+}
+"""Every known language by the name that a problem uses."""
+
+
+def known_language(name: str) -> KnownLanguage | None:
+    """Return a language by its key, its name or a label of its fences, in any case."""
+    wanted = name.lower()
+    return next(
+        (each for key, each in KNOWN.items() if wanted in (key, each.name.lower(), *each.labels)),
+        None,
+    )
