@@ -8,14 +8,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from evaluators.tiers.launch import SYSTEM_PATH, SYSTEM_ROOTS
+from evaluators.tiers.launch import SYSTEM_PATH, readable
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.language import Language
-from speciate.domain.languages import KNOWN, KnownLanguage
+from speciate.domain.languages import KNOWN, KnownLanguage, tools_of
 from speciate.domain.values import digest_of
 
 _VERSION_S: Final = 30.0
@@ -56,8 +56,11 @@ class Toolchains:
         if found is None:
             return None
         real = Path(found).resolve()
-        roots = [Path(root).resolve() for root in (*self.folders, *SYSTEM_ROOTS) if Path(root).exists()]
-        return real if any(real.is_relative_to(root) for root in roots) else None
+        return real if any(real.is_relative_to(root) for root in self._roots) else None
+
+    @cached_property
+    def _roots(self) -> list[Path]:
+        return [Path(root).resolve() for root in readable(None, self.folders)]
 
     def require(self, language: Language) -> None:
         """Check that this machine has the programs of a language.
@@ -84,9 +87,11 @@ class Toolchains:
 
     def _look_up(self, known: KnownLanguage) -> FoundLanguage:
         tool = known.version[0]
+        for needed in tools_of(known.version, known.build, known.run):
+            if self.find(needed) is None:
+                return FoundLanguage(known.name, tool, problem=f"{needed} {self._where(needed)}")
         path = self.find(tool)
-        if path is None:
-            return FoundLanguage(known.name, tool, problem=f"{tool} {self._where(tool)}")
+        assert path is not None  # noqa: S101 - found above
         lines = self._version(tool, path).splitlines()
         if not lines:
             return FoundLanguage(known.name, tool, problem=f"`{' '.join(known.version)}` fails")

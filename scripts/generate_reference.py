@@ -64,6 +64,7 @@ def schema() -> dict[str, Any]:
     properties.insert(seed_at, ("seed", _SEED))
     found["properties"] = {name: _file_form(name, dict(value)) for name, value in properties}
     parts = found.pop("$defs")
+    parts["Language"]["required"].remove("file")  # a known language has one
     for model in (found, *parts.values()):
         for name, value in model.get("properties", {}).items():
             model["properties"][name] = _for_editors(value, parts)
@@ -94,7 +95,8 @@ def _for_editors(value: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, A
     if value.get("default", "") is None:
         del value["default"]
     if {"type": "null"} in value.get("anyOf", ()):
-        value |= next(form for form in value.pop("anyOf") if form != {"type": "null"})
+        forms = [form for form in value.pop("anyOf") if form != {"type": "null"}]
+        value |= forms[0] if len(forms) == 1 else {"anyOf": forms}
     if "prefixItems" in value:
         value["items"] = value.pop("prefixItems")[0]
     if "$ref" in value:  # draft 7 ignores the keywords beside a reference

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from . import numba_cache
+from .libraries import show_libraries
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
 from .wire import Wire, encode
@@ -138,6 +139,7 @@ def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] 
     """Load the script of the first message, report that it is ready or why not, and return its names or None."""
     text = first["script"]
     os.environ.pop(numba_cache.VARIABLE, None)  # programs that the script starts cannot import that class
+    show_libraries()
     try:
         import_generators(text)
         seed_generators(seed)

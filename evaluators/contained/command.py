@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .candidate import LOADING
+from .libraries import show_libraries
 from .program import DETAIL_CHARS
 from .seccomp import Filter, SyscallPolicy, template
 from .wire import TooLongError, Wire
@@ -28,7 +29,6 @@ from .wire import TooLongError, Wire
 _INPUT = ".input"
 _ERRORS = ".errors"
 _SCRATCH = ".build"
-_DATA = "data"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _HEAD_CHARS = DETAIL_CHARS * 3 // 4
 """Characters kept of the beginning of a compiler's messages: the first one usually explains the others."""
@@ -49,6 +49,7 @@ def serve(wire: Wire) -> None:
     first = wire.read()
     if first is None:
         return
+    show_libraries()
     if "build" in first:
         wire.write(_build(first))
         return
@@ -126,9 +127,11 @@ def _collect(max_files: int, max_bytes: int) -> Files:
     """Return the regular files that a build left; links and other kinds of files are no part of a program."""
     found: Files = {}
     left = max_bytes
+    own = Path().stat().st_dev
     for folder, folders, names in os.walk("."):
         below = os.path.relpath(folder, ".")
-        folders[:] = [name for name in folders if _NAME.fullmatch(name) and (below, name) != (".", _DATA)]
+        # Data files, and toolchains beneath /tmp, are mounted here.
+        folders[:] = [name for name in folders if _NAME.fullmatch(name) and os.lstat(f"{folder}/{name}").st_dev == own]
         for name in filter(_NAME.fullmatch, names):
             path = os.path.normpath(f"{below}/{name}")
             content, executable = _read(path, left + 1)

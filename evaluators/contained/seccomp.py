@@ -59,7 +59,7 @@ _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and queries
 _PR_SET_PDEATHSIG = 1
 _OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last one is the bit of O_TMPFILE
 
-_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
+_AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 1, 5, 0xF
 
 _STARTING = frozenset({"clone", "clone3", "fork", "vfork", "execve", "execveat", "setpgid", "setsid", "pidfd_open"})
 _SIGNALS = frozenset({"kill", "tkill", "tgkill"})
@@ -103,6 +103,8 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3", "execveat"} | _SIGNALS | {"prlimit64", "futex"}, ALWAYS)
         calls |= {"prctl": _one_of(0, (*_PRCTL, _PR_SET_PDEATHSIG))}
     if syscall_policy.starts_processes:
+        # Rust's library reports through such a pair why a program does not start. Its ends have no names either.
+        calls["socketpair"] += (((0, _WHOLE, _AF_UNIX), (1, _SOCK_TYPE, _SOCK_SEQPACKET)),)
         calls |= {"clone": _one_of(0, (0,), _CLONE_NEW)}  # in a new user namespace it would have every capability
     return calls
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.contained import numba_cache, tier_a, tier_b, unsafe
+from evaluators.contained import libraries, numba_cache, tier_a, tier_b, unsafe
 from evaluators.contained.requests import BootMessage
 from evaluators.tiers.hidden import hidden_folders
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -21,14 +21,18 @@ _BOOT = (
     "import sys; sys.path.insert(0, {here!r}); from contained import heap; heap.reserve();"
     " from contained.zygote import main; del sys.path[0]; main({fd})"
 )
-SYSTEM_ROOTS = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
-"""Folders of the system's programs and libraries, which contained processes see."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = (
-    *SYSTEM_ROOTS,
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/sbin",
     "/etc/ld.so.cache",
     "/etc/alternatives",
     "/etc/localtime",
+    "/etc/R",  # Debian keeps R's start files there
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # OpenMP (also PyTorch's), BLAS of several makers, numexpr, numba, Polars, joblib, XLA, Rayon, Go, Julia, Python 3.13.
@@ -103,7 +107,7 @@ def _tier_a(
     argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     argv += ["--as-pid-1", "--cap-drop", "ALL"]
     argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    shown = _readable(site, toolchains)
+    shown = readable(site, toolchains)
     # By default bubblewrap creates parent folders that only their owner may enter.
     parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
     for parent in sorted(parents):
@@ -125,12 +129,12 @@ def _tier_a(
 
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None, _: tuple[str, ...]) -> Launch:
-    readable = _readable(site)
+    shown = readable(site)
     # Without namespaces another user may be unable to read Python or the folders; isolation does not depend on it.
-    reachable = all(map(_open_to_all, readable)) and (folders is None or _passable(folders))
+    reachable = all(map(_open_to_all, shown)) and (folders is None or _passable(folders))
     user = _own_user() if reachable else None
-    hidden = _hidden(readable, site)
-    paths = (*readable, *_kept(hidden, site), *_DEVICES)
+    hidden = _hidden(shown, site)
+    paths = (*shown, *_kept(hidden, site), *_DEVICES)
     # This zygote is not contained itself: packages that a problem names are imported by its candidates only.
     preload = preload if site is None else ()
     boot = BootMessage(tier_b.NAME, user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
@@ -166,6 +170,7 @@ def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
         "JAX_PLATFORMS": "cpu",
         numba_cache.VARIABLE: numba_cache.CLASSES,
+        libraries.VARIABLE: os.pathsep.join(f"{folder}/lib" for folder in toolchains),
     }
 
 
@@ -181,7 +186,7 @@ def _site(site: Path | None) -> tuple[str, ...]:
     return tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 
 
-def _readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
+def readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
     """Return the paths that Python, its packages and system libraries need, without those inside other ones."""
     paths = sorted({*_wanted(site), *toolchains})
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from speciate.domain.languages import KNOWN, known_language
+from speciate.domain.languages import KNOWN, known_language, tools_of
 from speciate.domain.values import NO_NUL, FileName, Value
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)]
@@ -76,8 +76,7 @@ class Language(Value):
     @property
     def tools(self) -> tuple[str, ...]:
         """Programs that a machine must have: those of the commands that are not built."""
-        words = [command[0] for command in (self.build, self.run) if command]
-        return tuple(dict.fromkeys(word for word in words if word.startswith("/") or "/" not in word))
+        return tools_of(self.build, self.run)
 
 
 def complete_language(given: Any, *, runs: bool) -> Any:
@@ -96,7 +95,8 @@ def complete_language(given: Any, *, runs: bool) -> Any:
     known = known_language(fields["name"])
     if known is None and isinstance(given, str):
         raise ValueError(
-            f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and `run`"
+            f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and"
+            " `run`"
         )
     if known is None:
         return given
@@ -106,8 +106,12 @@ def complete_language(given: Any, *, runs: bool) -> Any:
     return {**filled, **fields, "name": known.name, "file": file}
 
 
+def _by_name(given: Any) -> Any:
+    return complete_language(given, runs=True) if isinstance(given, str) else given
+
+
 LanguageOrName = Annotated[
     Language,
-    BeforeValidator(lambda given: given, json_schema_input_type=Language | Literal[tuple(KNOWN)]),
+    BeforeValidator(_by_name, json_schema_input_type=Language | Literal[tuple(KNOWN)]),
 ]
 """A language, or in definitions the name of a known one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
@@ -42,12 +43,29 @@ KNOWN: Final[dict[str, KnownLanguage]] = {
     "go": _compiled("Go", "main.go", "go golang", "go build -o program {file}", "go version"),
     "javascript": _interpreted("JavaScript", "main.js", "javascript js node", "node {file}", "node --version"),
     "julia": _interpreted("Julia", "main.jl", "julia jl", "julia --startup-file=no {file}", "julia --version"),
-    "r": _interpreted("R", "main.R", "r", "Rscript --vanilla {file}", "Rscript --version"),
+    "r": _interpreted(
+        "R",
+        "main.R",
+        "r",
+        "env R_HOME=/usr/lib/R /usr/lib/R/bin/exec/R --no-echo --no-restore --vanilla --file={file}",
+        "Rscript --version",
+    ),  # the usual command is a shell script that starts processes
     "rust": _compiled(
-        "Rust", "main.rs", "rust rs", "rustc -O --edition=2021 -C strip=symbols -o program {file}", "rustc --version"
+        "Rust",
+        "main.rs",
+        "rust rs",
+        # Not its own linker: that looks for itself in /proc, which contained processes do not have.
+        "rustc -O --edition=2021 -C strip=symbols -C link-arg=-fuse-ld=bfd -o program {file}",
+        "rustc --version",
     ),
 }
 """Every known language by the name that a problem uses."""
+
+
+def tools_of(*commands: Sequence[str]) -> tuple[str, ...]:
+    """Return the programs that commands need: what they begin with, or ``env`` starts, unless it is built."""
+    words = [next((word for word in command if word != "env" and "=" not in word), "") for command in commands]
+    return tuple(dict.fromkeys(word for word in words if word and (word.startswith("/") or "/" not in word)))
 
 
 def known_language(name: str) -> KnownLanguage | None:
