@@ -6,10 +6,12 @@ Only the broker knows expected outputs and decides the result. Programs and scri
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from evaluators.batch import EvaluationBatch
 from evaluators.build_cache import BuildCache
@@ -118,13 +120,27 @@ class Broker:
             if (language := problem.language) is not None:
                 self._toolchains.require(language)
                 batch = replace(batch, builds=self._builds, toolchain=self._toolchains.identity(language))
-            if problem.data_files:
-                batch = replace(batch, folder=self._sandbox.folders.shared(problem.data_files))
-            if environment is None:
-                return _repeat_lost(batch, KINDS[problem.kind](batch))
-            batch = replace(batch, site=environment.site)
-            results = _repeat_lost(batch, KINDS[problem.kind](batch))
+            with self._folder(problem) as folder:
+                batch = replace(batch, folder=folder)
+                if environment is None:
+                    return _repeat_lost(batch, KINDS[problem.kind](batch))
+                batch = replace(batch, site=environment.site)
+                results = _repeat_lost(batch, KINDS[problem.kind](batch))
             return [replace(result, environment=environment.digest) for result in results]
+
+    @contextlib.contextmanager
+    def _folder(self, problem: Problem) -> Iterator[Path | None]:
+        """Provide the folder of the problem's data files; one with a carried output serves a single batch."""
+        if not problem.data_files:
+            yield None
+        elif problem.carry is None:
+            yield self._sandbox.folders.shared(problem.data_files)
+        else:
+            folder = self._sandbox.folders.own(problem.data_files)
+            try:
+                yield folder
+            finally:
+                self._sandbox.folders.drop(folder)
 
     def close(self) -> None:
         """Stop the zygotes."""

@@ -20,6 +20,7 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
+from speciate.ports.work import OUTPUT
 
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
@@ -234,6 +235,9 @@ def read_notes(problem: Problem, message: Message) -> dict[str, str]:
     for note in given[:_MAX_NOTES] if isinstance(given, list) else []:
         match note:
             case [str(label), str(text)]:
+                if label == OUTPUT and problem.carry is not None and len(text) > room:
+                    # Part of an output is no start for others.
+                    label, text = "output left out", f"it has {len(text)} characters, limits.log_bytes leaves {room}"
                 kept = sanitize(text[:room], room)
                 room -= len(kept)
                 label = sanitize(label, 80)

@@ -34,7 +34,7 @@ def replay(candidate_id: str) -> None:
     opened = stores()
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
-    found = replay_evaluation(context, candidate, LazyEvaluator())
+    found = replay_evaluation(context, candidate, opened.work, LazyEvaluator())
     ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
 
 

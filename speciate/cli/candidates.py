@@ -213,6 +213,7 @@ def _show(found: CandidateDetail) -> None:
             ("tier", found.tier),
             ("attested by", found.attested_by),
             ("environment", found.environment),
+            ("output from", found.carried_from),
             ("resources", f"{found.wall_s:.3f} s wall, {found.cpu_s:.3f} s CPU, {found.memory_bytes / 2**20:.0f} MiB"),
         )
     )

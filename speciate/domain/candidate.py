@@ -84,6 +84,7 @@ class Evaluation:
             all was measured.
         attested_by: Name of the token whose holder submitted the rewards; empty if the service measured them.
         environment: SHA-256 of the installed packages of the problem; empty if it requires none.
+        carried_from: Number of the candidate whose output it received (``carry`` of the problem), or None.
     """
 
     rewards: tuple[float, ...] | None = None
@@ -96,6 +97,7 @@ class Evaluation:
     stopped_at: str | None = None
     attested_by: str = ""
     environment: str = ""
+    carried_from: int | None = None
 
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):

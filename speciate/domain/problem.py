@@ -33,10 +33,20 @@ from speciate.domain.values import (
     digest_of,
 )
 
+BEST_FILE = "best.json"
+"""Data file with the output of the best candidate so far, for problems with ``carry``."""
+
 _RESERVED = frozenset({"and", "or", "not"})
 _DAY_S = 86_400
 _MOST_CORES = 256
 _TEXT_READERS = ("source", "vars(", "__dict__")
+
+
+class Carry(StrEnum):
+    """Output of earlier candidates that a candidate receives."""
+
+    BEST = "best"
+    """That of the best candidate of the run so far."""
 
 
 class ProblemKind(StrEnum):
@@ -50,6 +60,9 @@ class ProblemKind(StrEnum):
     """A text or JSON document, scored by the author's function and never executed."""
     IN_PROCESS = "in_process"
     """A program that the author's script imports into its own process. It can forge its rewards."""
+
+
+_CARRYING = (ProblemKind.EVALUATOR, ProblemKind.IN_PROCESS)
 
 
 class Limits(Value):
@@ -153,7 +166,7 @@ class Problem(Value):
     """A problem as registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompts", "many_files", "evaluation", "capabilities", "requirements"}
+        {"prompts", "many_files", "evaluation", "capabilities", "requirements", "carry"}
     )
 
     slug: Slug = Field(
@@ -258,6 +271,12 @@ class Problem(Value):
         description="What the machine of an external evaluator must offer; it names the same words when it leases.",
         examples=[["gpu"]],
     )
+    carry: Carry | None = Field(
+        default=None,
+        description="`best`: candidates find the output of the best candidate so far in `data/best.json`. The script"
+        " stores it as the note `output`.",
+        examples=["best"],
+    )
     limits: Limits = Field(default=Limits(), description="Limits of one evaluation.", examples=[{"wall_s": 10.0}])
     confirmations: int = Field(
         default=1,
@@ -300,6 +319,8 @@ class Problem(Value):
         self._check_kind()
         check_stages(self.stages, self.objectives, scripted=self.kind is not ProblemKind.CASES)
         self._check_external()
+        if self.carry is not None and (self.kind not in _CARRYING or self.attested):
+            raise ValueError("carry needs a script of kind 'evaluator' or 'in_process' that runs in the sandbox")
         check_data_files(self.data_files)
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
             raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
@@ -447,8 +468,8 @@ class Problem(Value):
 
     @property
     def repeatable(self) -> bool:
-        """True if another run may reuse a result: it depends on no seed, and candidates cannot forge it."""
-        return not self.stochastic and not self.forgeable
+        """True if another run may reuse a result: it depends on no seed or other candidate, and cannot be forged."""
+        return not self.stochastic and not self.forgeable and self.carry is None
 
     @property
     def is_python(self) -> bool:
@@ -476,7 +497,7 @@ class Problem(Value):
         """SHA-256 of everything a score depends on except the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files", "evaluation"}
-        scored_by |= {"requirements"}
+        scored_by |= {"requirements", "carry"}
         if self.attested:  # the external evaluator of another problem measures something else
             scored_by |= {"slug", "description"}
         return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -395,6 +395,23 @@ class Duplicate:
     targets: int = 0
 
 
+OUTPUT: Final = "output"
+"""Label of the note in which a script stores the output of a candidate (``carry`` of a problem)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOutput:
+    """Output of an earlier candidate that a later one receives.
+
+    Attributes:
+        number: Number of the earlier candidate.
+        output: The output, as its script stored it.
+    """
+
+    number: int
+    output: str
+
+
 @dataclass(frozen=True, slots=True)
 class ReusedResult:
     """An evaluation result of another run.
@@ -454,6 +471,10 @@ class WorkStore(Protocol):
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
+        ...
+
+    def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
+        """Return the output of the run's best candidate, or the one that candidate ``to`` received; None without."""
         ...
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:

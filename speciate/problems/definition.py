@@ -50,6 +50,7 @@ _WHOLE_CHECKS: Final = {
     "stages": "stages",
     "the seed program": "seed_program",
     "many_files": "many_files",
+    "carry needs": "carry",
 }
 
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from speciate.domain.candidate import Failure, Individual
 from speciate.domain.language import Exchange, Language
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import BEST_FILE, Problem, ProblemKind
 from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
 from speciate.prompts.text import bounded, fenced, printable
@@ -191,6 +191,9 @@ def _setting(problem: Problem) -> str:
     if problem.many_files:
         role = "is run" if problem.language is not None else "is called and imports the others"
         entry += f"A program is a set of files, each under a heading; {problem.main_file} {role}. "
+    if problem.carry is not None:
+        first = "" if BEST_FILE in problem.data_files else " Before the first one the file does not exist."
+        entry += f"The file data/{BEST_FILE} holds the output of the best candidate so far: start from it.{first} "
     limits = problem.limits
     use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."

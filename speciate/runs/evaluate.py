@@ -24,6 +24,7 @@ from speciate.ports.work import (
     RunContext,
     WorkStore,
 )
+from speciate.runs.carrying import output_deleted, with_output
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals
 from speciate.runs.silent_failure import silent_failure
@@ -127,12 +128,15 @@ def _results(
     reusable = work.results(lease.run_id, [proposal.program_hash for proposal in new.values()], evaluator.tier)
     reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
     programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
+    carried = work.carried(lease.run_id) if context.problem.carry is not None else None
     evaluations = evaluator.evaluate(
-        context.problem,
+        with_output(context.problem, carried),
         list(programs.values()),
         seeds=[evaluation_seed(context, number) for number in programs],
         timeout_s=work.seconds_left(lease.run_id),
     )
+    if carried is not None:
+        evaluations = [replace(evaluation, carried_from=carried.number) for evaluation in evaluations]
     results = dict(zip(programs, evaluations, strict=True))
     results |= {number: found.evaluation for number, found in reused.items()}
     return reject_out_of_scale(context.problem, results), {number: found.source for number, found in reused.items()}
@@ -217,8 +221,11 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     number, target = int(lease.payload["number"]), int(lease.payload["target"])
     program = work.members(lease.run_id, [number])[number].program
     repeats = range(1, problem.confirmations + 1)
+    carried = work.carried(lease.run_id, number) if problem.carry is not None else None
     results = evaluator.evaluate(
-        problem, [program] * len(repeats), seeds=[evaluation_seed(context, number, i) for i in repeats]
+        with_output(problem, carried),
+        [program] * len(repeats),
+        seeds=[evaluation_seed(context, number, i) for i in repeats],
     )
     missed = [
         f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
@@ -228,15 +235,22 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     return work.record_confirmation(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))
 
 
-def replay_evaluation(context: RunContext, candidate: CandidateDetail, evaluator: EvaluatorClient) -> Evaluation:
-    """Evaluate a candidate again with the seed of its first evaluation. The run does not change.
+def replay_evaluation(
+    context: RunContext, candidate: CandidateDetail, work: WorkStore, evaluator: EvaluatorClient
+) -> Evaluation:
+    """Evaluate a candidate again with the seed and the start of its first evaluation. The run does not change.
 
     Raises:
         EvaluatorUnavailableError: The evaluator does not work.
     """
     seed = evaluation_seed(context, candidate.number)
-    (found,) = evaluator.evaluate(context.problem, [candidate.program], seeds=[seed])
-    return found
+    carried = None
+    if candidate.carried_from is not None:
+        carried = work.carried(context.run_id, candidate.number)
+        if carried is None:
+            return output_deleted(candidate.carried_from)
+    (found,) = evaluator.evaluate(with_output(context.problem, carried), [candidate.program], seeds=[seed])
+    return found if carried is None else replace(found, carried_from=carried.number)
 
 
 def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:

@@ -434,6 +434,7 @@ candidates = sa.Table(
     sa.Column("reused_from", sa.Text),
     sa.Column("attested_by", sa.Text),
     sa.Column("environment", sa.Text),
+    sa.Column("carried_from", sa.BigInteger),
     sa.Column("origin", sa.Text),
     _created(),
     sa.UniqueConstraint("work_id", "ord"),

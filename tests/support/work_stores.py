@@ -17,7 +17,9 @@ from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
+    OUTPUT,
     CandidateOutcome,
+    CarriedOutput,
     Commit,
     Confirmation,
     EvaluatedBatch,
@@ -473,6 +475,22 @@ class WorkStoreConformance:
         assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
         assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
 
+    def test_the_best_output_is_carried_and_its_receivers_are_remembered(self) -> None:
+        commit = self._begin()
+        run, work = commit.run_id, self.harness.work
+        assert work.carried(run) is None
+        lease = self._claim(self._only(commit))
+        commit = work.record_evaluations(lease, _with_output(self._scored(lease), "[1]", None)) or commit
+        assert work.carried(run) == CarriedOutput(1, "[1]")
+        assert work.carried(run, 1) is None
+        commit = self._generate(self._only(commit), "x = 7\ny = 3\n", "x = 2\ny = 9\n")
+        lease = self._claim(self._only(commit))
+        work.record_evaluations(lease, _with_output(self._scored(lease), "[7]", 1))
+        assert work.carried(run) == CarriedOutput(2, "[7]")
+        assert work.carried(run, 3) == work.carried(run, 2) == CarriedOutput(1, "[1]")
+        duplicates = work.duplicates(run, [text_digest("x = 7\ny = 3\n")])
+        assert [found.evaluation.carried_from for found in duplicates.values()] == [1]
+
     def test_a_plateau_stops_a_run_with_stop_on_plateau(self) -> None:
         better = Placement(2, 0, "w0", 0.5, (2.0, 9.0))
         commit = self._evaluate(self._only(self._begin(toy_spec(100, stop_on_plateau=8))))
@@ -727,3 +745,11 @@ class WorkStoreConformance:
             EventKind.BATCH_EVALUATED,
             EventKind.BATCH_PROPOSED,
         ]
+
+
+def _with_output(batch: EvaluatedBatch, output: str, carried_from: int | None) -> EvaluatedBatch:
+    evaluations = [
+        replace(outcome.evaluation, artifacts={OUTPUT: output}, carried_from=carried_from) for outcome in batch.outcomes
+    ]
+    outcomes = [replace(o, evaluation=evaluation) for o, evaluation in zip(batch.outcomes, evaluations, strict=True)]
+    return EvaluatedBatch(tuple(outcomes), batch.placements)

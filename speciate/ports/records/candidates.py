@@ -24,6 +24,7 @@ class CandidateRecord(Record):
         tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
         attested_by: Name of the token that submitted the result; None if the service measured it.
         environment: SHA-256 of the installed packages of the problem; None if it requires none.
+        carried_from: Number of the candidate whose output it received; None if it received none.
         stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
     """
 
@@ -53,6 +54,7 @@ class CandidateRecord(Record):
     origin: str | None = None
     attested_by: str | None = None
     environment: str | None = None
+    carried_from: int | None = None
     advice: int | None = None
     created_at: datetime
 

@@ -30,7 +30,7 @@ _CANDIDATE_COLUMNS = (
     " failure_detail text, rewards float8[], scalar float8, targets bigint, spent_evaluations bigint,"
     " spent_tokens bigint, spent_seconds float8, duplicate_of bigint, tier text, wall_s float8, cpu_s float8,"
     " memory_bytes bigint, artifacts jsonb, stopped_at text, shape text, reused_from text,"
-    " attested_by text, environment text, origin text"
+    " attested_by text, environment text, carried_from bigint, origin text"
 )
 
 
@@ -164,6 +164,7 @@ def _candidate_row(context: RunContext, outcome: CandidateOutcome) -> dict[str, 
         "origin": proposal.origin,
         "attested_by": evaluation.attested_by or None,
         "environment": evaluation.environment or None,
+        "carried_from": evaluation.carried_from,
         "artifacts": {storable(k): storable(v) for k, v in evaluation.artifacts.items()},
     }
 

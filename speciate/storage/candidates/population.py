@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual
 from speciate.domain.errors import UnavailableError
-from speciate.ports.work import Duplicate
+from speciate.ports.work import OUTPUT, CarriedOutput, Duplicate
 
 EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
 """``(island, (cell, number, fitness, raw rewards))``."""
@@ -27,10 +27,16 @@ _MEMBERS = sa.text(
     " stopped_at"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
+_CARRIED = sa.text(
+    f"SELECT number, artifacts->>'{OUTPUT}' AS output FROM candidates WHERE run_id = :id"
+    f" AND artifacts->>'{OUTPUT}' IS NOT NULL AND number = CASE WHEN CAST(:to AS bigint) IS NULL"
+    " THEN (SELECT best_number FROM run_progress WHERE run_id = :id)"
+    " ELSE (SELECT carried_from FROM candidates WHERE run_id = :id AND number = :to) END"
+)
 # Programs are found by text or syntax tree, each through its own index.
 _DUPLICATE = (
     "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at,"
-    " attested_by, environment"
+    " attested_by, environment, carried_from"
     " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
 _DUPLICATES = sa.text(
@@ -82,6 +88,12 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
     }
 
 
+def carried(connection: sa.Connection, run_id: UUID, to: int | None) -> CarriedOutput | None:
+    """Return the output that candidate ``to`` received, or that of the best candidate for a new one."""
+    row = connection.execute(_CARRIED, {"id": run_id, "to": to}).one_or_none()
+    return None if row is None else CarriedOutput(row.number, row.output)
+
+
 def duplicates(
     connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]
 ) -> dict[str, Duplicate]:
@@ -102,6 +114,7 @@ def duplicates(
                 stopped_at=row.stopped_at,
                 attested_by=row.attested_by or "",
                 environment=row.environment or "",
+                carried_from=row.carried_from,
             ),
             row.targets,
         )

@@ -37,7 +37,7 @@ from speciate.storage.runs.context import ScoringSchema, load_context, load_scor
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
     " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
-    " attested_by, environment, origin, created_at"
+    " attested_by, environment, carried_from, origin, created_at"
 )
 _ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (

@@ -16,6 +16,8 @@ from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.ports.work import (
+    OUTPUT,
+    CarriedOutput,
     Commit,
     Confirmation,
     Duplicate,
@@ -133,6 +135,13 @@ class MemoryWorkStore:
         """Return individuals by number."""
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
+
+    def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
+        """Return the output that a new candidate receives, or that candidate ``to`` received."""
+        run = self._run(run_id)
+        number = run.progress.best_number if to is None else run.candidates[to].outcome.evaluation.carried_from
+        output = None if number is None else run.candidates[number].outcome.evaluation.artifacts.get(OUTPUT)
+        return None if number is None or output is None else CarriedOutput(number, output)
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the run's earliest candidate for each known program hash and shape."""

@@ -18,6 +18,7 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.domain.values import storable
 from speciate.ports.work import (
+    CarriedOutput,
     Commit,
     Confirmation,
     Duplicate,
@@ -186,6 +187,12 @@ class PostgresWorkStore(Store):
         """Return individuals by number."""
         with self._single.connect() as connection:
             return population.members(connection, run_id, numbers)
+
+    @with_retries
+    def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
+        """Return the output that a new candidate receives, or that candidate ``to`` received."""
+        with self._single.connect() as connection:
+            return population.carried(connection, run_id, to)
 
     @with_retries
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:

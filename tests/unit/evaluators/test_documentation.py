@@ -31,6 +31,7 @@ BETTER = {
     "short-sorter": ((1.0, 42.0), "sort = sorted", (1.0, 13.0)),
     "short-tour": (None, "[0, 2, 4, 7, 1, 8, 6, 3, 5]", None),
     "imported-average": ((0.25,), "from statistics import mean", (1.0,)),
+    "longer-chain": ((1.0,), "def improve():\n    return list(range(1000))\n", (1000.0,)),
     "careful-sorter": ((0.5, 0.0), "sort = sorted", (1.0, 1.0)),
     "area-of-rings": (
         (0.0,),

@@ -7,6 +7,8 @@ from evaluators.broker import Broker
 from evaluators.script import read_outcome
 from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.ports.work import CarriedOutput
+from speciate.runs.carrying import with_output
 
 DOUBLE = "def solve(x):\n    return 2 * x\n"
 
@@ -264,3 +266,42 @@ def test_what_cannot_be_started_ahead_of_time_harms_nobody(broker, scripted, mon
     problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
     assert [e.rewards for e in broker.evaluate(problem, [DOUBLE] * 2, seeds=[0] * 2)] == [(2.0,), (2.0,)]
     assert len(started) == 4
+
+
+CONTINUES = """
+import json
+def solve(x):
+    try:
+        found = json.load(open("data/best.json"))
+    except OSError:
+        found = []
+    return found + [x]
+"""
+
+
+def test_a_carried_output_reaches_candidate_and_script_and_goes_with_its_batch(broker, scripted):
+    body = (
+        "found = candidate.call('solve', 7).unwrap()\n"
+        "context.note('output', json.dumps(found))\n"
+        "return {'score': float(len(found))}"
+    )
+    problem = scripted("import json\n" + body, carry="best")
+    first = one(broker, problem, CONTINUES)
+    assert (first.rewards, first.artifacts["output"]) == ((1.0,), "[7]")
+    second = one(broker, with_output(problem, CarriedOutput(1, first.artifacts["output"])), CONTINUES)
+    assert (second.rewards, second.artifacts["output"]) == ((2.0,), "[7, 7]")
+    assert one(broker, problem, CONTINUES).rewards == (1.0,)
+    # A candidate can write neither the file nor its folder, so it cannot change the start of the next.
+    spoil = "def solve(x):\n    open('data/best.json', 'w').write('[]')\n"
+    carrying = with_output(problem, CarriedOutput(1, "[1, 2]"))
+    failed, kept = broker.evaluate(carrying, [spoil, CONTINUES], seeds=[0, 0])
+    assert failed.failure is not None
+    assert kept.rewards == (3.0,)
+    assert not list(broker._sandbox.folders.root.iterdir())
+
+
+def test_an_output_that_is_too_long_is_left_out_whole(broker, scripted):
+    problem = scripted("context.note('output', 'x' * 5000)\nreturn {'score': 1.0}", carry="best")
+    limits = problem.limits.model_copy(update={"log_bytes": 4096})
+    evaluation = one(broker, problem.model_copy(update={"limits": limits}))
+    assert evaluation.artifacts == {"output left out": "it has 5000 characters, limits.log_bytes leaves 4096"}
