@@ -20,7 +20,7 @@ class FakeZygote:
 
     opened = threading.Event()
 
-    def __init__(self, tier, preload, folders, site, cores):
+    def __init__(self, tier, preload, folders, site, cores, toolchains):
         self.preload, self.users, self.pid = preload, 0, hash(preload)
         self.missing = {"absent": "not there"} if "absent" in preload else {}
         self.alive = True

@@ -155,7 +155,7 @@ class Slow:
     def __init__(self, clock):
         self._clock, self.process = clock, Waiter()
 
-    def build(self, deadline):
+    def load(self, deadline):
         return None
 
     def ask(self, index, name, args):
@@ -179,7 +179,7 @@ def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
     monkeypatch.setattr("evaluators.restarting_candidate.time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr("evaluators.restarting_candidate.CandidateProcess", lambda *_: Slow(clock))
     starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
-    problem = SimpleNamespace(limits=Limits(wall_s=2))
+    problem = SimpleNamespace(limits=Limits(wall_s=2), language=None)
     batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
     with RestartingCandidate(batch, starter, "", 0) as subject:
         failures = [subject.call("f", [], None).failure for _ in range(8)]
