@@ -34,7 +34,7 @@ STATES: Final = {"completed": ENDED, "failed": MISSING, "cancelled": MISSING}
 _CHUNK: Final = 200  # runs whose candidates are in memory at a time
 
 _ENDED = """
-SELECT r.ord, r.run_id, r.entrant, r.problem, p.state, p.reason, p.evaluations, p.tokens, p.evaluated, p.failed,
+SELECT r.ord, r.run_id, r.entrant, r.problem, p.state, p.reason, p.evaluations, p.tokens, p.cost, p.evaluated, p.failed,
   p.duplicates, c.evaluations AS hit, c.tokens AS hit_tokens
 FROM tournament_runs r JOIN run_progress p ON p.run_id = r.run_id
   LEFT JOIN claims c ON c.run_id = r.run_id AND c.state = 'confirmed' AND {target}
@@ -161,6 +161,7 @@ def _numbers(declared: Tournament, row: sa.Row[Any], answers: Answers, completio
         "tokens": row.tokens if row.hit is None else row.hit_tokens,
         "spent_evaluations": row.evaluations,
         "spent_tokens": row.tokens,
+        "cost": row.cost,
         "evaluated": row.evaluated,
         "failed": row.failed,
         "duplicates": row.duplicates,

@@ -239,13 +239,21 @@ def _strengths(report: Report) -> Section:
 
 
 def _costs(report: Report) -> Section:
+    priced = any(c.dollars for c in report.costs)
     rows = tuple(
-        (c.entrant, f"{c.runs:,}", f"{c.evaluations:,}", f"{c.tokens:,}", f"{c.evaluated:,}", f"{c.failed:,}",
-         f"{c.duplicates:,}", f"{c.duplicates / c.evaluations:.1%}" if c.evaluations else "–")
+        (c.entrant, f"{c.runs:,}", f"{c.evaluations:,}", f"{c.tokens:,}", *((_dollars(c.dollars),) if priced else ()),
+         f"{c.evaluated:,}", f"{c.failed:,}", f"{c.duplicates:,}",
+         f"{c.duplicates / c.evaluations:.1%}" if c.evaluations else "–")
         for c in report.costs
     )  # fmt: skip
-    columns = ("entrant", ">runs", ">evaluations", ">tokens", ">scored", ">failed", ">duplicates", ">duplicate rate")
+    spent = (">evaluations", ">tokens", *((">dollars",) if priced else ()))
+    columns = ("entrant", ">runs", *spent, ">scored", ">failed", ">duplicates", ">duplicate rate")
     return Section("costs", "Failures and cost", "", columns, rows)
+
+
+def _dollars(amount: float) -> str:
+    """Format an amount; completions of a small model cost less than a cent."""
+    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.2g}"
 
 
 def _missing(report: Report) -> Section:

@@ -168,6 +168,7 @@ def _costs(schedule: Schedule, results: Results) -> tuple[Cost, ...]:
             runs=int(results.ended[..., i].sum()),
             evaluations=int(results.spent_evaluations[..., i].sum()),
             tokens=int(results.spent_tokens[..., i].sum()),
+            dollars=float(results.cost[..., i].sum()),
             evaluated=int(results.evaluated[..., i].sum()),
             failed=int(results.failed[..., i].sum()),
             duplicates=int(results.duplicates[..., i].sum()),

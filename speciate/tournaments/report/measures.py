@@ -215,12 +215,17 @@ class Strength(ReportModel):
 
 
 class Cost(ReportModel):
-    """Cost and failures of an entrant."""
+    """Cost and failures of an entrant.
+
+    Attributes:
+        dollars: US dollars by the prices of its policies; 0 without prices.
+    """
 
     entrant: str
     runs: int
     evaluations: int
     tokens: int
+    dollars: float = 0.0
     evaluated: int
     failed: int
     duplicates: int

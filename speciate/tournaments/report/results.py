@@ -30,6 +30,7 @@ class Results:
         score: Best score of the run, higher is better.
         spent_evaluations: Evaluations of the whole run.
         spent_tokens: Tokens of the whole run.
+        cost: US dollars of the whole run, by the prices of its policies.
         evaluated: Candidates that were scored.
         failed: Candidates that were not scored.
         duplicates: Answers that repeated a program of the run.
@@ -48,6 +49,7 @@ class Results:
     score: FloatArray
     spent_evaluations: FloatArray
     spent_tokens: FloatArray
+    cost: FloatArray
     evaluated: FloatArray
     failed: FloatArray
     duplicates: FloatArray

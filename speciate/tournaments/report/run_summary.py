@@ -17,7 +17,7 @@ from speciate.tournaments.statistics.hypervolume import hypervolume
 IntArray = NDArray[np.int64]
 
 RUN_NUMBERS: Final = (
-    "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "evaluated", "failed",
+    "reached", "evaluations", "tokens", "score", "spent_evaluations", "spent_tokens", "cost", "evaluated", "failed",
     "duplicates", "diversity_all", "diversity", "hypervolume",
 )  # fmt: skip
 """Numbers of a whole run, documented in ``report.results.Results``."""

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from speciate.storage.declarations.results import TournamentResults
 from speciate.tournaments.rendering.html import page
 from tests.integration.service.conftest import Lab, refused
-from tests.integration.service.tournament_lab import body, declare, fair, play, report_of, rows_of
+from tests.integration.service.tournament_lab import GOOD, body, declare, fair, play, report_of, rows_of
 from tests.support.runs import toy_policy
 
 __all__ = ["fair"]
@@ -180,3 +180,15 @@ def test_html_has_every_section(fair: Lab) -> None:
         < found.index("Health of the policies")
         < found.index("Failures and cost")
     )
+
+
+def test_entrants_with_prices_show_what_they_spent(fair: Lab) -> None:
+    options = {"completions": GOOD, "order": "seed", "tokens_per_completion": 5}
+    priced = toy_policy(slug="good", options=options, price={"input": 0.0, "output": 2_000.0})
+    fair.stores.catalog.add_policy(priced)
+    declare(fair)
+    play(fair)
+    free, paid = report_of(fair)["costs"]
+    assert free["dollars"] == 0
+    assert paid["dollars"] == pytest.approx(paid["tokens"] * 2_000 / 1e6)
+    assert f"${paid['dollars']:,.2f}" in page(fair.stores.tournaments.results.report(fair.stores.tournaments.get("first")))
