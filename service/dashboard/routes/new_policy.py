@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.domain.policy import Policy, Price, Sampling
 from speciate.policies import DEFAULT_KIND, KINDS, policy_kind
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
+from speciate.policies.providers import PROVIDERS
 from speciate.prompts.codecs import CODECS
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
@@ -72,8 +74,9 @@ _STARTS_WITH_FIELD: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_ke
 
 @router.get("/new")
 def show_form(request: Request) -> Response:
-    """Show the form with the values of the query."""
-    return _form(request, dict(request.query_params))
+    """Show the form with the values of the query, and those of the preset that it names as ``provider``."""
+    values = dict(request.query_params)
+    return _form(request, _preset_values(values.pop("provider", "")) | values)
 
 
 @router.post("/new")
@@ -153,6 +156,15 @@ def _options(text: str) -> dict[str, Any]:
     return found
 
 
+def _preset_values(name: str) -> dict[str, str]:
+    """Return the form's values of a provider's preset; empty without one."""
+    if name not in PROVIDERS:
+        return {}
+    fields = PROVIDERS[name].policy_fields({})
+    options = "\n".join(f"{option}={json.dumps(value)}" for option, value in fields.get("options", {}).items())
+    return {"kind": fields["kind"], "base_url": fields["base_url"], "options": options}
+
+
 def _form(
     request: Request, values: Mapping[str, str], *, errors: FormErrors | None = None, ping: PingResult | None = None
 ) -> Response:
@@ -173,6 +185,8 @@ def _form(
         "sections": sections,
         "endpoint": _ENDPOINT,
         "variables": KEY_VARIABLE_PREFIX,
+        "providers": PROVIDERS,
+        "provider": PROVIDERS.get(request.query_params.get("provider", "")),
     }
     return page(request, "new_policy.html", 200 if errors is None else 422, **context)
 

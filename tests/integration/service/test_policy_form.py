@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from speciate.domain.access import Scope
+from speciate.policies.providers import PROVIDERS
 from speciate.settings import Settings
 from speciate.storage.stores import Stores
 from speciate.storage.tables import DEFAULT_PROJECT_ID
@@ -107,3 +110,24 @@ def test_policy_form_respects_scopes_and_variables(
     assert _send(api, "/policies", form, "0perat0r").status_code == 303
     own = FORM | {"base_url": "http://127.0.0.1:1/v1", "unchecked": "on"}
     assert _send(api, "/policies", own, tokens[Scope.SUBMIT]).status_code == 303
+
+
+def test_presets_of_providers_fill_the_form_in(api: Api) -> None:
+    empty = api.get("/policies/new").text
+    for name, provider in PROVIDERS.items():
+        assert f'href="/policies/new?provider={name}"' in empty
+        filled = api.get(f"/policies/new?provider={name}&slug=mine").text
+        assert f'value="{provider.base_url}"' in filled
+        assert 'value="mine"' in filled
+    options = html.unescape(api.get("/policies/new?provider=anthropic").text)
+    assert 'fields={"n": null, "seed": null' in options
+    assert "Address and options are filled in" not in api.get("/policies/new?provider=nothing").text
+
+
+def test_a_preset_is_registered_as_shown(api: Api) -> None:
+    page = api.get("/policies/new?provider=openai").text
+    options = html.unescape(re.search(r'name="options"[^>]*>\n?([^<]*)<', page).group(1))  # type: ignore[union-attr]
+    form = FORM | {"base_url": "https://api.openai.com/v1", "options": options.strip(), "unchecked": "on"}
+    assert _send(api, "/policies", form).status_code == 303
+    stored = api.get("/v1/policies/hosted").json()["definition"]["options"]
+    assert stored == {"fields": {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}}

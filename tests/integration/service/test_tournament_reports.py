@@ -191,4 +191,5 @@ def test_entrants_with_prices_show_what_they_spent(fair: Lab) -> None:
     free, paid = report_of(fair)["costs"]
     assert free["dollars"] == 0
     assert paid["dollars"] == pytest.approx(paid["tokens"] * 2_000 / 1e6)
-    assert f"${paid['dollars']:,.2f}" in page(fair.stores.tournaments.results.report(fair.stores.tournaments.get("first")))
+    shown = page(fair.stores.tournaments.results.report(fair.stores.tournaments.get("first")))
+    assert f"${paid['dollars']:,.2f}" in shown
