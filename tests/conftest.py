@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 # Several test processes share the cores: the threads of their matrix products would wait for each other, minutes long.
-for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(_threads, "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import shutil
 import tempfile
