@@ -40,6 +40,7 @@ _PACKAGES: Final = {
     "networkx": "networkx",
     "numba": "numba",
     "numpy": "numpy",
+    "optax": "optax",
     "ortools": "ortools",
     "pandas": "pandas",
     "scipy": "scipy",

@@ -324,6 +324,12 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     return ConvertedProblem(draft, files, objectives, seed, texts)
 
 
+_LIMITS: Final = {
+    "wall_limit": "Raise the limit with --wall-s.",
+    "cpu_limit": "Raise the limit with --wall-s, or with --limit cores=N if the program computes with several cores.",
+    "memory_limit": "Raise the limit with --memory-mb.",
+}
+"""Remedies of exceeded limits, by reason of the failure."""
 _TRIAL_LABELS = ("other metrics", "not measured", "rated metrics")
 _LONG_TRIAL_S: Final = 60.0
 _MAX_SLUG: Final = 80
@@ -339,12 +345,15 @@ def _require_success(draft: Draft, evaluation: Evaluation) -> None:
 def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
     """Reject an initial program that scores 0 everywhere, or nothing positive while an error is reported.
 
+    Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an error.
+
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
     from speciate.runs.silent_failure import reported_error
 
-    if any(value > 0 for value in seed.values()):
+    rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
+    if any(value > 0 for value in rated):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
     found = reported_error(texts)
@@ -369,6 +378,8 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
     from speciate.runs.silent_failure import reported_error
 
     notes = "".join(f"{remark}. " for remark in draft.remarks)
+    if evaluation.failure is not None and evaluation.failure.reason in _LIMITS:
+        return f"{_LIMITS[evaluation.failure.reason]} {notes}".strip()
     texts = dict(evaluation.artifacts)
     if evaluation.failure is not None:
         texts = {"detail": evaluation.failure.detail, **texts}

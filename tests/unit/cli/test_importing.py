@@ -94,6 +94,8 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
+        ("openevolve:loss", [], ExitCode.INVALID, "ValueError: no data"),
+        ("openevolve:slow", ["--wall-s", "0.5"], ExitCode.INVALID, "Raise the limit with --wall-s."),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
         ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
     ],
@@ -122,6 +124,10 @@ def test_import_errors_name_the_cause(
     )
     made(tmp_path / "zero", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': 0.0}\n")
     made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
+    loss = "def evaluate(path):\n    return {'combined_score': 0.0, 'loss': 1e5, 'error': 'ValueError: no data'}\n"
+    made(tmp_path / "loss", OPENEVOLVE, evaluator_py=loss)
+    slow = "import time\ndef evaluate(path):\n    time.sleep(9)\n"
+    made(tmp_path / "slow", OPENEVOLVE, evaluator_py=slow)
     fails = (
         "import random\ndef evaluate(path):\n    if random.random() < 0.5:  # with seed 1, not with seed 0\n"
         "        raise ValueError('unlucky')\n    return {'combined_score': 1.0}\n"
@@ -134,7 +140,9 @@ def test_import_errors_name_the_cause(
         "fails",
         "hides",
         "line",
+        "loss",
         "needs",
+        "slow",
         "starts",
         "zero",
     ]
