@@ -13,7 +13,7 @@ from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
 from speciate.training.installed import require_training
-from workers.composition import counters, evaluator, settings, stores
+from workers.composition import core_slots, counters, evaluator, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.reconciler import start_reconciler
@@ -44,6 +44,7 @@ def _prepare(**_: object) -> None:
     if Queue.EVALUATE.value not in queues:
         return
     try:
+        core_slots()
         evaluator()
     except SpeciateError as error:
         raise SystemExit(str(error)) from None

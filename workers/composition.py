@@ -13,6 +13,7 @@ import redis
 
 from evaluators.broker import Broker
 from evaluators.broker_factory import open_broker
+from evaluators.core_slots import CoreSlots
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -81,8 +82,17 @@ def evaluator() -> Broker:
     return open_broker(settings().sandbox, settings())
 
 
+@cache
+def core_slots() -> CoreSlots:
+    """Return the slots of this worker; like ``evaluator``, shared by the processes of a pool that forks later."""
+    return CoreSlots(settings().slots)
+
+
 class LazyEvaluator:
-    """The broker of this process, opened by its first evaluation: generate workers never need one."""
+    """The broker of this process, opened by its first evaluation: generate workers never need one.
+
+    An evaluation takes as many slots of the worker as its problem has cores.
+    """
 
     @property
     def tier(self) -> str:
@@ -93,7 +103,8 @@ class LazyEvaluator:
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
         """Score programs, as ``Broker.evaluate`` does."""
-        return evaluator().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
+        with core_slots().take(problem.limits.cores):
+            return evaluator().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
 
 
 @cache

@@ -89,7 +89,8 @@ class Limits(Value):
         default=1,
         ge=1,
         le=_MOST_CORES,
-        description="Threads with which BLAS, OpenMP, XLA and similar libraries compute.",
+        description="Threads with which BLAS, OpenMP, XLA and similar libraries compute. The evaluation takes as many"
+        " of the worker's slots, at most all.",
         examples=[4],
     )
     memory_bytes: int = Field(

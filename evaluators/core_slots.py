@@ -1,0 +1,73 @@
+"""Share the slots of a worker among evaluations of several cores."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from speciate.ports.interruption import interrupted
+
+_POLL_S: Final = 0.01
+
+
+class CoreSlots:
+    """Slots of one worker; create it before its processes fork.
+
+    A slot is a byte of an anonymous file that a process locks. The kernel releases the locks of a process that dies.
+
+    Args:
+        count: Number of slots.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._file = os.memfd_create("speciate-core-slots")
+        weakref.finalize(self, os.close, self._file)
+
+    @contextmanager
+    def take(self, cores: int) -> Iterator[int]:
+        """Hold as many slots as an evaluation has cores, at most all; wait until they are free.
+
+        While one process collects slots, no other takes any, so that a large evaluation waits for those that run, not
+        for those that come. Yields the number of slots: 0 if the evaluation was interrupted while it waited.
+        """
+        held: list[int] = []
+        try:
+            yield self._collect(held, min(max(cores, 1), self._count))
+        finally:
+            for slot in held:
+                self._unlock(slot)
+
+    def _collect(self, held: list[int], wanted: int) -> int:
+        turn = self._count
+        while not self._locked(turn):
+            if interrupted():
+                return 0
+            time.sleep(_POLL_S)
+        try:
+            while True:
+                for slot in range(self._count):
+                    if len(held) < wanted and slot not in held and self._locked(slot):
+                        held.append(slot)
+                if len(held) == wanted:
+                    return wanted
+                if interrupted():
+                    return 0
+                time.sleep(_POLL_S)
+        finally:
+            self._unlock(turn)
+
+    def _locked(self, slot: int) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot, os.SEEK_SET)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(self, slot: int) -> None:
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot, os.SEEK_SET)
