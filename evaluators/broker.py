@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from evaluators.batch import EvaluationBatch
 from evaluators.build_cache import BuildCache
 from evaluators.cases import evaluate_cases
+from evaluators.contained.tier_b import NAME as TIER_B
 from evaluators.data import evaluate_data
 from evaluators.environments import EnvironmentStore
 from evaluators.in_process import evaluate_in_process
@@ -81,6 +82,23 @@ class Broker:
     def zygotes(self) -> list[int]:
         """Process ids of the running zygotes."""
         return self._sandbox.pids
+
+    def tools(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those programs, of some names, with which this broker can build and run candidates."""
+        if self.tier == TIER_B:  # no process of that tier starts another
+            return ()
+        return tuple(sorted(name for name in names if self._toolchains.find(name) is not None))
+
+    def can_evaluate(self, problem: Problem) -> bool:
+        """Return True if this machine has the language of a problem."""
+        language = problem.language
+        return language is None or len(self.tools(language.tools)) == len(language.tools)
+
+    def languages(self) -> dict[str, str]:
+        """Return the version of each known language in which programs can be evaluated, by name."""
+        if self.tier == TIER_B:
+            return {}
+        return {found.name: found.version for found in self._toolchains.languages() if not found.problem}
 
     def evaluate(
         self,

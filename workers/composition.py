@@ -22,6 +22,7 @@ from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Lease, Queue
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
 from speciate.settings import Settings, load_settings
@@ -138,26 +139,44 @@ def learner() -> Learner:
     return TorchLearner(settings().checkpoints)
 
 
-class EvaluationSlots:
-    """Number of evaluation slots of all workers, read from Redis at most every few seconds."""
+class EvaluateWorkers:
+    """All workers that evaluate, read from Redis at most every few seconds; the last known ones while it is silent."""
 
     def __init__(self) -> None:
-        self._slots, self._until = 0, 0.0
+        self._present: tuple[WorkerProcess, ...] = ()
+        self._until = 0.0
 
-    def __call__(self) -> int:
-        """Return the number; the last known one while Redis does not respond."""
+    def slots(self) -> int:
+        """Return the number of their evaluation slots."""
+        return sum(worker.slots for worker in self._read())
+
+    def can_evaluate(self, problem: Problem) -> bool:
+        """Return True if one of them has the language of a problem."""
+        return any(worker.runs(problem) for worker in self._read())
+
+    def _read(self) -> tuple[WorkerProcess, ...]:
         if time.monotonic() >= self._until:
             self._until = time.monotonic() + ANNOUNCE_INTERVAL_S
             with suppress(redis.RedisError):
                 present = present_workers(stores().redis)
-                self._slots = sum(each.slots for each in present if Queue.EVALUATE.value in each.queues)
-        return self._slots
+                self._present = tuple(each for each in present if Queue.EVALUATE.value in each.queues)
+        return self._present
+
+
+@cache
+def evaluate_workers() -> EvaluateWorkers:
+    """Return the workers that evaluate."""
+    return EvaluateWorkers()
 
 
 @cache
 def fair_queue() -> FairQueue:
     """Return the queue that shares the evaluation slots."""
-    return FairQueue(stores().engine, slots=EvaluationSlots())
+    return FairQueue(
+        stores().engine,
+        slots=evaluate_workers().slots,
+        can=lambda run_id: evaluator().can_evaluate(stores().work.context(run_id).problem),
+    )
 
 
 def count_unit(lease: Lease, result: str, seconds: float) -> None:

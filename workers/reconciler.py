@@ -11,15 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import redis
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from evaluators.broker_factory import open_environments
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
+from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
+from speciate.ports.work import Queue
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import beat, book_downtime, report_stalled
+from speciate.storage.work.tools import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import counters, settings, stores
 from workers.retention import RetentionJob
@@ -86,6 +90,7 @@ def _one_pass(stores: Stores) -> None:
         stores.signals.committed(commit)
     _refresh_caches(stores)
     _report_stalls(stores)
+    _report_waiting(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
     _tournaments.run(stores)
     _campaigns.run(stores)
@@ -125,8 +130,20 @@ def _tell_stalls(stores: Stores) -> None:
         stores.signals.committed(commit)
 
 
+def _tell_waiting(stores: Stores) -> None:
+    """Report runs that wait for a worker with their language, and those that wait no longer."""
+    try:
+        workers = present_workers(stores.redis)
+    except redis.RedisError:
+        return
+    machines = [{*worker.tools} for worker in workers if Queue.EVALUATE.value in worker.queues]
+    for commit in report_waiting(stores.engine, machines):
+        stores.signals.committed(commit)
+
+
 _refresh_caches = _Periodic(_forget_caches, lambda: _CACHE_REFRESH_S)
 _report_stalls = _Periodic(_tell_stalls, lambda: min(_STALL_CHECK_S, settings().stall_s))
+_report_waiting = _Periodic(_tell_waiting, lambda: ANNOUNCE_INTERVAL_S)
 _tournaments = TournamentController()
 _campaigns = CampaignController()
 _retention = RetentionJob()

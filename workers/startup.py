@@ -9,14 +9,18 @@ import time
 from typing import Any, Final
 
 import psycopg
+from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
+from speciate.domain.errors import SpeciateError
+from speciate.domain.languages import TOOLS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.settings import Settings
 from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores
+from speciate.storage.work.tools import needed_tools
 from workers.composition import evaluator
 
 _POLL_S: Final = 0.2
@@ -70,7 +74,17 @@ class Presence:
 
     def _repeat(self) -> None:
         while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
-            announce(self._stores.redis, self._worker)
+            announce(self._stores.redis, self._renewed())
+
+    def _renewed(self) -> WorkerProcess:
+        """Return the worker with the programs that running problems need now, which may be installed meanwhile."""
+        if Queue.EVALUATE.value not in self._worker.queues:
+            return self._worker
+        try:
+            wanted = needed_tools(self._stores.engine)
+        except (SpeciateError, DBAPIError):  # PostgreSQL does not respond
+            return self._worker
+        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *wanted})})
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
@@ -81,5 +95,11 @@ def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
         version=__version__,
         queues=queues,
         slots=int(consumer.pool.limit or 1),
-        tier=evaluator().tier if Queue.EVALUATE.value in queues else "",
+        **_abilities(queues),
     )
+
+
+def _abilities(queues: tuple[str, ...]) -> dict[str, Any]:
+    if Queue.EVALUATE.value not in queues:
+        return {"tier": ""}
+    return {"tier": evaluator().tier, "languages": evaluator().languages(), "tools": evaluator().tools(TOOLS)}

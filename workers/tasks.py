@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
 from uuid import UUID
 
 from celery import Celery
 
-from speciate.messaging.broker import TASKS
+from speciate.messaging.broker import TASKS, send_work
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
 from speciate.messaging.seed_checks import SeedChecks
-from speciate.ports.work import WorkKind
+from speciate.ports.work import WorkKind, WorkRef
 from speciate.runs.evaluate import replay_evaluation
-from workers.composition import LazyEvaluator, executor, fair_queue, stores
+from workers.composition import LazyEvaluator, evaluate_workers, executor, fair_queue, stores
+
+_ATTEMPTS: Final = 2
+_PASS_ON_S: Final = 0.2
 
 
 def perform(work_id: str) -> None:
@@ -24,9 +29,22 @@ def perform(work_id: str) -> None:
 def perform_evaluation(work_id: str) -> None:
     """Perform an evaluation, the message's own or one of a run that has fewer."""
     own = UUID(work_id)
-    chosen = fair_queue().choose(own)
-    if chosen is not None and not executor().execute(chosen) and chosen != own:
-        executor().execute(own)  # another worker has taken the chosen one
+    for _ in range(_ATTEMPTS):
+        chosen = fair_queue().choose(own)
+        if chosen is None:
+            _pass_on(own)
+            return
+        if executor().execute(chosen) or chosen == own:
+            return
+        # Another worker has taken the chosen one.
+
+
+def _pass_on(work_id: UUID) -> None:
+    """Send the message of a unit again if this worker cannot evaluate it and another one can."""
+    run_id = fair_queue().foreign_run(work_id)
+    if run_id is not None and evaluate_workers().can_evaluate(stores().work.context(run_id).problem):
+        time.sleep(_PASS_ON_S)  # this slot has nothing else to do
+        send_work(stores().celery, WorkRef(work_id, WorkKind.EVALUATE))
 
 
 def replay(candidate_id: str) -> None:

@@ -68,6 +68,10 @@ def tools_of(*commands: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word and (word.startswith("/") or "/" not in word)))
 
 
+TOOLS: Final = frozenset(tool for known in KNOWN.values() for tool in tools_of(known.build, known.run))
+"""Programs of all known languages."""
+
+
 def known_language(name: str) -> KnownLanguage | None:
     """Return a language by its key, its name or a label of its fences, in any case."""
     wanted = name.lower()

@@ -17,6 +17,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
+from speciate.domain.languages import TOOLS
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
@@ -72,7 +73,7 @@ class SeedChecks:
                 f"this process already waits for {_MAX_CHECKS} seed programs.", remedy=f"Try again soon, or {_SKIP}."
             )
         try:
-            self._require_worker()
+            self._require_worker(problem)
             result = self._result_of(problem)
         except (redis.RedisError, BrokerError, OSError) as error:
             raise UnavailableError(f"the seed program was not scored: {error}.", remedy="Try again soon.") from error
@@ -102,8 +103,16 @@ class SeedChecks:
         self._redis.rpush(_result_key(key), json.dumps(result))
         self._redis.expire(_result_key(key), round(self.limit_s))
 
-    def _require_worker(self) -> None:
-        if not any(Queue.EVALUATE.value in worker.queues for worker in present_workers(self._redis)):
+    def _require_worker(self, problem: Problem) -> None:
+        workers = [worker for worker in present_workers(self._redis) if Queue.EVALUATE.value in worker.queues]
+        # Workers announce the programs of known languages; whether they have others they say when they evaluate.
+        tools = set() if problem.language is None else TOOLS.intersection(problem.language.tools)
+        if workers and not any(tools <= {*worker.tools} for worker in workers):
+            raise UnavailableError(
+                f"no evaluate worker has {' and '.join(sorted(tools))}, so the seed program cannot be scored.",
+                remedy=f"Install it on a worker, name its folder there in SPECIATE_TOOLCHAINS, or {_SKIP}.",
+            )
+        if not workers:
             raise UnavailableError(
                 "no worker evaluates candidates, so the seed program cannot be scored.",
                 remedy=f"Start an evaluate worker, or {_SKIP}.",
@@ -118,7 +127,7 @@ class SeedChecks:
                 found: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
                 if found is not None:
                     return dict(json.loads(found[1]))
-                self._require_worker()
+                self._require_worker(problem)
         finally:
             self._redis.delete(key)
         return {"unavailable": self._late}

@@ -21,6 +21,15 @@ class SpinningEvaluator:
 
     tier = SPINNING
 
+    def can_evaluate(self, _: Problem) -> bool:
+        return True
+
+    def languages(self) -> dict[str, str]:
+        return {}
+
+    def tools(self, _: object) -> tuple[str, ...]:
+        return ()
+
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:

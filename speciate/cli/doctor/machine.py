@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from speciate.cli.doctor.findings import Finding, Status, run_check
+from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
+from speciate.domain.errors import SpeciateError
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -105,6 +106,19 @@ def sandbox(settings: Settings) -> Iterator[Finding]:
     yield _selected_tier(settings)
 
 
+def languages(settings: Settings) -> Finding:
+    """List the languages in which this machine can build and run candidates."""
+    from evaluators.broker_factory import open_toolchains
+
+    try:
+        found = list(open_toolchains(settings).languages())
+    except SpeciateError as error:
+        return error_finding("languages", Status.BAD, error)
+    present = "; ".join(["Python", *(f"{each.name} ({each.version})" for each in found if not each.problem)])
+    missing = "; ".join(f"{each.name}: {each.problem}" for each in found if each.problem)
+    return Finding("languages", Status.GOOD, f"{present}. Not available: {missing}" if missing else present)
+
+
 def _embedded_postgres() -> str:
     from speciate.embedded.binaries import find_postgres
 
@@ -174,4 +188,6 @@ def _open_sandbox(settings: Settings) -> str:
 def _shown(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return "********" if isinstance(value, SecretStr) else str(value)

@@ -50,6 +50,7 @@ def _authenticated(client: Client, http: httpx.Client) -> Iterator[Finding]:
     workers = client.workers()
     yield from _workers(workers)
     yield from _tiers(workers)
+    yield from _languages(workers)
     yield from _work(http)
     for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
         yield _policy(client, slug)
@@ -115,6 +116,13 @@ def _tiers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
         )
     else:
         yield Finding("tiers", Status.GOOD, detail)
+
+
+def _languages(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
+    for worker in workers:
+        if Queue.EVALUATE.value in worker.queues:
+            detail = ", ".join(["Python", *sorted(worker.languages)])
+            yield Finding("languages of workers", Status.GOOD, f"{worker.name}: {detail}")
 
 
 def _work(http: httpx.Client) -> Iterator[Finding]:

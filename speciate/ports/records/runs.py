@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from speciate.domain.diagnosis import Diagnosis
+from speciate.domain.problem import Problem
 from speciate.domain.run import RunCounters, RunSpec, RunState
 from speciate.ports.records.base import HideableRecord, Record
 from speciate.ports.records.policies import EnsembleMember
@@ -241,6 +242,8 @@ class WorkerProcess(Record):
     Attributes:
         slots: Work units that it executes at once.
         tier: Isolation tier in which it evaluates candidates; empty if it evaluates none.
+        languages: Version of each known language in which it evaluates programs, by name, without Python.
+        tools: Programs of these languages, and of those that running problems need.
     """
 
     name: str
@@ -249,6 +252,12 @@ class WorkerProcess(Record):
     queues: tuple[str, ...]
     slots: int
     tier: str
+    languages: dict[str, str] = Field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+
+    def runs(self, problem: Problem) -> bool:
+        """Return True if it has the language of a problem."""
+        return problem.language is None or {*problem.language.tools} <= {*self.tools}
 
 
 class StrategyRecord(Record):

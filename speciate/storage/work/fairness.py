@@ -35,8 +35,9 @@ _CHOOSE: Final = sa.text(
     " AND p.run_id NOT IN (SELECT run_id FROM held)) AS others"
     " FROM waiting w ORDER BY"
     " coalesce((SELECT sum(units) FROM held WHERE held.project_id = w.project_id), 0),"
-    " of_run, w.id <> :id, w.dispatched_at LIMIT 1"
+    " of_run, w.id <> :id, w.dispatched_at"
 )
+_RUN: Final = sa.text("SELECT run_id FROM work WHERE id = :id AND state = 'ready'")
 _LASTS: Final = sa.text(
     "SELECT max(wall_s) FROM (SELECT wall_s FROM candidates WHERE run_id = :run_id ORDER BY number DESC"
     " LIMIT :recent) recent"
@@ -49,9 +50,11 @@ class FairQueue(Store):
 
     Attributes:
         slots: Returns the number of evaluation slots of all workers; 0 if unknown.
+        can: Returns True if this worker can evaluate the candidates of a run.
     """
 
     slots: Callable[[], int] = field(default=lambda: 0, kw_only=True)
+    can: Callable[[UUID], bool] = field(default=lambda _: True, kw_only=True)
 
     @with_retries
     def choose(self, work_id: UUID) -> UUID | None:
@@ -61,15 +64,26 @@ class FairQueue(Store):
             work_id: The unit of the message that a worker received.
 
         Returns:
-            The unit; None if the free slot is left to runs that hold none. The reconciler then sends a message again.
+            The unit; None if this worker can evaluate none, or the free slot is left to runs that hold none. The
+            reconciler then sends a message again.
         """
         with self._engine.connect() as connection:
-            found = connection.execute(_CHOOSE, {"id": work_id}).one_or_none()
-            if found is None:
-                return work_id
-            last_one = 0 < self.slots() <= found.taken + 1
-            if not (last_one and found.of_run and found.others):
-                chosen: UUID = found.id
-                return chosen
+            rows = connection.execute(_CHOOSE, {"id": work_id}).all()
+        if not rows:
+            return work_id
+        if (found := next((row for row in rows if self.can(row.run_id)), None)) is None:
+            return None
+        last_one = 0 < self.slots() <= found.taken + 1
+        if not (last_one and found.of_run and found.others):
+            chosen: UUID = found.id
+            return chosen
+        with self._engine.connect() as connection:
             lasts_s = connection.execute(_LASTS, {"run_id": found.run_id, "recent": _RECENT}).scalar_one()
         return None if (lasts_s or 0.0) >= LONG_S else found.id
+
+    @with_retries
+    def foreign_run(self, work_id: UUID) -> UUID | None:
+        """Return the run of a ready unit if this worker cannot evaluate it."""
+        with self._engine.connect() as connection:
+            run_id: UUID | None = connection.execute(_RUN, {"id": work_id}).scalar_one_or_none()
+        return None if run_id is None or self.can(run_id) else run_id

@@ -109,6 +109,13 @@ def test_without_an_evaluate_worker_the_refusal_names_the_remedy(api: Api, store
     assert add(api, toy_problem(seed_program="")).status_code == 201  # nothing to score
 
 
+def test_without_a_worker_for_its_language_the_refusal_names_what_is_missing(api: Api, worker: FakeWorker) -> None:
+    details = refused(add(api, Problem.model_validate(SCORED.model_dump() | {"language": "rust"})), 503, "unavailable")
+    assert "no evaluate worker has rustc" in details["detail"]
+    assert "SPECIATE_TOOLCHAINS" in details["detail"]
+    assert worker.performed == []
+
+
 def test_a_worker_without_an_evaluator_or_in_time_is_no_verdict(api: Api, worker: FakeWorker) -> None:
     def broken(*_: object, **__: object) -> list[Evaluation]:
         raise EvaluatorUnavailableError("no isolation.")

@@ -1,0 +1,84 @@
+"""Programs that running problems need on a worker, and runs that wait for a worker that has them (ADR 47)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from speciate.domain.event import EventKind
+from speciate.domain.languages import tools_of
+from speciate.domain.run import RunState
+from speciate.ports.work import Commit
+from speciate.runs.progress import Effects
+from speciate.storage.database import reading
+from speciate.storage.runs.progress import lock_progress
+from speciate.storage.work.effects import write_effects
+
+_RUNNING: Final = (
+    " FROM run_progress p JOIN runs r ON r.id = p.run_id JOIN problems d ON d.id = r.problem_id"
+    " WHERE p.state = 'running' AND jsonb_typeof(d.definition -> 'language') = 'object'"
+)
+_LANGUAGES: Final = sa.text(f"SELECT DISTINCT d.definition -> 'language' AS language{_RUNNING}")
+# A commit sets the clock of a run: one that works is left alone, and workers announce themselves in the meantime.
+_CANDIDATES: Final = sa.text(
+    f"SELECT p.run_id, d.definition -> 'language' AS language, p.reason{_RUNNING} AND (p.reason IS NOT NULL"
+    " OR p.running_since < clock_timestamp() - make_interval(secs => :after_s)) LIMIT 256"
+)
+
+
+def needed_tools(engine: sa.Engine) -> set[str]:
+    """Return the programs that problems of running runs need."""
+    with reading(engine) as connection:
+        languages = connection.execute(_LANGUAGES).scalars().all()
+    return {tool for language in languages for tool in _tools(language)}
+
+
+def report_waiting(engine: sa.Engine, machines: Sequence[Set[str]], *, after_s: float = 12.0) -> list[Commit]:
+    """Give running runs that no worker can evaluate a reason and an event, and remove the reason when one can.
+
+    Args:
+        engine: The database.
+        machines: Programs of each evaluate worker.
+        after_s: Seconds without a commit after which a run counts as waiting.
+
+    Returns:
+        The commits to publish.
+    """
+    with reading(engine) as connection:
+        rows = connection.execute(_CANDIDATES, {"after_s": after_s}).all()
+    commits = []
+    for row in rows:
+        reason = _reason(row.language, machines)
+        if reason != row.reason:
+            commits += _explain(engine, row.run_id, reason)
+    return commits
+
+
+def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]:
+    with engine.begin() as connection:
+        locked = lock_progress(connection, run_id)
+        if locked.progress.state is not RunState.RUNNING:
+            return []
+        locked.progress.reason = reason
+        effects = Effects()
+        if reason is not None:
+            effects.event(EventKind.RUN_STALLED, message=reason)
+        return [write_effects(connection, locked, effects)]
+
+
+def _reason(language: dict[str, Any], machines: Sequence[Set[str]]) -> str | None:
+    tools = _tools(language)
+    if not tools or any(tools <= machine for machine in machines):
+        return None
+    lacking: list[list[str]] = [sorted(tools - machine) for machine in machines] or [sorted(tools)]
+    missing = " and ".join(sorted(lacking, key=len)[0])
+    return (
+        f"waits for a worker that runs {language['name']}: no evaluate worker has {missing}. Install it on one, or name"
+        " its folder there in SPECIATE_TOOLCHAINS; `speciate doctor` lists the languages of each worker"
+    )
+
+
+def _tools(language: dict[str, Any]) -> set[str]:
+    return {*tools_of(language.get("build", ()), language.get("run", ()))}

@@ -1,0 +1,97 @@
+"""Runs in another language: only workers with its programs evaluate them, and runs without such a worker say so."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.domain.event import EventKind
+from speciate.domain.problem import Problem
+from speciate.ports.records.policies import RunPolicies
+from speciate.ports.work import WorkKind
+from speciate.storage.stores import Stores
+from speciate.storage.work.fairness import FairQueue
+from speciate.storage.work.tools import needed_tools, report_waiting
+from tests.support.runs import toy_policy, toy_problem, toy_spec
+
+pytestmark = pytest.mark.servers
+
+OWN = {"name": "Zig", "file": "a.zig", "build": ["zig", "build-exe", "a.zig"], "run": ["env", "A=1", "qemu", "a"]}
+
+
+def begin(stores: Stores, language: object = None) -> tuple[UUID, UUID]:
+    """Start a run; return it and its first evaluation, which is ready."""
+    problem = toy_problem()
+    if language is not None:
+        changes = {"slug": "toy-in-another-language", "language": language}
+        problem = Problem.model_validate(problem.model_dump() | changes)
+    stored, _ = stores.catalog.add_problem(problem)
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    (ref,) = (ref for ref in stores.runs.start(run_id).dispatch if ref.kind is WorkKind.EVALUATE)
+    return run_id, ref.id
+
+
+def age(stores: Stores, seconds: float) -> None:
+    with stores.engine.begin() as connection:
+        connection.execute(
+            sa.text("UPDATE run_progress SET running_since = clock_timestamp() - make_interval(secs => :s)"),
+            {"s": seconds},
+        )
+
+
+def test_a_worker_chooses_only_what_it_can_evaluate(stores: Stores) -> None:
+    foreign, its_unit = begin(stores, "rust")
+    queue = FairQueue(stores.engine, slots=lambda: 8, can=lambda run_id: run_id != foreign)
+    assert queue.choose(its_unit) is None
+    assert queue.foreign_run(its_unit) == foreign
+    _, own = begin(stores)
+    assert queue.choose(its_unit) == own
+    assert queue.foreign_run(own) is None
+    assert FairQueue(stores.engine, slots=lambda: 8).choose(its_unit) == its_unit
+
+
+def test_running_problems_name_the_programs_that_they_need(stores: Stores) -> None:
+    assert needed_tools(stores.engine) == set()
+    run_id, _ = begin(stores, OWN)
+    begin(stores)
+    assert needed_tools(stores.engine) == {"zig", "qemu"}
+    stores.runs.pause(run_id)
+    assert needed_tools(stores.engine) == set()
+
+
+def test_a_run_waits_for_a_worker_and_says_so(stores: Stores) -> None:
+    run_id, _ = begin(stores, OWN)
+    begin(stores)
+    assert report_waiting(stores.engine, [set()]) == []  # it may just have started
+    age(stores, 60)
+    before = stores.runs.get(run_id)
+    (commit,) = report_waiting(stores.engine, [{"rustc"}, {"zig"}])
+    assert commit.run_id == run_id
+    found = stores.runs.get(run_id)
+    assert found.state.value == "running"
+    assert found.reason is not None
+    assert found.reason.startswith("waits for a worker that runs Zig: no evaluate worker has qemu.")
+    (event,) = stores.queries.events(run_id, after=before.last_event, limit=10)
+    assert (event.kind, event.data["message"]) == (EventKind.RUN_STALLED, found.reason)
+    assert report_waiting(stores.engine, [{"rustc"}, {"zig"}]) == []  # said once
+    assert report_waiting(stores.engine, [{"rustc"}, {"zig", "qemu", "g++"}])
+    assert stores.runs.get(run_id).reason is None
+    assert report_waiting(stores.engine, [{"zig", "qemu"}]) == []
+
+
+def test_without_any_worker_all_programs_are_missing(stores: Stores) -> None:
+    run_id, _ = begin(stores, OWN)
+    age(stores, 60)
+    report_waiting(stores.engine, [])
+    assert "has qemu and zig." in (stores.runs.get(run_id).reason or "")
+
+
+def test_a_paused_run_keeps_its_own_reason(stores: Stores) -> None:
+    run_id, _ = begin(stores, OWN)
+    age(stores, 60)
+    stores.runs.pause(run_id, "by hand")
+    assert report_waiting(stores.engine, []) == []
+    assert stores.runs.get(run_id).reason == "by hand"
