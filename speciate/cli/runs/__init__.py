@@ -292,10 +292,12 @@ def _row(run: RunRecord) -> tuple[object, ...]:
 
 
 def _stop_reason(run: RunRecord) -> str:
-    """Return the shortened reason of a paused or failed run."""
+    """Return the shortened reason of a run that is paused, failed or waits for a worker."""
     from textwrap import shorten
 
-    return shorten(run.reason or "", 100, placeholder=" …") if run.state.value in {"paused", "failed"} else ""
+    return (
+        shorten(run.reason or "", 100, placeholder=" …") if run.state.value in {"paused", "failed", "running"} else ""
+    )
 
 
 def _print_run(run: RunRecord) -> None:

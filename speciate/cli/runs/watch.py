@@ -263,6 +263,8 @@ def status_line(run: RunRecord) -> str:
     if (left := run.seconds_to_go) is not None:
         parts.append(f"about {timedelta(seconds=round(left))} left")
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
+    if run.state is RunState.RUNNING and run.reason:
+        parts.append(run.reason)
     name = f"{run.name}: " if run.name else ""
     return sanitize(f"{name}{run.state.value}: {'  '.join(parts)}")
 
@@ -308,7 +310,7 @@ def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, 
         parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
     if run.alarm:
         parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
-    if run.state is not RunState.RUNNING:
+    if run.state is not RunState.RUNNING or run.reason:
         parts.append(Text(sanitize(format_state(run.state.value, run.reason)), style=_STYLES.get(run.state, "")))
     return Group(*parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from speciate.domain.event import EventKind
 from speciate.domain.languages import tools_of
 from speciate.domain.run import RunState
-from speciate.ports.work import Commit
+from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.runs.progress import lock_progress
@@ -25,6 +26,11 @@ _LANGUAGES: Final = sa.text(f"SELECT DISTINCT d.definition -> 'language' AS lang
 _CANDIDATES: Final = sa.text(
     f"SELECT p.run_id, d.definition -> 'language' AS language, p.reason{_RUNNING} AND (p.reason IS NOT NULL"
     " OR p.running_since < clock_timestamp() - make_interval(secs => :after_s)) LIMIT 256"
+)
+
+_SEND: Final = sa.text(
+    "UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :run_id AND state = 'ready'"
+    " RETURNING id, kind"
 )
 
 
@@ -65,15 +71,20 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
         effects = Effects()
         if reason is not None:
             effects.event(EventKind.RUN_STALLED, message=reason)
-        return [write_effects(connection, locked, effects)]
+        commit = write_effects(connection, locked, effects)
+        if reason is None:  # the next repetition of its messages may be a minute away
+            ready = connection.execute(_SEND, {"run_id": run_id}).all()
+            commit = replace(commit, dispatch=tuple(WorkRef(row.id, WorkKind(row.kind)) for row in ready))
+        return [commit]
 
 
 def _reason(language: dict[str, Any], machines: Sequence[Set[str]]) -> str | None:
     tools = _tools(language)
     if not tools or any(tools <= machine for machine in machines):
         return None
-    lacking: list[list[str]] = [sorted(tools - machine) for machine in machines] or [sorted(tools)]
-    missing = " and ".join(sorted(lacking, key=len)[0])
+    lacking = [sorted(tools - machine) for machine in machines] or [sorted(tools)]
+    _, fewest = min((len(names), names) for names in lacking)
+    missing = " and ".join(fewest)
     return (
         f"waits for a worker that runs {language['name']}: no evaluate worker has {missing}. Install it on one, or name"
         " its folder there in SPECIATE_TOOLCHAINS; `speciate doctor` lists the languages of each worker"

@@ -63,7 +63,7 @@ def test_running_problems_name_the_programs_that_they_need(stores: Stores) -> No
 
 
 def test_a_run_waits_for_a_worker_and_says_so(stores: Stores) -> None:
-    run_id, _ = begin(stores, OWN)
+    run_id, unit = begin(stores, OWN)
     begin(stores)
     assert report_waiting(stores.engine, [set()]) == []  # it may just have started
     age(stores, 60)
@@ -77,7 +77,8 @@ def test_a_run_waits_for_a_worker_and_says_so(stores: Stores) -> None:
     (event,) = stores.queries.events(run_id, after=before.last_event, limit=10)
     assert (event.kind, event.data["message"]) == (EventKind.RUN_STALLED, found.reason)
     assert report_waiting(stores.engine, [{"rustc"}, {"zig"}]) == []  # said once
-    assert report_waiting(stores.engine, [{"rustc"}, {"zig", "qemu", "g++"}])
+    (commit,) = report_waiting(stores.engine, [{"rustc"}, {"zig", "qemu", "g++"}])
+    assert [ref.id for ref in commit.dispatch] == [unit]  # at once, not with the next repetition
     assert stores.runs.get(run_id).reason is None
     assert report_waiting(stores.engine, [{"zig", "qemu"}]) == []
 

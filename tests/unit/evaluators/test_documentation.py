@@ -1,7 +1,6 @@
-"""The examples of ``docs/howto/write-evaluators.md`` are complete problems whose seed programs score."""
+"""The examples of the pages on evaluators and languages are complete problems whose seed programs score."""
 
 import re
-import shutil
 import tomllib
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.problems.loader import load_problem
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "write-evaluators.md"
-BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+HOWTO = Path(__file__).resolve().parents[3] / "docs" / "howto"
+PAGES = [(HOWTO / name).read_text() for name in ("write-evaluators.md", "evolve-other-languages.md")]
+BLOCKS = [block for page in PAGES for block in re.findall(r"```toml\n(slug.*?)```", page, re.DOTALL)]
 EXAMPLES = {problem.slug: problem for block in BLOCKS for problem in [Problem.model_validate(tomllib.loads(block))]}
 
 
@@ -26,6 +26,23 @@ def test_an_example_saved_as_problem_toml_is_that_problem(tmp_path, block):
     assert problem == EXAMPLES[problem.slug]
 
 
+FEW_COINS = (
+    EXAMPLES["coins-in-cpp"].seed_program.partition("    for (int i")[0]
+    + """
+    std::vector<int> last(amount + 1, 0), fewest(amount + 1, 0);
+    for (int sum = 1; sum <= amount; sum++) {
+        fewest[sum] = sum + 1;
+        for (int coin : coins)
+            if (coin <= sum && fewest[sum - coin] + 1 < fewest[sum]) {
+                fewest[sum] = fewest[sum - coin] + 1;
+                last[sum] = coin;
+            }
+    }
+    for (; amount > 0; amount -= last[amount]) std::cout << last[amount] << " ";
+    // EVOLVE-BLOCK-END
+}
+"""
+)
 BETTER = {
     "integer-square-root": ((1.0, 0.5), "from math import isqrt as solve", (1.0, 1.0)),
     "short-sorter": ((1.0, 42.0), "sort = sorted", (1.0, 13.0)),
@@ -41,11 +58,8 @@ BETTER = {
         ),
         (1.0,),
     ),
-    "doubling-in-cpp": (
-        (0.5,),
-        "#include <iostream>\nint main() { long x; std::cin >> x; std::cout << 2 * x; }",
-        (1.0,),
-    ),
+    "coins-in-cpp": ((34.0,), FEW_COINS, (11.0,)),
+    "collatz-in-rust": ((1.0, 0.0), EXAMPLES["collatz-in-rust"].seed_program.replace(".min(1000)", ""), (1.0, 1.0)),
 }
 """What the seed program scores, a program that unlocks the problem, and what that scores; None is not looked at."""
 
@@ -53,8 +67,8 @@ BETTER = {
 @pytest.mark.parametrize("slug", EXAMPLES)
 def test_examples_score_and_can_be_unlocked(broker, slug):
     problem, (rewards, better, unlocked) = EXAMPLES[slug], BETTER[slug]
-    if problem.language is not None and (broker.tier != "A" or shutil.which("g++") is None):
-        pytest.skip("programs in C++ need tier A and g++, which are not here")
+    if not broker.can_evaluate(problem):
+        pytest.skip(f"programs in {problem.language.name} need tier A and {problem.language.tools}, which are not here")
     first, second = broker.evaluate(problem, [problem.seed_program, better], seeds=[0, 0])
     assert first.failure is None
     assert second.failure is None
