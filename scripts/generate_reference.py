@@ -41,6 +41,7 @@ _FILE_FORMS: dict[str, tuple[list[dict[str, Any]], Any]] = {
     "cases": ([_FILE | {"description": "Name of a JSON file"}], "cases.json"),
     "files": ([_NAMES], ["instances.json"]),
     "data_files": ([_NAMES], ["points.csv"]),
+    "requirements": ([_FILE], "requirements.txt"),
     "prompts": ([_NAMES], ["change.txt"]),
 }
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}

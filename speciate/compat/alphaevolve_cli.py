@@ -12,7 +12,7 @@ from typing import Final
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import read_folder, read_plain
 from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
-from speciate.problems.siblings import UnreadableError
+from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial_program", "program")
 EVALUATOR: Final = "evaluator.py"

@@ -16,8 +16,9 @@ from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.languages import KNOWN
 from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
-from speciate.problems.siblings import UnreadableError
+from speciate.problems.lockfile import requirement_lines
 from speciate.problems.template import slug_of_text
+from speciate.problems.unreadable import UnreadableError
 
 LANGUAGES: Final[dict[str, str]] = {
     **{Path(known.file).suffix.lower(): known.name for known in KNOWN.values()},
@@ -30,7 +31,6 @@ LANGUAGES: Final[dict[str, str]] = {
 
 _REQUIREMENTS: Final = "requirements.txt"
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
-_COMMENT: Final = re.compile(r"(^|\s)#.*")
 _PROVIDED: Final = frozenset({"openevolve", "shinka", "shinka-evolve", "skydiscover"})
 """Packages whose parts that evaluators use come with the importers."""
 _PACKAGES: Final = {
@@ -145,9 +145,7 @@ def _lines(folder: Path, listed: str) -> list[str]:
         text = read_plain(folder, listed)
     except UnreadableError:
         return []
-    # A backslash continues a line, a blank and # begin a comment.
-    lines = [_COMMENT.sub("", line).strip() for line in re.sub(r"\\\r?\n", " ", text).splitlines()]
-    return [" ".join(line.split()) for line in lines if line]
+    return requirement_lines(text)
 
 
 def _normal(package: str) -> str:

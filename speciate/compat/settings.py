@@ -16,7 +16,7 @@ from speciate.compat.folder import read_plain, refused
 from speciate.domain.errors import FieldError
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Finite
-from speciate.problems.siblings import UnreadableError
+from speciate.problems.unreadable import UnreadableError
 
 CONFIG: Final = "config.yaml"
 MOST_S: Final = 86_400.0

@@ -14,7 +14,7 @@ from typing import Final
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain
 from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
-from speciate.problems.siblings import UnreadableError
+from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial",)
 EVALUATOR: Final = "evaluate.py"

@@ -48,7 +48,7 @@ REQUIREMENT: Final = (
     r"( *(===?|~=|!=|<=?|>=?) *[A-Za-z0-9.*+!_-]+ *,?)*( *;[A-Za-z0-9_.'\"<>=!~ ()]+)?( +--hash=sha256:[0-9a-f]{64})*$"
 )
 
-Requirement = Annotated[str, StringConstraints(pattern=REQUIREMENT, max_length=2000)]
+Requirement = Annotated[str, StringConstraints(pattern=REQUIREMENT, max_length=20_000)]
 """Name of a package with versions, extras, a marker and hashes (PEP 508), without URLs, paths and other options."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

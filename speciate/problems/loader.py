@@ -19,8 +19,9 @@ from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.problems.definition import examine, invalid
-from speciate.problems.siblings import DataReader, Reader, Siblings, UnreadableError, read_data, read_sibling
+from speciate.problems.siblings import DataReader, Reader, Siblings, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
+from speciate.problems.unreadable import UnreadableError
 
 FILE_NAME: Final = "problem.toml"
 

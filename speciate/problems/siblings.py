@@ -17,6 +17,8 @@ from speciate.domain.errors import FieldError
 from speciate.domain.files import FilesError, text_of
 from speciate.domain.unstorable import MAX_VALUES, TOO_MANY_DIGITS, values_within
 from speciate.domain.validation import shorten
+from speciate.problems.lockfile import locked_requirements
+from speciate.problems.unreadable import UnreadableError
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Size limit of a definition's files, in bytes."""
@@ -33,10 +35,6 @@ Reader = Callable[[str], str]
 
 DataReader = Callable[[str], dict[str, str]]
 """Function that returns the contents of a data file, or of all in a folder, by path, or raises ``UnreadableError``."""
-
-
-class UnreadableError(Exception):
-    """A file beside the definition cannot be used; the message states the reason and the expected file."""
 
 
 class Siblings:
@@ -152,6 +150,19 @@ class Siblings:
                 self.field_errors.append(FieldError(str(error), f"data_files.{i}"))
         return found
 
+    def packages(self, given: object) -> object:
+        """Return the packages in a named lock file; a list holds them itself."""
+        if not isinstance(given, str):
+            return given
+        text = self.text("requirements", given)
+        if text is None:
+            return None
+        try:
+            return locked_requirements(given, text)
+        except UnreadableError as error:
+            self.field_errors.append(FieldError(str(error), "requirements"))
+            return None
+
     def templates(self, names: object) -> object:
         """Return the templates from a list of file names in the folder ``prompts``; a table contains the texts."""
         if not isinstance(names, list):
@@ -207,6 +218,7 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
     "files": ("files", lambda parts, names: parts.texts("files", names)),
     "prompts": ("prompts", Siblings.templates),
     "data_files": ("data_files", Siblings.data),
+    "requirements": ("requirements", Siblings.packages),
 }
 
 

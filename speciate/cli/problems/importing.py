@@ -357,7 +357,8 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
     found = reported_error(texts)
-    if found is None and any(seed.values()):
+    complains = found is not None or any(label.lower() == "error" and text.strip() for label, text in texts.items())
+    if not complains and any(seed.values()):
         return
     scores = ", ".join(f"{name} = {value:.6g}" for name, value in seed.items()) or "no number"
     shown = "".join(f"--- {label}\n{text}\n" for label, text in texts.items()) if found is None else found.line

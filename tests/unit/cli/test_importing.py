@@ -95,6 +95,7 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
         ("openevolve:loss", [], ExitCode.INVALID, "ValueError: no data"),
+        ("openevolve:unsure", [], ExitCode.INVALID, "which task is meant?"),
         ("openevolve:slow", ["--wall-s", "0.5"], ExitCode.INVALID, "Raise the limit with --wall-s."),
         ("openevolve:empty", [], ExitCode.INVALID, "initial_program.py is empty"),
         ("task:maze", ["--reward", "a:max"], ExitCode.INVALID, "--reward"),
@@ -126,6 +127,7 @@ def test_import_errors_name_the_cause(
     made(tmp_path / "empty", OPENEVOLVE, initial_program_py="")
     loss = "def evaluate(path):\n    return {'combined_score': 0.0, 'loss': 1e5, 'error': 'ValueError: no data'}\n"
     made(tmp_path / "loss", OPENEVOLVE, evaluator_py=loss)
+    made(tmp_path / "unsure", OPENEVOLVE, evaluator_py=loss.replace("ValueError: no data", "which task is meant?"))
     slow = "import time\ndef evaluate(path):\n    time.sleep(9)\n"
     made(tmp_path / "slow", OPENEVOLVE, evaluator_py=slow)
     fails = (
@@ -144,6 +146,7 @@ def test_import_errors_name_the_cause(
         "needs",
         "slow",
         "starts",
+        "unsure",
         "zero",
     ]
 

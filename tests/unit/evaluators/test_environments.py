@@ -1,5 +1,6 @@
 """Packages of problems, built from wheels and archives in a local folder."""
 
+import hashlib
 import io
 import os
 import socket
@@ -121,6 +122,18 @@ def test_a_failed_build_names_the_reason_of_pip(index, store):
     ):
         pass
     assert not [*store._root.glob("*-*")]
+
+
+def test_hashes_are_compared(index, store):
+    wheel(index, "locked")
+    digest = hashlib.sha256((index / "locked-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    with store.use([f"locked==1.0 --hash=sha256:{digest}"]) as environment:
+        assert (environment.site / "locked").is_dir()
+    with (
+        pytest.raises(EvaluatorUnavailableError, match="THESE PACKAGES DO NOT MATCH THE HASHES"),
+        store.use([f"locked==1.0 --hash=sha256:{'0' * 64}"]),
+    ):
+        pass
 
 
 def test_no_setup_script_runs(index, store, tmp_path):

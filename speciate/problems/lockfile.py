@@ -1,0 +1,64 @@
+"""Read the packages of a problem from a lock file: ``requirements.txt`` with or without hashes, or ``pylock.toml``.
+
+Tools such as ``pip-compile``, ``uv export`` and ``pip lock`` write them. ``pylock.toml`` is defined by PEP 751.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from speciate.domain.values import REQUIREMENT
+from speciate.problems.unreadable import UnreadableError
+
+_COMMENT: Final = re.compile(r"(^|\s)#.*")
+
+
+def requirement_lines(text: str) -> list[str]:
+    """Return the lines of a ``requirements.txt``: a backslash continues a line, a blank and # begin a comment."""
+    lines = [_COMMENT.sub("", line).strip() for line in re.sub(r"\\\r?\n", " ", text).splitlines()]
+    return [" ".join(line.split()) for line in lines if line]
+
+
+def locked_requirements(name: str, text: str) -> list[str]:
+    """Return the requirements in a lock file.
+
+    Raises:
+        UnreadableError: It is not valid, or has something other than packages with versions.
+    """
+    found = _in_pylock(name, text) if name.endswith(".toml") else requirement_lines(text)
+    for line in found:
+        if not re.fullmatch(REQUIREMENT, line):
+            raise UnreadableError(
+                f"{name!r} has {line[:80]!r}: expected packages with versions and hashes, no URLs, paths and options"
+            )
+    return found
+
+
+def _in_pylock(name: str, text: str) -> list[str]:
+    try:
+        packages = tomllib.loads(text).get("packages")
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise UnreadableError(f"{name!r} is not valid TOML: {str(error)[:200]}") from None
+    if not isinstance(packages, list) or not all(isinstance(each, dict) for each in packages):
+        raise UnreadableError(f"{name!r} has no list of packages: expected a pylock.toml (PEP 751)")
+    return [_line(name, package) for package in packages]
+
+
+def _line(name: str, package: Mapping[str, Any]) -> str:
+    wheels = package.get("wheels")
+    if "version" not in package or not isinstance(wheels, list) or not wheels:
+        raise UnreadableError(
+            f"{name!r} locks {str(package.get('name'))[:80]!r} without a version and wheels: only wheels are installed"
+        )
+    digests = dict.fromkeys(str(_hashes(wheel).get("sha256", "")) for wheel in wheels)
+    marker = f" ; {package['marker']}" if "marker" in package else ""
+    hashes = "".join(f" --hash=sha256:{digest}" for digest in digests if digest)
+    return f"{package.get('name')}=={package['version']}{marker}{hashes}"
+
+
+def _hashes(wheel: object) -> Mapping[str, object]:
+    hashes = wheel.get("hashes") if isinstance(wheel, dict) else None
+    return hashes if isinstance(hashes, dict) else {}
