@@ -70,17 +70,16 @@ class _Build:
         limits = build_limits(self.batch.problem.limits, self.language)
         spec: ProcessSpec = self.batch.commands(limits)
         with ProcessStarter(self.batch.sandbox, spec, 1) as starter:
-            contained = starter.take()
-        session = Session(contained, frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
-        sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
-        session.post({"files": files, "build": list(self.language.build), **sizes})
-        try:
-            message = session.receive(session.allow(self.language.build_s, self.batch.deadline))
-        except SessionEndedError as ended:
-            late = self.batch.expired and ended.ending is EndReason.LATE
-            failure = failure_of(ended, session.end(), limits)
-            return BATCH_DEADLINE if late else _named(failure)
-        session.end()
+            session = Session(starter.take(), frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
+            sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
+            session.post({"files": files, "build": list(self.language.build), **sizes})
+            try:
+                message = session.receive(session.allow(self.language.build_s, self.batch.deadline))
+            except SessionEndedError as ended:
+                late = self.batch.expired and ended.ending is EndReason.LATE
+                failure = failure_of(ended, session.end(), limits)
+                return BATCH_DEADLINE if late else _named(failure)
+            session.end()
         return read_build(message, self.language.build_bytes)
 
 

@@ -8,7 +8,6 @@ itself, so they cannot be trusted. Names that are not objectives become a note.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
@@ -33,7 +32,8 @@ def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
     folders = batch.sandbox.folders
     folder = folders.own({**batch.problem.data_files, batch.problem.main_file: program})
     try:
-        return _InProcessRun(batch, folder, seed).evaluation()
+        with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter:
+            return _InProcessRun(batch, starter, seed).evaluation()
     finally:
         folders.drop(folder)
 
@@ -41,14 +41,12 @@ def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
 class _InProcessRun:
     """One process with the script and one candidate."""
 
-    def __init__(self, batch: EvaluationBatch, folder: Path, seed: int) -> None:
+    def __init__(self, batch: EvaluationBatch, starter: ProcessStarter, seed: int) -> None:
         self._batch, self._seed = batch, seed
         self._findings = ScriptOutput()
         limits = batch.problem.limits
-        with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.IN_PROCESS, folder), 1) as starter:
-            contained = starter.take()
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
-        self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
+        self._session = Session(starter.take(), frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
         self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:

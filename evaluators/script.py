@@ -14,7 +14,7 @@ from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
-from evaluators.tiers.zygote import AUTHOR_FRAME_BYTES
+from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind

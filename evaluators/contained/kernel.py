@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+from collections.abc import Callable
 
 from .syscalls import number
 
@@ -13,13 +15,18 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 
+_MNT_DETACH = 2
+_ANY_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _MADV_COLLAPSE = 25
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 1, 2, 4, 8, 4096, 16384
 
+LOW_FDS = 64
+"""Descriptors below this number are those of a contained process; ``out_of_the_way`` returns others."""
+
 # PyDLL keeps the GIL: if a fork released it, the child could wait for it forever.
 _libc = ctypes.PyDLL(None, use_errno=True)
-_syscall, _mount = _libc.syscall, _libc.mount
+_syscall, _mount, _umount = _libc.syscall, _libc.mount, _libc.umount2
 # Declared, so that a call in a fresh fork makes few objects: each page that a fork writes to is copied.
 _syscall.argtypes = [ctypes.c_long] * 6
 _syscall.restype = ctypes.c_long
@@ -87,13 +94,46 @@ def fork_apart() -> int:
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount a file system; raises as ``call`` does."""
-    result = _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode())
-    _checked(result, f"mount {target}")
+    mounting(source, target, kind, flags, options)()
+
+
+def mounting(source: str, target: str, kind: str, flags: int, options: str = "") -> Callable[[], None]:
+    """Return a function that mounts a file system, again and again; it raises as ``call`` does."""
+    given = source.encode(), target.encode(), kind.encode(), flags, options.encode()
+
+    def repeat() -> None:
+        if _mount(*given) < 0:
+            _checked(-1, f"mount {target}")
+
+    return repeat
+
+
+def unmount(target: bytes) -> None:
+    """Detach a file system and those beneath it; raises as ``call`` does."""
+    if _umount(target, _MNT_DETACH) < 0:
+        _checked(-1, f"unmount {target!r}")
+
+
+def wait(pid: int, status: int, usage: int) -> None:
+    """Wait for a child to end; the kernel writes its status and usage to these addresses and to no other place."""
+    call("wait4", pid, status, 0, usage)
+
+
+def childless() -> bool:
+    """Return True if this process has no child, ended or not."""
+    return bool(_syscall(number("waitid"), 0, 0, 0, _ANY_ENDED, 0) < 0)
 
 
 def collapse(start: int, size: int) -> None:
     """Move a range of this process's memory to huge pages; raises as ``call`` does."""
     _checked(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_COLLAPSE), "madvise")
+
+
+def out_of_the_way(fd: int) -> int:
+    """Return a descriptor with a high number, which no executed program inherits, and close the given one."""
+    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOW_FDS)
+    os.close(fd)
+    return high
 
 
 _header, _nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()

@@ -6,7 +6,7 @@ import ctypes
 import os
 import stat
 
-from .kernel import call
+from .kernel import call, out_of_the_way
 
 READ_FILE = 1 << 2
 READ = READ_FILE | 1 << 3  # and folders
@@ -52,6 +52,16 @@ def handled(version: int) -> tuple[int, int, int]:
 def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> None:
     """Forbid this process and its children everything that Landlock controls, except rights beneath some paths.
 
+    Arguments and errors are those of ``ruleset``.
+    """
+    rules = ruleset(version, allowed, only)
+    enforce(rules)
+    os.close(rules)
+
+
+def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> int:
+    """Return a descriptor of rules for ``enforce``.
+
     Args:
         version: ABI version, from ``abi``.
         allowed: Rights by path; paths that do not exist are ignored.
@@ -60,14 +70,48 @@ def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> 
     Raises:
         OSError: The kernel rejects the rules.
     """
-    files, net, scoped = handled(version) if only is None else (only, 0, 0)
-    words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
-    attributes = (ctypes.c_uint64 * len(words))(*words)
-    ruleset = call("landlock_create_ruleset", ctypes.addressof(attributes), ctypes.sizeof(attributes), 0)
-    for path, rights in allowed.items():
-        _allow(ruleset, path, rights & files)
-    call("landlock_restrict_self", ruleset, 0)
-    os.close(ruleset)
+    return Rules(version, {}, only).ruleset(allowed)
+
+
+class Rules:
+    """Rules that many rulesets share: their paths are opened once, and stay open.
+
+    Arguments and errors are those of ``ruleset``.
+    """
+
+    def __init__(self, version: int, allowed: dict[str, int], only: int | None = None) -> None:
+        files, net, scoped = handled(version) if only is None else (only, 0, 0)
+        words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
+        self._files = files
+        self._attributes = (ctypes.c_uint64 * len(words))(*words)
+        self._create = ctypes.addressof(self._attributes), ctypes.sizeof(self._attributes)
+        self._rules = [self._rule(out_of_the_way(fd), allowed[path]) for path in allowed if (fd := _open(path)) >= 0]
+        self._addresses = [ctypes.addressof(rule) for rule in self._rules]
+
+    def ruleset(self, more: dict[str, int]) -> int:
+        """Return a descriptor of a ruleset with these rules and more, for ``enforce``."""
+        made = call("landlock_create_ruleset", *self._create)
+        for address in self._addresses:
+            call("landlock_add_rule", made, _PATH_BENEATH, address)
+        for path, rights in more.items():
+            if (fd := _open(path)) >= 0:
+                try:
+                    rule = self._rule(fd, rights)
+                    call("landlock_add_rule", made, _PATH_BENEATH, ctypes.addressof(rule))
+                finally:
+                    os.close(fd)
+        return made
+
+    def _rule(self, fd: int, rights: int) -> _PathBeneath:
+        rights &= self._files
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _FILE_RIGHTS
+        return _PathBeneath(rights, fd)
+
+
+def enforce(rules: int) -> None:
+    """Apply a ruleset to this process and its children; raises ``OSError`` if the kernel rejects it."""
+    call("landlock_restrict_self", rules)
 
 
 def beside(path: str, hidden: set[str]) -> list[str]:
@@ -85,15 +129,9 @@ def beside(path: str, hidden: set[str]) -> list[str]:
     return [found for each in around for found in beside(each, hidden)]
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _open(path: str) -> int:
+    """Return a descriptor of a path; -1 if it does not exist."""
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
-        return
-    try:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights &= _FILE_RIGHTS
-        rule = _PathBeneath(rights, fd)
-        call("landlock_add_rule", ruleset, _PATH_BENEATH, ctypes.addressof(rule), 0)
-    finally:
-        os.close(fd)
+        return -1

@@ -10,6 +10,9 @@ import os
 import resource
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+
+from .kernel import out_of_the_way
 
 _PAGE = resource.getpagesize()
 _READ_BYTES = 4096
@@ -49,14 +52,17 @@ class Footprint:
 
 
 class Meter:
-    """Reads ``/proc`` for the child of this supervisor.
+    """Reads ``/proc`` for the child of the process that uses it.
 
     Create it before anything covers ``/proc``: it keeps the folder open, in which process ids are those outside.
     """
 
     def __init__(self) -> None:
-        self._proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._supervisor = os.readlink("/proc/self")  # noqa: PTH115
+        self._proc = out_of_the_way(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    @cached_property
+    def _supervisor(self) -> str:
+        return os.readlink("self", dir_fd=self._proc)
 
     def threads(self) -> int:
         """Return the number of threads of the first process."""

@@ -1,19 +1,56 @@
-"""Messages from the broker to the zygote: its configuration, and requests for contained processes."""
+"""Messages between the broker, a zygote and its supervisors.
+
+The broker sends a zygote its configuration and requests for supervisors, and a supervisor requests for processes.
+"""
 
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import asdict, dataclass
 
+from .meter import Exceeded
 from .seccomp import SyscallPolicy
+
+MESSAGE_BYTES = 1 << 16
+"""Longest message to and from a zygote and its supervisors."""
+
+START = b">"
+"""Start a process with the descriptors that the message carries."""
+
+STOP = b"-"
+"""Stop the process. A supervisor ignores it if the process has ended."""
+
+HELLO = b"*"
+"""First byte of a supervisor's first message; then its process id in its own namespace."""
+
+ERROR = b"!"
+"""First byte of the message of a supervisor that cannot serve; then the reason."""
+
+READY = b"+"
+"""First byte of the message of a process that is ready for its program; then the name of its folder, if it has one."""
+
+EXIT = b"="
+"""First byte of the report of an exit: a ``REPORT``, then JSON with the usage of processes that it left running, if
+there were any."""
+
+REPORT = struct.Struct("=cBi5q104x")
+"""``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and
+microseconds, peak memory in KiB, and numbers that are not used."""
+
+ENDED, RETIRED = 1, 2
+"""Flags: the process ended by itself; its supervisor starts no other."""
+
+FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8}
+"""Flag of the limit that it exceeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """Request to start one process. It contains no data of a candidate.
+    """Request for a supervisor of such processes. It contains no data of a candidate.
 
     Attributes:
-        role: Program to run: a key of ``ROLES`` in ``supervise``.
+        role: Program to run: a key of ``ROLES`` in ``enter``.
         frame_bytes: Longest frame that the process may write to the channel.
         rlimits: Soft and hard resource limits by their names in ``resource``.
         memory_bytes: Limit on resident memory in bytes, in addition to that of the zygote.

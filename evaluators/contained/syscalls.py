@@ -237,6 +237,7 @@ NUMBERS: Numbers = DESCRIPTORS | PATHS | CHANGES | MEMORY | TASKS | OWN | TIME |
 MACHINES = ("x86_64", "aarch64")
 
 
+@cache
 def number(name: str, machine: str | None = None) -> int:
     """Return the number of a system call on a machine (default: this one).
 

@@ -1,12 +1,13 @@
-"""Tier A, inside the sandbox: new namespaces for every evaluation, then Landlock and seccomp as further layers.
+"""Tier A, inside the sandbox: namespaces that hold one candidate at a time, then Landlock and seccomp as more layers.
 
 bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
-namespace. Each evaluation gets its own user, process and IPC namespaces, a ``/proc`` that describes the processor only,
-and a ``/tmp`` of limited size that disappears with it.
+namespace. Each supervisor has its own user, process and mount namespaces, and a ``/proc`` that describes the processor
+only. Each evaluation gets a new ``/tmp`` of limited size that disappears with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from pathlib import Path
@@ -23,9 +24,13 @@ FOLDERS = "/folders"
 MACHINE = "/machine"
 """Folder inside bubblewrap with the files that a candidate finds in ``/proc``: those of the processor only."""
 
+LAST_PID = "/supervisor/last_pid"
+"""Mount point of the kernel's file with the last process id of a namespace (``man 7 pid_namespaces``)."""
+
 _USER = 1000  # inside; not 0, so that no program regains capabilities
 _TMP = "/tmp"  # noqa: S108  # a file system of its own
 _SHARED = "/data"
+_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
 class NamespaceTier:
@@ -39,7 +44,7 @@ class NamespaceTier:
     folder = ""
 
     def __init__(self, kept: tuple[str, ...]) -> None:
-        self._kept = kept
+        self._kept_paths = kept
         self._parents = {parent for path in kept for parent in (path, *map(str, Path(path).parents))} - {"/", _TMP}
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
@@ -48,34 +53,64 @@ class NamespaceTier:
             syscall_policy: Filter(template(syscall_policy, changes=True, open_flags=False))
             for syscall_policy in SyscallPolicy
         }
+        if self._abi:
+            self._rules_by_look = {
+                look: landlock.Rules(self._abi, {"/": look, "/dev/null": look | landlock.WRITE_FILE})
+                for look in (landlock.READ, landlock.READ | landlock.EXECUTE)
+            }
+        self._kept: dict[str, int] = {}
+        self._folders = self._rules = self._last_pid = -1
+        self.reusable = False
+
+    def fit(self, order: SpawnRequest) -> None:
+        """Compute what all processes of one kind need."""
+        no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
+        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
+        self._mount_tmp = kernel.mounting("none", _TMP, "tmpfs", _FLAGS | no_exec, size)
+        if self._abi:
+            look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
+            self._shared_rules = self._rules_by_look[look]
+            self._own_rules = {_TMP: look | landlock.CHANGE | landlock.TRUNCATE}
 
     def fork(self) -> int:
         """Fork a supervisor: the first process of new namespaces."""
         return kernel.fork_apart()
 
-    def settle(self, order: SpawnRequest) -> None:
-        """Set up the supervisor's namespaces for one candidate."""
+    def settle(self) -> None:
+        """Set up the supervisor's namespaces."""
         kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{_USER} {user} 1")
         _write("/proc/self/gid_map", f"{_USER} {group} 1")
         kernel.set_dumpable(False)
-        flags = kernel.MS_NOSUID | kernel.MS_NODEV
-        no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
-        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
-        kept = [(path, os.open(path, os.O_PATH)) for path in self._kept]
-        kernel.mount("none", _TMP, "tmpfs", flags | no_exec, size)
-        for path, fd in kept:
-            Path(path).mkdir(parents=True)
-            kernel.mount(f"/proc/self/fd/{fd}", path, "", kernel.MS_BIND | kernel.MS_REC)
-            os.close(fd)
+        # Held, because the file systems below cover them.
+        self._kept = {path: _hold(path) for path in self._kept_paths}
+        self._folders = _hold(FOLDERS)
+        with contextlib.suppress(OSError):  # a kernel without CONFIG_CHECKPOINT_RESTORE, or read-only in a container
+            self._last_pid = kernel.out_of_the_way(os.open(LAST_PID, os.O_WRONLY))
+            self._restart_pids()
+            self.reusable = True
         kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
+        for path in (FOLDERS, str(Path(LAST_PID).parent)):
+            kernel.mount("none", path, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
+
+    def prepare(self, order: SpawnRequest) -> None:
+        """Give the next candidate a ``/tmp`` of its own."""
+        if self.reusable:
+            self._restart_pids()
+        self._mount_tmp()
+        for path, fd in self._kept.items():
+            Path(path).mkdir(parents=True)
+            os.fchdir(fd)  # a name for what is covered, without /proc
+            kernel.mount(".", path, "", kernel.MS_BIND | kernel.MS_REC)
         if order.folder:
             Path(_TMP + _SHARED).mkdir()
-            kernel.mount(f"{FOLDERS}/{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)
-        kernel.mount("none", FOLDERS, "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
+            os.fchdir(self._folders)
+            kernel.mount(f"{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)
         os.chdir(_TMP)
+        if self._abi:
+            self._rules = self._shared_rules.ruleset(self._own_rules)
 
     def enclose(self, order: SpawnRequest) -> None:
         """Isolate the candidate's process before it reads anything of the candidate."""
@@ -86,14 +121,24 @@ class NamespaceTier:
             kernel.set_dumpable(True)
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
-        look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
-        change = look | landlock.CHANGE | landlock.TRUNCATE
         if self._abi:
-            landlock.restrict(self._abi, {"/": look, _TMP: change, "/dev/null": look | landlock.WRITE_FILE})
+            landlock.enforce(self._rules)
         self._filters[order.syscall_policy].install()
 
     def tidy(self) -> None:
-        """Do nothing: the kernel removes everything with the namespaces."""
+        """Remove the candidate's files with their file system."""
+        os.chdir("/")
+        kernel.unmount(_TMP.encode())
+        if self._abi:
+            os.close(self._rules)
+
+    def _restart_pids(self) -> None:
+        # Otherwise a candidate's process and thread ids tell how many its predecessor used.
+        os.pwrite(self._last_pid, b"1", 0)
+
+
+def _hold(path: str) -> int:
+    return kernel.out_of_the_way(os.open(path, os.O_PATH | os.O_DIRECTORY))
 
 
 def _write(path: str, text: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import tempfile
 
 from . import kernel, landlock
 from .requests import SpawnRequest
@@ -26,41 +25,57 @@ class LandlockTier:
     """Tier B: isolate with Landlock and seccomp."""
 
     bounds_threads = False
+    reusable = True
     folder = ""
 
     def __init__(self, readable: tuple[str, ...], hidden: tuple[str, ...], folders: str, *, own_user: bool) -> None:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")
+        import tempfile  # late: it brings libraries that would enlarge every fork of tier A
+
         # Packages look for this folder when they are imported, and fail where Python finds none that can be written to.
         tempfile.tempdir = os.environ.get("TMPDIR")
         sees_writes = self._abi >= landlock.WRITES_SINCE
         self._filter = Filter(template(SyscallPolicy.THREADS, changes=False, open_flags=not sees_writes))
         self._own_user = own_user
         self._readable = dict.fromkeys(readable, landlock.READ)
+        self._readable[PROCESSOR] = landlock.READ_FILE
+        self._readable["/dev/null"] = landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE
         if hidden:
             # Possibly hundreds of paths: restrict the zygote once for all its forks.
             away = {os.path.realpath(path) for path in hidden}
             paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
             paths += ["/proc", *([folders] if folders else [])]
             landlock.restrict(self._abi, dict.fromkeys(paths, landlock.READ_FILE), only=landlock.READ_FILE)
+        self._folder = ""
+        self._rules = self._rules_with("")
+
+    def fit(self, order: SpawnRequest) -> None:
+        """Prepare the rules for the files of the problem."""
+        if order.folder != self._folder:
+            os.close(self._rules)
+            self._folder, self._rules = order.folder, self._rules_with(order.folder)
 
     def fork(self) -> int:
         """Fork a supervisor."""
         return kernel.fork()
 
-    def settle(self, order: SpawnRequest) -> None:
-        """Prepare the supervisor.
+    def settle(self) -> None:
+        """Hide the supervisor from other processes of its user."""
+        kernel.set_dumpable(False)
+
+    def prepare(self, order: SpawnRequest) -> None:
+        """Enter the problem's folder.
 
         Raises:
             OSError: The problem needs processes, which this tier cannot contain.
         """
         if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
-        kernel.set_dumpable(False)
         os.chdir(order.folder or "/")
 
-    def enclose(self, order: SpawnRequest) -> None:
+    def enclose(self, _: SpawnRequest) -> None:
         """Isolate the candidate's process before it reads anything of the candidate."""
         if self._own_user:
             # A backstop between two checks of the supervisor; without an own user, other processes would count, too.
@@ -69,14 +84,13 @@ class LandlockTier:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         kernel.drop_capabilities()
         kernel.forbid_new_privileges()
-        paths = self._readable | {
-            PROCESSOR: landlock.READ_FILE,
-            "/dev/null": landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE,
-        }
-        if order.folder:
-            paths |= {order.folder: landlock.READ}
-        landlock.restrict(self._abi, paths)
+        landlock.enforce(self._rules)
         self._filter.install()
 
     def tidy(self) -> None:
         """Do nothing: the candidate could not write files."""
+
+    def _rules_with(self, folder: str) -> int:
+        """Return the rules of a candidate that may also read a folder, if one is given."""
+        paths = self._readable | ({folder: landlock.READ} if folder else {})
+        return kernel.out_of_the_way(landlock.ruleset(self._abi, paths))

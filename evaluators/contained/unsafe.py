@@ -22,17 +22,24 @@ class UnsafeTier:
     """Unsafe mode: fork without isolation."""
 
     bounds_threads = True  # this tier does not limit threads
+    reusable = True
 
     def __init__(self) -> None:
         self.folder = ""
+
+    def fit(self, order: SpawnRequest) -> None:
+        """Do nothing: all kinds of processes need the same."""
 
     def fork(self) -> int:
         """Fork a supervisor."""
         return kernel.fork()
 
-    def settle(self, order: SpawnRequest) -> None:
-        """Create the candidate's folder, and adopt processes that it leaves running."""
+    def settle(self) -> None:
+        """Adopt processes that candidates leave running."""
         kernel.adopt_orphans()
+
+    def prepare(self, order: SpawnRequest) -> None:
+        """Create the candidate's folder."""
         made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
         if order.folder:

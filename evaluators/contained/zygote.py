@@ -1,7 +1,7 @@
-"""A warm interpreter that forks one contained process per request, and reads nothing else.
+"""A warm interpreter that forks supervisors of contained processes, and reads nothing else.
 
-Importing numpy takes forty times as long as a fork. The zygote only passes on the channels of candidates and authors;
-programs and inputs never enter its memory.
+Importing numpy takes forty times as long as a fork. Supervisors only pass on the channels of candidates and authors;
+programs and inputs never enter their memory or the zygote's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from . import heap, kernel, tier_a, tier_b
-from .meter import Footprint
+from .bounds import Bounds
+from .enter import Tier
+from .meter import Footprint, Meter
 from .rehearsal import rehearse
-from .requests import BootMessage, SpawnRequest
-from .supervise import Tier, supervise
+from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
+from .supervise import supervise
 
 
 def _unsafe(_: BootMessage) -> Tier:
@@ -40,38 +42,42 @@ TIERS: dict[str, Callable[[BootMessage], Tier]] = {
     "unsafe": _unsafe,
 }
 
-MESSAGE_BYTES = 1 << 16
-_FDS = 5
-
-
 _EXPENDABLE = ("random", "threading", "logging")
 """Modules whose fork hooks are left out: generators are seeded later, and with one thread no lock needs renewal."""
 
 
 def main(fd: int) -> NoReturn:
-    """Serve requests from a connected socket (one packet each) until the other end closes."""
+    """Serve requests for supervisors from a connected socket until the other end closes.
+
+    Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
+    """
     requests = socket.socket(fileno=fd)
     hooks: list[str] = []
     with _watching_hooks(hooks):
         tier = _get_ready(requests)
     fork = os.fork if hooks else kernel.fork
-    decode = lru_cache(SpawnRequest.decode)  # all requests for one problem are equal
-    warm = Footprint.own()
+    warm, meter = Footprint.own(), Meter()
+
+    @lru_cache(maxsize=1)  # all requests for one problem are equal
+    def understand(data: bytes) -> tuple[SpawnRequest, Bounds]:
+        order = SpawnRequest.decode(data)
+        tier.fit(order)
+        return order, Bounds(order, warm, meter, threads=not tier.bounds_threads)
+
     while True:
-        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, _FDS)
+        data, fds, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 1)
         if not data:
             os._exit(0)
-        order = decode(data)
         try:
+            order, bounds = understand(data)
             pid = tier.fork()
         except OSError as error:
-            os.write(fds[3], f"no process can be forked: {error}\n".encode())
-            pid = -1
-        if pid == 0:
-            os.close(requests.fileno())
-            supervise(tier, order, warm, fds, fork)
-        for fd in fds:
-            os.close(fd)
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fds[0])) as connection:
+                connection.send(ERROR + f"no process can be forked: {error}".encode())
+        else:
+            if pid == 0:
+                supervise(tier, order, bounds, fds[0], fork)
+        os.close(fds[0])
 
 
 @contextlib.contextmanager
@@ -113,6 +119,8 @@ def _get_ready(requests: socket.socket) -> Tier:
         os._exit(1)
     # For programs that scripts start: Python's own search path lacks the packages of a problem.
     os.environ["PYTHONPATH"] = os.pathsep.join(boot.path)
+    # A killed process loses its buffered output.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     gc.disable()
     gc.collect()
     heap.collapse()

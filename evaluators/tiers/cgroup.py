@@ -20,8 +20,8 @@ from evaluators.tiers.sandbox import ProcessSpec
 
 _ROOT = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("memory", "pids")
-_INTERPRETER_BYTES = 128 << 20  # the supervisor's pages, and the zygote's that a fork touches
-_SUPERVISORS = 2
+_INTERPRETER_BYTES = 128 << 20  # the zygote's pages that a fork touches
+_FIRST = 1  # the process that serves calls
 _REMOVE_S = 2.0
 
 _numbers = itertools.count()
@@ -62,7 +62,7 @@ class ControlGroup:
             limits = needs.limits
             memory = limits.memory_bytes + limits.tmp_bytes + _INTERPRETER_BYTES
             _set(self._path / "memory.max", memory)
-            _set(self._path / "pids.max", tasks(limits, processes=needs.syscall_policy.starts_processes) + _SUPERVISORS)
+            _set(self._path / "pids.max", tasks(limits, processes=needs.syscall_policy.starts_processes) + _FIRST)
             with contextlib.suppress(FileNotFoundError):  # without swap
                 _set(self._path / "memory.swap.max", 0)
             self.members = os.open(self._path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)

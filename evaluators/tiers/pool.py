@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from evaluators.tiers.folders import ProblemFolders
-from evaluators.tiers.sandbox import ProcessSpec, SandboxedProcess
+from evaluators.tiers.sandbox import ProcessSpec, ProcessSupervisor
 from evaluators.tiers.zygote import Zygote
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -25,7 +25,7 @@ Key = tuple[tuple[str, ...], bool, Path | None, int]
 
 
 class ZygotePool:
-    """Start contained processes of one tier; a ``Sandbox``.
+    """Start supervisors of contained processes of one tier; a ``Sandbox``.
 
     Zygotes belong to the process that started them: after a fork the child starts its own.
     """
@@ -38,8 +38,8 @@ class ZygotePool:
         self._starting: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         _POOLS.add(self)
 
-    def start(self, needs: ProcessSpec) -> SandboxedProcess:
-        """Start a process without waiting for it.
+    def start(self, needs: ProcessSpec) -> ProcessSupervisor:
+        """Start a supervisor without waiting for it.
 
         Raises:
             EvaluatorUnavailableError: The zygote does not start, or lacks a module that the problem preloads.
@@ -65,7 +65,7 @@ class ZygotePool:
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
 
-    def _start(self, needs: ProcessSpec) -> SandboxedProcess:
+    def _start(self, needs: ProcessSpec) -> ProcessSupervisor:
         zygote = self._take(needs)
         try:
             return zygote.start(needs, partial(self._give_back, zygote))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -83,7 +83,11 @@ class SandboxedProcess(Protocol):
         ...
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait for the process to start; return True if it is ready for messages."""
+        """Wait for the process to start; return True if it is ready for messages.
+
+        Raises:
+            OSError: The tier cannot start it.
+        """
         ...
 
     @property
@@ -105,8 +109,37 @@ class SandboxedProcess(Protocol):
         ...
 
 
+class ProcessSupervisor(Protocol):
+    """Start contained processes of one specification, one after another, for one batch."""
+
+    @property
+    def idle(self) -> bool:
+        """True if it can start a process: the last one was stopped, and it has not ended."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """True if it has been ended."""
+        ...
+
+    def start(self, ended: Callable[[], None]) -> SandboxedProcess:
+        """Start a process without waiting for it.
+
+        Args:
+            ended: Called after the process was stopped.
+
+        Raises:
+            OSError: The supervisor has ended, or the machine has no process, descriptor or temporary space left.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it, with any process that it still runs."""
+        ...
+
+
 class Sandbox(Protocol):
-    """Start contained processes; thread-safe and fork-safe."""
+    """Start supervisors of contained processes; thread-safe and fork-safe."""
 
     @property
     def name(self) -> str:
@@ -118,11 +151,11 @@ class Sandbox(Protocol):
         """Folders of files for contained processes."""
         ...
 
-    def start(self, needs: ProcessSpec) -> SandboxedProcess:
-        """Start a process without waiting for it.
+    def start(self, needs: ProcessSpec) -> ProcessSupervisor:
+        """Start a supervisor of such processes without waiting for it.
 
         Raises:
-            EvaluatorUnavailableError: The tier cannot start the process.
+            EvaluatorUnavailableError: The tier cannot start the processes.
             OSError: The machine has no process, descriptor or temporary space left.
         """
         ...

@@ -18,34 +18,27 @@ _TIMES: Final = slice(11, 15)
 
 
 class SchedulingDelay:
-    """Scheduling delay of the child of one supervisor; 0 if the kernel does not report it.
+    """Scheduling delay of a process; 0 if the kernel does not report it.
 
     Args:
-        supervisor: Process id of the supervisor in the broker's namespace; 0 if unknown.
+        pid: Process id in the broker's namespace; 0 if unknown.
+        supervisor: That of its supervisor, which adopts processes that it leaves; 0 if unknown.
 
     Attributes:
         ran_s: CPU time of the process's first thread in seconds, as of the last ``own_s``.
     """
 
-    def __init__(self, supervisor: int) -> None:
-        self._supervisor, self._pid = supervisor, 0
-        self._root = supervisor
-        self._fd: int | None = None
+    def __init__(self, pid: int, supervisor: int = 0) -> None:
+        self._pid, self._root = pid, supervisor
+        # Kept open: some evaluations read it a thousand times.
+        self._fd = _open(f"/proc/{pid}/schedstat") if pid else None
         self._own_s = 0.0
         self.ran_s = 0.0
 
     def own_s(self) -> float:
-        """Return the delay of the process itself in seconds; keeps its last value after the process ends.
-
-        Make the first call before anything of a candidate runs: later, the supervisor may have other children.
-        """
-        if self._supervisor:
-            self._pid = next(iter(_children(self._supervisor)), 0)
-            self._supervisor = 0
-            self._fd = _open(f"/proc/{self._pid}/schedstat") if self._pid else None
+        """Return the delay of the process itself in seconds; keeps its last value after the process ends."""
         if self._fd is not None:
             try:
-                # Keep the file open: some evaluations read it a thousand times.
                 ran, waited, *_ = os.pread(self._fd, 64, 0).split()
                 self.ran_s, self._own_s = int(ran) / 1e9, int(waited) / 1e9
             except OSError:  # the process has ended

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.arenas import MARK, make_problem
+from tests.sandbox.arenas import CONTAINING, MARK, make_problem
 
 LEAVING = {
     "builtins": ("import builtins\nbuiltins.leak = 1", "import builtins\nfound = hasattr(builtins, 'leak')"),
@@ -73,6 +73,14 @@ LEAVING = {
             "found = was == numpy.random.rand()"
         ),
     ),
+    "what its supervisor measured": (
+        "sum(range(10 ** 6))",
+        (
+            "import sys\n"
+            "sweep = sys.modules['contained.sweep']\n"
+            "found = not len(sweep._report) or any(sweep._report.raw)\n"
+        ),
+    ),
 }
 
 
@@ -105,3 +113,13 @@ def test_fresh_entropy_is_not_shared(arena):
     problem = make_problem(cases=[{"input": [], "expected": 0}])
     printed = {e.artifacts["stdout"] for e in arena.evaluate(problem, [program] * 5)}
     assert len(printed) == 5
+
+
+@pytest.mark.parametrize("name", [each for each in CONTAINING if each.startswith("A")])
+def test_process_ids_do_not_tell_what_a_predecessor_used(enter, name):
+    ids = "t = threading.Thread(target=int)\nt.start()\nt.join()\nprint(os.getpid(), t.native_id)\n"
+    first = f"import os, threading\n{ids}def solve(): return 0\n"
+    many = f"import os, threading\nfor _ in range(40):\n    t = threading.Thread(target=int)\n    t.start()\n{first}"
+    problem = make_problem(cases=[{"input": [], "expected": 0}])
+    one, *_, last = enter(name).evaluate(problem, [first, many, many, first, first])
+    assert one.artifacts["stdout"] == last.artifacts["stdout"]

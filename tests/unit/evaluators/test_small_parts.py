@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -178,7 +177,7 @@ class Slow:
 def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
     monkeypatch.setattr("evaluators.restarting_candidate.time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr("evaluators.restarting_candidate.CandidateProcess", lambda *_: Slow(clock))
-    starter = SimpleNamespace(take=lambda: None, warm=lambda: None)
+    starter = SimpleNamespace(take=lambda: None, overlap=lambda: None)
     problem = SimpleNamespace(limits=Limits(wall_s=2), language=None)
     batch = SimpleNamespace(problem=problem, deadline=math.inf, expired=False)
     with RestartingCandidate(batch, starter, "", 0) as subject:
@@ -189,13 +188,12 @@ def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
 
 
 def test_what_the_kernel_does_not_tell_is_no_waiting():
-    for supervisor in (0, 2**22 + 1):  # no process has such a number
-        waiting = SchedulingDelay(supervisor)
+    for pid in (0, 2**22 + 1):  # no process has such a number
+        waiting = SchedulingDelay(pid)
         assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
         waiting.close()
 
 
-PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 THREAD = """
 import threading, time
 def burn():
@@ -214,17 +212,15 @@ time.sleep(60)
 
 @contextmanager
 def watched(code: str) -> Iterator[SchedulingDelay]:
-    """Watch a process as the broker does: as the child of another."""
-    supervisor = subprocess.Popen([sys.executable, "-c", PARENT, code], start_new_session=True)
-    waiting = SchedulingDelay(supervisor.pid)
+    """Watch a process as the broker does."""
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    waiting = SchedulingDelay(process.pid)
     try:
-        until(lambda: Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text())
-        waiting.own_s()
         yield waiting
     finally:
         waiting.close()
-        os.killpg(supervisor.pid, signal.SIGKILL)
-        supervisor.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def until(true: Callable[[], object]) -> None:

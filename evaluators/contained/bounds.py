@@ -1,0 +1,55 @@
+"""Limits of a contained process: those that the kernel enforces, and those that its supervisor checks."""
+
+from __future__ import annotations
+
+import resource
+
+from .meter import STACK_BYTES, Exceeded, Footprint, Meter
+from .requests import SpawnRequest
+
+RLimits = tuple[tuple[int, tuple[int, int]], ...]
+"""Resources with their soft and hard limits."""
+
+_SPARE_SPACE = 64 << 30  # libraries reserve address space that they do not use; page tables of this much are small
+
+
+class Bounds:
+    """Limits of one kind of process.
+
+    Args:
+        order: The process.
+        warm: Memory of the zygote, which a program does not pay for.
+        meter: Measures the process.
+        threads: True to count threads, because the kernel does not limit them.
+
+    Attributes:
+        rlimits: Limits that the kernel enforces.
+    """
+
+    def __init__(self, order: SpawnRequest, warm: Footprint, meter: Meter, *, threads: bool) -> None:
+        data = warm.data + order.memory_bytes + order.tasks * STACK_BYTES
+        space = warm.space + order.memory_bytes + _SPARE_SPACE
+        wanted = {**order.rlimits, "RLIMIT_DATA": (data, data), "RLIMIT_AS": (space, space)}
+        self.rlimits: RLimits = tuple(_lowered(getattr(resource, name), *values) for name, values in wanted.items())
+        self._meter = meter
+        self._threads = order.tasks if threads else None
+        self._resident = warm.resident + order.memory_bytes
+
+    def watched(self, *, memory: bool) -> bool:
+        """Return True if there is a limit for ``exceeded`` to check."""
+        return memory or self._threads is not None
+
+    def exceeded(self, *, memory: bool) -> Exceeded:
+        """Return the limit that the process exceeds; ``memory`` is False if a control group limits its memory."""
+        if self._threads is not None and self._meter.threads() > self._threads:
+            return Exceeded.THREADS
+        if memory and self._meter.holds_more(self._resident):
+            return Exceeded.MEMORY
+        return Exceeded.NOTHING
+
+
+def _lowered(which: int, soft: int, hard: int) -> tuple[int, tuple[int, int]]:
+    ceiling = resource.getrlimit(which)[1]
+    if ceiling != resource.RLIM_INFINITY:
+        soft, hard = min(soft, ceiling), min(hard, ceiling)
+    return which, (soft, hard)

@@ -1,0 +1,299 @@
+"""The broker's end of a supervisor, which runs contained processes one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+
+from evaluators.channel import ENVELOPE_BYTES
+from evaluators.contained.requests import (
+    ENDED,
+    ERROR,
+    EXIT,
+    FLAGS,
+    HELLO,
+    READY,
+    REPORT,
+    RETIRED,
+    START,
+    STOP,
+    SpawnRequest,
+)
+from evaluators.contained.unsafe import orphaned_folders, remove
+from evaluators.limits import rlimits, tasks
+from evaluators.tiers.cgroup import ControlGroup, delegated
+from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ResourceUsage
+from evaluators.tiers.scheduling import SchedulingDelay
+
+AUTHOR_FRAME_BYTES = 64 << 20
+"""Longest message of an author's script, which may hand large inputs to a candidate."""
+
+CREDENTIALS = struct.Struct("3i")  # process, user and group id (man 7 unix)
+_REPORT_BYTES = 1 << 13
+_REMOVE_S = 60.0  # a candidate may leave thousands of files on a slow disk
+_END_S = 1.0
+
+
+class Supervisor:
+    """A supervisor of one batch. It ends when the broker closes its connection or dies.
+
+    Attributes:
+        idle: True if it can start a process.
+        pid: Process id in the broker's namespace, once it has reported; 0 before.
+        zygote: Process id of its zygote.
+        needs: Specification of its processes.
+        apart: True if it has a process namespace, whose processes end with it.
+    """
+
+    def __init__(
+        self, requests: socket.socket, zygote: int, needs: ProcessSpec, folder: str, ended: Callable[[], None]
+    ) -> None:
+        """Request a supervisor from a zygote; ``ended`` is called after it was closed.
+
+        Raises:
+            OSError: The zygote is dead, or the machine has no descriptor left.
+        """
+        self.idle, self.apart = True, False
+        self.pid, self.zygote, self.needs = 0, zygote, needs
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.ExitStack() as undo, theirs:
+            undo.enter_context(self._connection)
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            request = _order(needs, folder).encode()
+            socket.send_fds(requests, [request], [theirs.fileno()], socket.MSG_NOSIGNAL)
+            undo.pop_all()
+        self._poll = select.poll()
+        self._poll.register(self._connection, select.POLLIN)
+        self._ended = ended
+
+    @property
+    def closed(self) -> bool:
+        """True if it has been ended."""
+        return self._connection.fileno() < 0
+
+    def start(self, ended: Callable[[], None]) -> ContainedProcess:
+        """Start a process without waiting for it; the last one must have been stopped.
+
+        Args:
+            ended: Called after the process was stopped.
+
+        Raises:
+            OSError: The supervisor is dead, or the machine has no descriptor left.
+        """
+        self.idle = False
+        return ContainedProcess(self, ended)
+
+    def send(self, descriptors: list[int]) -> None:
+        """Request a process with these descriptors; raises as ``start`` does."""
+        socket.send_fds(self._connection, [START], descriptors, socket.MSG_NOSIGNAL)
+
+    def stop(self) -> None:
+        """Ask it to stop the process."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._connection.send(STOP, socket.MSG_NOSIGNAL)
+
+    def readable(self, timeout_s: float) -> bool:
+        """Wait for a message or the end of the connection; True if there is one."""
+        return bool(self._poll.poll(math.ceil(max(timeout_s, 0.0) * 1000)))
+
+    def receive(self, deadline: float) -> tuple[bytes, int]:
+        """Return the next message and its sender's process id; no bytes if it has ended or the time is up."""
+        if not self.readable(deadline - time.monotonic()):
+            return b"", 0
+        for _ in range(2):
+            try:
+                data, credentials, _, _ = self._connection.recvmsg(_REPORT_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+            except ConnectionResetError:
+                continue  # it ended before it read our last message; what it had sent before can still be read
+            except OSError:
+                break
+            return data, sender(credentials)
+        return b"", 0
+
+    def free(self, *, reusable: bool) -> None:
+        """Note that its process has ended, and if it can start another."""
+        self.idle = reusable
+        if not reusable:
+            self._release()
+
+    def close(self) -> None:
+        """End it with everything that it still runs; repeated calls do nothing."""
+        self.idle = False
+        if self.closed:
+            return
+        # Not only close(): a worker that was forked meanwhile may hold a copy of this end.
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + _END_S
+        while self.receive(deadline)[0]:
+            pass  # the connection ends with the supervisor: an evaluation leaves nothing running
+        self._release()
+
+    def _release(self) -> None:
+        self._connection.close()
+        self._ended()
+
+
+class ContainedProcess:
+    """A contained process.
+
+    Attributes:
+        channel: Non-blocking stream to the process.
+        logs: Descriptors of its standard output and error.
+        waiting: Time that it waited for a processor, available once the process is ready.
+    """
+
+    def __init__(self, supervisor: Supervisor, ended: Callable[[], None]) -> None:
+        """Request a process from an idle supervisor; ``ended`` is called after the process was stopped."""
+        self._supervisor, self._ended = supervisor, ended
+        self._pid = 0
+        self._folder = ""
+        self._usage: ResourceUsage | None = None
+        self._reusable = False
+        self._group: ControlGroup | None = None
+        self.waiting = SchedulingDelay(0)
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            here, there = socket.socketpair()
+            self.channel = undo.enter_context(here)
+            channel = theirs.enter_context(there)
+            (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
+            self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
+            fds = [their_out, their_err, channel.fileno()]  # the supervisor receives them as 1, 2 and 3
+            if (parent := delegated()) is not None:
+                self._group = ControlGroup(parent, supervisor.needs)
+                undo.callback(self._group.remove)
+                theirs.callback(self._group.entered)
+                fds.append(self._group.members)
+            supervisor.send(fds)
+            undo.pop_all()
+        self.channel.setblocking(False)
+        for fd in self.logs.values():
+            os.set_blocking(fd, False)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait for the process to start; return True if it is ready for messages.
+
+        Raises:
+            OSError: The supervisor cannot start it.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._pid and self._usage is None:
+            if not self._take(*self._supervisor.receive(deadline)):
+                return False
+        # The supervisor's next message is the exit report.
+        return self._usage is None and not self._supervisor.readable(0)
+
+    def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
+        """Ask the supervisor to kill and sweep everything, and return its report."""
+        if self._usage is None:
+            if grace_s:
+                self._supervisor.readable(grace_s)
+            self._supervisor.stop()
+            with contextlib.suppress(OSError):
+                deadline = time.monotonic() + _REMOVE_S
+                while self._usage is None and self._take(*self._supervisor.receive(deadline)):
+                    pass
+        if self._usage is None:
+            self._supervisor.close()
+            self._sweep()
+        else:
+            self._supervisor.free(reusable=self._reusable)
+        if self._group is not None:
+            self._group.remove()
+        self._ended()
+        return self._usage or ResourceUsage(None, ended=False)
+
+    def close(self) -> None:
+        """Close the channel and the logs."""
+        self.channel.close()
+        self.waiting.close()
+        for fd in self.logs.values():
+            os.close(fd)
+
+    def _take(self, data: bytes, pid: int) -> bool:
+        """Note what a message reports; False if there is none.
+
+        Raises:
+            OSError: The message is an error.
+        """
+        match data[:1]:
+            case b"":
+                return False
+            case kind if kind == READY:
+                self._pid, self._folder = pid, os.fsdecode(data[1:])
+                self.waiting = SchedulingDelay(pid, self._supervisor.pid)
+            case kind if kind == EXIT:
+                self._usage, self._reusable = _exit(data)
+            case kind if kind == HELLO:
+                self._supervisor.pid, self._supervisor.apart = pid, data[1:] == b"1"
+            case kind if kind == ERROR:
+                raise OSError(data[1:].decode("utf-8", "replace"))
+        return True
+
+    def _sweep(self) -> None:
+        """Clean up for a killed supervisor in tiers without namespaces."""
+        if self._supervisor.apart:
+            return
+        if self._pid:
+            for victim in (self._supervisor.pid, -self._pid):
+                with contextlib.suppress(OSError):
+                    os.kill(victim, signal.SIGKILL)
+            if self._folder:
+                remove(self._folder)
+            return
+        # Killed before the process was ready, which would have named its folder.
+        for left in orphaned_folders(self._supervisor.zygote):
+            remove(left)
+
+
+def _exit(report: bytes) -> tuple[ResourceUsage, bool]:
+    """Return the usage in a report of an exit, and whether its supervisor can start another process."""
+    _, flags, status, user_s, user_us, system_s, system_us, memory_kib = REPORT.unpack_from(report)
+    cpu_s = user_s + system_s + (user_us + system_us) / 1e6
+    if others := report[REPORT.size :]:
+        left = json.loads(others)
+        cpu_s, memory_kib = cpu_s + left["cpu_s"], max(memory_kib, left["memory_kib"])
+    exceeded = next(limit for limit in reversed(FLAGS) if flags & FLAGS[limit] == FLAGS[limit])
+    usage = ResourceUsage(status, bool(flags & ENDED), cpu_s, memory_kib * 1024, exceeded)
+    return usage, not flags & RETIRED
+
+
+def sender(credentials: list[tuple[int, int, bytes]]) -> int:
+    """Return the sender's process id from the kernel: inside a namespace, a process knows only its inner id."""
+    return int(CREDENTIALS.unpack(credentials[0][2])[0]) if credentials else 0
+
+
+def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
+    limits = needs.limits
+    longest = AUTHOR_FRAME_BYTES if needs.role is ProcessRole.AUTHOR else limits.output_bytes
+    return SpawnRequest(
+        role=needs.role.value,
+        frame_bytes=longest + ENVELOPE_BYTES // 2,
+        # Authors serve many evaluations, and the command role limits its commands itself.
+        rlimits=rlimits(
+            limits,
+            cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS),
+            processes=needs.syscall_policy.starts_processes,
+        ),
+        memory_bytes=limits.memory_bytes,
+        tasks=tasks(limits, processes=needs.syscall_policy.starts_processes),
+        tmp_bytes=limits.tmp_bytes,
+        tmp_files=limits.tmp_files,
+        syscall_policy=needs.syscall_policy,
+        folder=folder,
+    )
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    here, there = os.pipe()
+    ours.callback(os.close, here)
+    theirs.callback(os.close, there)
+    return here, there
