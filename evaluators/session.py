@@ -98,6 +98,7 @@ class Session:
         self._fd = contained.channel.fileno()
         self._reader = FrameReader(frame_bytes)
         self._unsent = bytearray()
+        self._blocked = False  # the process has no room for what is unsent
         self._tails = {fd: Tail(log_bytes) for fd in contained.logs.values()}
         self._open_logs = set(self._tails)
         self._poll = select.poll()
@@ -174,7 +175,9 @@ class Session:
         except OSError:
             sent = len(self._unsent)  # the reader is gone; earlier answers can still be received
         del self._unsent[:sent]
-        self._poll.modify(self._fd, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if bool(self._unsent) is not self._blocked:
+            self._blocked = not self._blocked
+            self._poll.modify(self._fd, select.POLLIN | (select.POLLOUT if self._blocked else 0))
 
     def _receive(self) -> None:
         try:

@@ -26,7 +26,7 @@ LOW_FDS = 64
 
 # PyDLL keeps the GIL: if a fork released it, the child could wait for it forever.
 _libc = ctypes.PyDLL(None, use_errno=True)
-_syscall, _mount, _umount = _libc.syscall, _libc.mount, _libc.umount2
+_syscall, _mount, _umount, _unshare = _libc.syscall, _libc.mount, _libc.umount2, _libc.unshare
 # Declared, so that a call in a fresh fork makes few objects: each page that a fork writes to is copied.
 _syscall.argtypes = [ctypes.c_long] * 6
 _syscall.restype = ctypes.c_long
@@ -90,6 +90,12 @@ def fork_apart() -> int:
         OSError: The kernel or a limit forbids namespaces.
     """
     return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD)
+
+
+def renew_ipc() -> None:
+    """Move this process into a new IPC namespace; raises as ``call`` does."""
+    if _unshare(_CLONE_NEWIPC) < 0:
+        _checked(-1, "unshare")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -2,7 +2,7 @@
 
 bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
 namespace. Each supervisor has its own user, process and mount namespaces, and a ``/proc`` that describes the processor
-only. Each evaluation gets a new ``/tmp`` of limited size that disappears with it.
+only. Each evaluation gets a new IPC namespace and a new ``/tmp`` of limited size that disappears with it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class NamespaceTier:
             kernel.mount("none", path, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
 
     def prepare(self, order: SpawnRequest) -> None:
-        """Give the next candidate a ``/tmp`` of its own."""
+        """Give the next candidate an IPC namespace and a ``/tmp`` of its own."""
+        kernel.renew_ipc()
         if self.reusable:
             self._restart_pids()
         self._mount_tmp()

@@ -73,8 +73,15 @@ LEAVING = {
             "found = was == numpy.random.rand()"
         ),
     ),
+    "the connection of its supervisor": (
+        "pass",
+        (
+            "import os\nfound = False\n"
+            "for fd in range(4, 4096):\n    try: found = bool(os.fstat(fd))\n    except OSError: continue\n    break"
+        ),
+    ),
     "what its supervisor measured": (
-        "sum(range(10 ** 6))",
+        "sum(range(10 ** 5))",
         (
             "import sys\n"
             "sweep = sys.modules['contained.sweep']\n"
@@ -86,12 +93,13 @@ LEAVING = {
 
 @pytest.mark.parametrize(("leave", "look"), LEAVING.values(), ids=LEAVING)
 def test_nothing_of_one_candidate_reaches_the_next(arena, leave, look):
-    """The second starts while the first works; the third after it has ended."""
+    """The second has the supervisor of the first. Those after the third start while it works, or after its end."""
     lines = "".join(f"    {line}\n" for line in leave.splitlines())
-    leaving = f"try:\n{lines}except OSError: pass\nimport time\ntime.sleep(0.05)\ndef solve(): return False\n"
+    leaving = f"try:\n{lines}except OSError: pass\ndef solve(): return False\n"
+    slowly = f"import time\ntime.sleep(0.05)\n{leaving}"
     looking = f"{look}\ndef solve(): return found\n"
     problem = make_problem(cases=[{"input": [], "expected": False}])
-    for evaluation in arena.evaluate(problem, [leaving, looking, looking]):
+    for evaluation in arena.evaluate(problem, [leaving, looking, slowly, slowly, looking]):
         assert evaluation.rewards == (1.0,), evaluation
     arena.check()
 

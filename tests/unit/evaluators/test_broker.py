@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.broker import Broker
+from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 
@@ -106,6 +107,24 @@ def test_modules_that_start_threads_cannot_be_preloaded(broker, make_problem, mo
     problem = make_problem("cases", cases=[{"input": [1], "expected": 1}], preload=["busy"])
     with closing(Broker("unsafe")) as unsafe, pytest.raises(EvaluatorUnavailableError, match="busy starts 1 threads"):
         unsafe.evaluate(problem, [GOOD], seeds=[0])
+
+
+@pytest.fixture
+def supervisors(monkeypatch):
+    started, start = [], ZygotePool.start
+    monkeypatch.setattr(ZygotePool, "start", lambda pool, needs: started.append(needs) or start(pool, needs))
+    return started
+
+
+def test_quick_programs_of_a_batch_share_supervisors(broker, echo, supervisors):
+    assert [e.rewards for e in broker.evaluate(echo, [GOOD] * 16, seeds=[0] * 16)] == [(1.0,)] * 16
+    assert 1 <= len(supervisors) < 16  # on a busy machine some programs may be slow
+
+
+def test_a_supervisor_that_measured_a_program_serves_no_other(broker, echo, supervisors):
+    slow = f"import time\ntime.sleep(0.1)\n{GOOD}"
+    assert [e.rewards for e in broker.evaluate(echo, [slow] * 3, seeds=[0] * 3)] == [(1.0,)] * 3
+    assert len(supervisors) == 3
 
 
 def test_who_loses_the_sandbox_is_evaluated_again(broker, make_problem):
