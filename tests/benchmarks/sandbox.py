@@ -277,7 +277,7 @@ def _throughput() -> list[Goal]:
         _load(),
     )
     measured = median(rates["A"])
-    return [Goal(f"tier A, {WORKERS} workers: evaluations/s", ">= 150", measured, measured >= 150)]
+    return [Goal(f"tier A, {WORKERS} workers: evaluations/s", ">= 300", measured, measured >= 300)]
 
 
 def _spin(tier: str, begin: float) -> float:
