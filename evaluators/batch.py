@@ -39,7 +39,7 @@ class EvaluationBatch:
         folder: Folder of the problem's data files, or None.
         site: Folder of the problem's packages; None uses those of the worker.
         builds: Compile cache; None builds every program.
-        toolchain: Identity of the programs that build and run candidates in another language.
+        surroundings: Digest of what a build sees beside its source: tools with their versions, and data files.
     """
 
     problem: Problem
@@ -51,7 +51,7 @@ class EvaluationBatch:
     folder: Path | None = None
     site: Path | None = None
     builds: BuildCache | None = None
-    toolchain: str = ""
+    surroundings: str = ""
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(zip(self.programs, self.seeds, strict=True))

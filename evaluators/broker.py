@@ -26,6 +26,7 @@ from evaluators.toolchains import Toolchains
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.values import digest_of
 from speciate.settings import default_data_dir
 
 KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
@@ -137,7 +138,8 @@ class Broker:
             )
             if (language := problem.language) is not None:
                 self._toolchains.require(language)
-                batch = replace(batch, builds=self._builds, toolchain=self._toolchains.identity(language))
+                surroundings = digest_of([self._toolchains.identity(language), problem.data_files])
+                batch = replace(batch, builds=self._builds, surroundings=surroundings)
             with self._folder(problem) as folder:
                 batch = replace(batch, folder=folder)
                 if environment is None:

@@ -46,8 +46,7 @@ def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
         return Failure(FailureKind.CRASHED, "build_failed", f"the program is not UTF-8: {error.reason}")
     if language is None or not language.build:
         return files
-    data = "" if batch.folder is None else batch.folder.name  # the digest of the data files
-    key = digest_of([_FORMAT, files, language.model_dump(mode="json"), batch.toolchain, data])
+    key = digest_of([_FORMAT, files, language.model_dump(mode="json"), batch.surroundings])
     if batch.builds is not None and (found := batch.builds.find(key)) is not None:
         return found
     built = _Build(batch, language).run(files)

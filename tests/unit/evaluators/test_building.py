@@ -29,7 +29,8 @@ def made(make_problem):
     def make(**language):
         cases = [{"input": ["1"], "expected": "never"}]
         limits = {"wall_s": 30, "cpu_s": 30}
-        return make_problem("cases", cases=cases, language=STAMPED | language, limits=limits)
+        data_files = {"a.txt": data} if (data := language.pop("data", "")) else {}
+        return make_problem("cases", cases=cases, language=STAMPED | language, limits=limits, data_files=data_files)
 
     return make
 
@@ -58,6 +59,12 @@ def test_the_same_program_is_built_once(cached, made, tmp_path):
 @pytest.mark.parametrize("change", [{"build_s": 19}, {"build_bytes": 1 << 20}, {"build": [*STAMPED["build"], "flag"]}])
 def test_another_limit_or_flag_is_another_build(cached, made, change):
     assert output_of(cached, made()) != output_of(cached, made(**change))
+
+
+def test_other_data_files_are_another_build(cached, made):
+    first = output_of(cached, made(data="one"))
+    assert output_of(cached, made(data="one")) == first
+    assert output_of(cached, made(data="two")) != first
 
 
 def test_another_source_is_another_build(cached, made):
