@@ -88,7 +88,7 @@ class Broker:
         """Return those programs, of some names, with which this broker can build and run candidates."""
         if self.tier == TIER_B:  # no process of that tier starts another
             return ()
-        return tuple(sorted(name for name in names if self._toolchains.find(name) is not None))
+        return tuple(sorted(name for name in names if self._toolchains.works(name)))
 
     def can_evaluate(self, problem: Problem) -> bool:
         """Return True if this machine has the language of a problem."""

@@ -62,6 +62,11 @@ class Toolchains:
     def _roots(self) -> list[Path]:
         return [Path(root).resolve() for root in readable(None, self.folders)]
 
+    def works(self, tool: str) -> bool:
+        """Return True if candidates see a program, and it prints its version if it belongs to a known language."""
+        path = self.find(tool)
+        return path is not None and (tool not in _VERSIONS or bool(self._version(tool, path)))
+
     def require(self, language: Language) -> None:
         """Check that this machine has the programs of a language.
 
@@ -69,7 +74,7 @@ class Toolchains:
             EvaluatorUnavailableError: One is missing.
         """
         for tool in language.tools:
-            if self.find(tool) is None:
+            if not self.works(tool):
                 raise EvaluatorUnavailableError(
                     f"Programs in {language.name} need {tool!r}, which {self._where(tool)}.",
                     remedy="Install it below /usr, or name its installation in the setting `toolchains`;"
@@ -88,16 +93,14 @@ class Toolchains:
     def _look_up(self, known: KnownLanguage) -> FoundLanguage:
         tool = known.version[0]
         for needed in tools_of(known.version, known.build, known.run):
-            if self.find(needed) is None:
+            if not self.works(needed):
                 return FoundLanguage(known.name, tool, problem=f"{needed} {self._where(needed)}")
-        path = self.find(tool)
-        assert path is not None  # noqa: S101 - found above
-        lines = self._version(tool, path).splitlines()
-        if not lines:
-            return FoundLanguage(known.name, tool, problem=f"`{' '.join(known.version)}` fails")
-        return FoundLanguage(known.name, tool, version=lines[0])
+        path = self.find(tool) or Path(tool)
+        return FoundLanguage(known.name, tool, version=self._version(tool, path).splitlines()[0])
 
     def _where(self, tool: str) -> str:
+        if (path := self.find(tool)) is not None:
+            return f"does not work: `{' '.join(_VERSIONS[tool])}` fails for {path}"
         elsewhere = shutil.which(tool)
         if elsewhere is None:
             return "is not installed on this machine"

@@ -175,6 +175,17 @@ def test_a_program_that_leads_out_of_the_shown_folders_is_not_found(toolchain, t
     assert Toolchains([toolchain]).find("linked") is None
 
 
+def test_a_compiler_that_does_not_work_is_no_compiler(toolchain):
+    """As that of rustup outside of its home."""
+    broken = toolchain / "bin" / "rustc"
+    broken.write_text("#!/bin/sh\necho 'no toolchain is installed' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    found = {each.name: each for each in Toolchains([toolchain]).languages()}
+    assert found["Rust"].problem.startswith("rustc does not work: `rustc --version` fails for ")
+    with pytest.raises(EvaluatorUnavailableError, match="does not work"):
+        Toolchains([toolchain]).require(Language(name="Rust", file="a.rs", build=("rustc", "a.rs"), run=("./a",)))
+
+
 def test_languages_are_listed_with_their_version_or_their_problem():
     found = list(Toolchains().languages())
     assert [each.name for each in found] == [known.name for known in KNOWN.values()]
