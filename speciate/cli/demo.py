@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from speciate.cli.common import command_group, examples
-from speciate.cli.output import console, format_state, pluralize, progress_bars, sanitize, titled_table
+from speciate.cli.output import ProgressLines, console, format_state, pluralize, progress_bars, sanitize, titled_table
 from speciate.domain.errors import SpeciateError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-_LINE_INTERVAL_S: Final = 10.0
 _POLL_S: Final = 0.5
 
 
@@ -191,16 +190,15 @@ def _follow(runs: Sequence[DemoRun], out: Console) -> None:
     """Show progress until every run has ended: bars in a terminal, periodic lines elsewhere."""
     with progress_bars(out) as progress:
         bars = [progress.add_task(each.source.slug, total=each.budget, status="") for each in runs]
-        last = time.monotonic()
+        lines = ProgressLines(out)
         while True:
             for bar, each in zip(bars, runs, strict=True):
                 each.refresh()
                 progress.update(bar, completed=each.evaluations, status=_summary(each))
             ended = all(each.stopped for each in runs)
-            if not out.is_terminal and (ended or time.monotonic() - last >= _LINE_INTERVAL_S):
-                last = time.monotonic()
-                for each in runs:
-                    out.print(f"{each.source.slug}: {pluralize(each.evaluations, 'evaluation')}, {_summary(each)}")
+            lines.show(
+                [f"{r.source.slug}: {pluralize(r.evaluations, 'evaluation')}, {_summary(r)}" for r in runs], ended=ended
+            )
             if ended:
                 return
             time.sleep(_POLL_S)

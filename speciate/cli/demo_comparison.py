@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from rich.console import Console
 
-from speciate.cli.output import format_state, progress_bars, titled_table
+from speciate.cli.output import ProgressLines, format_state, progress_bars, titled_table
 from speciate.domain.run import RunState
 from speciate.tournaments.statistics.significance import mcnemar
 
@@ -25,7 +25,6 @@ METHODS: Final = ("base", "grpo", "vpo", "vector-max-at-k")
 
 _BASELINE: Final = "grpo"
 _LABELS: Final = {"base": "base", "grpo": "GRPO", "vpo": "VPO", "vector-max-at-k": "Vector Max-at-K"}
-_LINE_INTERVAL_S: Final = 10.0
 _POLL_S: Final = 1.0
 _ACTIVE: Final = (RunState.CREATED, RunState.RUNNING)
 
@@ -128,16 +127,14 @@ def _incomplete(client: Client, runs: set[UUID], comparisons: Sequence[TaskCompa
 
 
 def _wait(client: Client, runs: set[UUID], out: Console) -> None:
-    active, total, last = set(runs), len(runs), time.monotonic()
+    active, total, lines = set(runs), len(runs), ProgressLines(out)
     with progress_bars(out) as progress:
         bar = progress.add_task("comparison", total=total, status="")
         while active:
             time.sleep(_POLL_S)
             active &= {run.record.id for state in _ACTIVE for run in client.runs.list(state=state)}
             progress.update(bar, completed=total - len(active))
-            if not out.is_terminal and (not active or time.monotonic() - last >= _LINE_INTERVAL_S):
-                last = time.monotonic()
-                out.print(f"comparison: {total - len(active)} of {total} runs")
+            lines.show([f"comparison: {total - len(active)} of {total} runs"], ended=not active)
 
 
 def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) -> None:
