@@ -21,7 +21,7 @@ from speciate.storage.stores import Stores
 from tests.chaos.fleet import SECOND, STANDBY, Fleet
 
 KILL, RESTART, CHILD, FLUSH = "kill -9", "restart", "kill -9 of a pool process", "FLUSHALL"
-PARTS = ("api", SECOND, "policies", "evaluate", "generate", "control", STANDBY, "postgres", "valkey")
+PARTS = ("api", SECOND, "policies", "evaluate", "generate", "learn", "control", STANDBY, "postgres", "valkey")
 KINDS: tuple[tuple[str, str], ...] = (
     *((KILL, part) for part in PARTS),
     (CHILD, "evaluate"),

@@ -22,8 +22,8 @@ class Fleet(Stack):
 
     ready_timeout_s = 300.0
 
-    def __init__(self, settings: Settings, *, drain_s: float = 3.0) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, *, drain_s: float = 3.0, learns: bool = False) -> None:
+        super().__init__(settings, learns=learns)
         self._second_port = find_free_port()
         self._drain_s = drain_s
         self._lock = threading.RLock()

@@ -28,6 +28,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
 from speciate.embedded import EmbeddedServerError
+from speciate.ports.records.runs import RunRecord
 from speciate.settings import Settings
 from speciate.storage.database import with_retries
 from speciate.storage.stores import Stores, open_stores
@@ -197,6 +198,8 @@ class Storm:
             "lanes": 2,
             "seed": number,
         }
+        if number % 20 < self.plan.asking * 10:  # half of the runs that ask also learn
+            body |= {"samples_per_prompt": 8, "batch": 16, "learning": {"groups": 2}}
         headers = {"Idempotency-Key": str(uuid5(_KEYS, f"{self.plan.seed}/{number}"))}
         deadline = time.monotonic() + 120
         while True:
@@ -324,7 +327,23 @@ class Storm:
             open_work = "SELECT count(*) FROM work WHERE run_id = :id AND state <> 'done'"
             if left := connection.execute(sa.text(open_work), {"id": run_id}).scalar_one():
                 violations.append(f"run {run_id} leaves {left} units of work")
+            violations += _lost_groups(run, connection)
         return violations
+
+
+def _lost_groups(run: RunRecord, connection: sa.Connection) -> list[str]:
+    """Return what is wrong with the groups of a run that learns: each is used at most once, and none is lost."""
+    found = run.learning
+    if found is None:
+        return []
+    query = sa.text("SELECT data -> 'groups' FROM events WHERE run_id = :id AND kind = 'learning.step'")
+    used = [tuple(group) for groups in connection.execute(query, {"id": run.id}).scalars() for group in groups]
+    prompts = "SELECT count(DISTINCT (batch, prompt_digest, seed)) FROM rollouts WHERE run_id = :id"
+    written = connection.execute(sa.text(prompts), {"id": run.id}).scalar_one()
+    booked = found.used + found.flat + found.stale + found.dropped + found.waiting
+    if not len(used) == len(set(used)) == found.used or not booked == found.seen == written:
+        return [f"run {run.id}: {written} groups, {booked} booked, {len(used)} used, {len(set(used))} different"]
+    return []
 
 
 _WHOLE = {
@@ -369,7 +388,7 @@ def storm(plan: Plan) -> Outcome:
     os.environ["TMPDIR"] = str(home / "tmp")  # what the processes leave there is theirs
     settings = Settings(data_dir=home / "data", port=0, lease_s=plan.lease_s, evaluate_slots=2, generate_slots=8)
     try:
-        with Fleet(settings, drain_s=1.0) as fleet:
+        with Fleet(settings, drain_s=1.0, learns=True) as fleet:
             for _ in fleet.start():
                 pass
             stores = open_stores(fleet.settings)
