@@ -231,6 +231,8 @@ class Stack:
         environment = self._environment()
         for variable in _WITHHELD_SECRETS.get(name, ()):
             environment.pop(variable, None)
+        if name == "learn":  # otherwise torch leaves a folder in /tmp
+            environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.data_dir / "torch")
         # Longer than the drain of a worker: leases of a killed worker stay taken until they expire.
         return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
 

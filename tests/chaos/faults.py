@@ -28,7 +28,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     (FLUSH, "valkey"),
     *((RESTART, part) for part in PARTS),
 )
-_LEASED = sa.text("SELECT id, lease_token FROM work WHERE state = 'leased'")
+# A training step takes as long as it takes; its lease has to become free only if its own worker is broken.
+_LEASED = sa.text("SELECT id, lease_token FROM work WHERE state = 'leased' AND (kind <> 'learn' OR :learns)")
 _HELD = sa.text("SELECT count(*) FROM work WHERE id = ANY(:ids) AND lease_token = ANY(:tokens) AND state = 'leased'")
 _LIMIT_S = 300.0
 
@@ -67,7 +68,7 @@ class Breaker:
 
     def break_one(self, kind: str, part: str) -> None:
         """Do one fault; ``Fleet.restart_ended`` starts again what ended."""
-        leased = self._read(_LEASED)
+        leased = self._read(_LEASED, learns=part in {"learn", "postgres"})
         fault = Fault(kind, part, time.monotonic() - self.begun)
         before = self.fleet.pid(part)
         match kind:
@@ -134,9 +135,9 @@ class Breaker:
         except (DBAPIError, sa.exc.TimeoutError):
             return -1
 
-    def _read(self, query: sa.TextClause) -> list[sa.Row[tuple[UUID, UUID]]]:
+    def _read(self, query: sa.TextClause, **values: object) -> list[sa.Row[tuple[UUID, UUID]]]:
         try:
             with self.stores.engine.connect() as connection:
-                return list(connection.execute(query))
+                return list(connection.execute(query, values))
         except (DBAPIError, sa.exc.TimeoutError):
             return []

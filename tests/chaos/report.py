@@ -23,9 +23,9 @@ _TITLE = "# Reliability: what is lost when processes die?\n"
 _METHOD = """## Method
 
 `make chaos` writes this page. It starts the process graph of production on one machine (two replicas of the API, an
-inference server, one generate, one evaluate and two control workers, PostgreSQL, Valkey), keeps runs in progress, sends
-requests, follows event streams, and kills or restarts parts in an order that a seed decides. The test suite contains a
-short form.
+inference server, one generate, one evaluate, one learn and two control workers, PostgreSQL, Valkey), keeps runs in
+progress, a part of which train their policy, sends requests, follows event streams, and kills or restarts parts in an
+order that a seed decides. The test suite contains a short form.
 """
 
 
