@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 HEADER_BYTES = 4
+_CHUNK_BYTES = 1 << 20
 
 
 class TooLongError(ValueError):
@@ -25,7 +26,9 @@ def encode(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
+# One each: the functions of ``json`` do more for every message.
 _ENCODER = json.JSONEncoder(allow_nan=False, default=_plain, separators=(",", ":"))
+_DECODER = json.JSONDecoder()
 
 
 def frame(message: dict[str, Any]) -> bytes:
@@ -50,7 +53,7 @@ class Wire:
         """Return the next message, or None if the other end closed the connection."""
         header = self._exactly(HEADER_BYTES)
         body = None if header is None else self._exactly(int.from_bytes(header, "big"))
-        return None if body is None else json.loads(body.decode("ascii"))
+        return None if body is None else _DECODER.raw_decode(body.decode("ascii"))[0]
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a message.
@@ -60,17 +63,21 @@ class Wire:
             TypeError: The message contains a value that is not JSON.
             ValueError: The message contains NaN, an infinity or itself.
         """
-        data = memoryview(frame(message))
+        data = frame(message)
         if len(data) - HEADER_BYTES > self.max_bytes:
             raise TooLongError(f"{len(data) - HEADER_BYTES} bytes of JSON: at most {self.max_bytes} are allowed")
-        while data:
-            data = data[os.write(self.fd, data) :]
+        sent = os.write(self.fd, data)
+        while sent < len(data):
+            sent += os.write(self.fd, memoryview(data)[sent:])
 
     def _exactly(self, size: int) -> bytes | None:
+        part = os.read(self.fd, min(size, _CHUNK_BYTES))
+        if len(part) == size:
+            return part
         parts = bytearray()
-        while len(parts) < size:
-            part = os.read(self.fd, min(size - len(parts), 1 << 20))
-            if not part:
-                return None
+        while part:
             parts += part
-        return bytes(parts)
+            if len(parts) == size:
+                return bytes(parts)
+            part = os.read(self.fd, min(size - len(parts), _CHUNK_BYTES))
+        return None

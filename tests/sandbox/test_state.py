@@ -96,7 +96,7 @@ def test_nothing_of_one_candidate_reaches_the_next(arena, leave, look):
     """The second has the supervisor of the first. Those after the third start while it works, or after its end."""
     lines = "".join(f"    {line}\n" for line in leave.splitlines())
     leaving = f"try:\n{lines}except OSError: pass\ndef solve(): return False\n"
-    slowly = f"import time\ntime.sleep(0.05)\n{leaving}"
+    slowly = f"import time\ntime.sleep(0.03)\n{leaving}"
     looking = f"{look}\ndef solve(): return found\n"
     problem = make_problem(cases=[{"input": [], "expected": False}])
     for evaluation in arena.evaluate(problem, [leaving, looking, slowly, slowly, looking]):
