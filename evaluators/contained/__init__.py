@@ -3,8 +3,9 @@
 This code uses the standard library only and never imports ``speciate``: it runs in a bare interpreter that cannot find
 any other folder of the project. It never receives an expected output.
 
-Read in this order: ``zygote`` (one fork per supervisor), ``supervise`` (one fork per request; watches and cleans up),
-``enter`` (what that fork does), ``tier_a``, ``tier_b`` and ``unsafe`` (isolation), ``kernel``, ``landlock``,
-``seccomp`` and ``syscalls`` (its building blocks), ``candidate`` and ``author`` (the contained programs), ``program``,
-``seeding`` and ``wire`` (shared by those two), ``heap`` and ``rehearsal`` (cheaper forks).
+Read in this order: ``zygote`` (one fork per supervisor), ``supervise`` (one fork per request), ``enter`` (what it
+does), ``bounds`` and ``meter`` (limits), ``sweep`` (ends everything), ``tier_a``, ``tier_b`` and ``unsafe``
+(isolation), ``kernel``, ``landlock``, ``seccomp`` and ``syscalls`` (its building blocks), ``candidate`` and ``author``
+(the contained programs), ``program``, ``seeding`` and ``wire`` (shared by those two), ``heap`` and ``rehearsal``
+(cheaper forks).
 """
