@@ -469,6 +469,10 @@ class WorkStore(Protocol):
         """Return the archive of an island."""
         ...
 
+    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+        """Return ``(number, first parent or 0, raw rewards or None)`` of every candidate, ascending by number."""
+        ...
+
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
         ...

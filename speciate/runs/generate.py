@@ -58,7 +58,10 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     view = StoredPopulation(work, context, lease.ordinal)
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
-    selections = [select_parents(strategy, view, rng) for _ in shares]
+    selections = []
+    for _ in shares:
+        selections.append(select_parents(strategy, view, rng))
+        view.take(selections[-1].parents)
     chooser, adviser = (
         PolicyChooser(context, work),
         Adviser(context, work, view, strategy.islands, hinted=has_hints(lease)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from speciate.domain.problem import Problem
 from speciate.ports.work import RunContext, WorkStore
-from speciate.search.strategy import EliteTable
+from speciate.search.strategy import EliteTable, Family
 
 
 class StoredPopulation:
@@ -17,6 +18,8 @@ class StoredPopulation:
         self._context = context
         self._batch = batch
         self._tables: dict[int, EliteTable] = {}
+        self._family: Family | None = None
+        self._taken: list[int] = []
 
     @property
     def problem(self) -> Problem:
@@ -43,6 +46,23 @@ class StoredPopulation:
         if island not in self._tables:
             self._tables[island] = self._store.elites(self._run_id, island)
         return self._tables[island]
+
+    @property
+    def taken(self) -> Sequence[int]:
+        """Parents that this batch has selected so far."""
+        return self._taken
+
+    def take(self, parents: Sequence[int]) -> None:
+        """Note parents that the batch has selected."""
+        self._taken += parents
+
+    def family(self) -> Family:
+        """Return all candidates of the run, read once."""
+        if self._family is None:
+            rows = self._store.family(self._run_id)
+            dimensions = len(self.problem.objectives)
+            self._family = Family.of(rows, dimensions, self._context.spec.samples_per_prompt)
+        return self._family
 
     @property
     def _run_id(self) -> UUID:

@@ -67,6 +67,34 @@ class EliteTable:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All candidates of a run with their first parents.
+
+    Attributes:
+        numbers: Numbers in the run, shape (n,), ascending; a parent's is lower than its children's.
+        parents: Number of the first parent, 0 for none, shape (n,).
+        rewards: Raw rewards in declared order, NaN without a score, shape (n, d).
+        group: Children of one prompt.
+    """
+
+    numbers: IntArray
+    parents: IntArray
+    rewards: FloatArray
+    group: int
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> Family:
+        """Return the family of rows ``(number, parent, rewards or None)``, ascending by number."""
+        missing = (float("nan"),) * dimensions
+        return cls(
+            numbers=np.array([number for number, _, _ in rows], dtype=np.int64),
+            parents=np.array([parent for _, parent, _ in rows], dtype=np.int64),
+            rewards=np.array([missing if r is None else r for _, _, r in rows], np.float64).reshape(-1, dimensions),
+            group=group,
+        )
+
+
 class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
@@ -90,8 +118,17 @@ class PopulationView(Protocol):
         """Number of the first seed program's candidate, or None without a seed program."""
         ...
 
+    @property
+    def taken(self) -> Sequence[int]:
+        """Numbers of the parents that this batch has selected so far."""
+        ...
+
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island; may be empty."""
+        ...
+
+    def family(self) -> Family:
+        """Return all candidates of the run; its cost grows with their number."""
         ...
 
 

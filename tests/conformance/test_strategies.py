@@ -24,6 +24,13 @@ class TestIslandsMapElites(StrategyConformance):
         return build_strategy(self.kind, {"migration_interval": 2})
 
 
+class TestIslandsMapElitesByPuct(StrategyConformance):
+    kind = "islands_map_elites"
+
+    def make_strategy(self) -> Strategy:
+        return build_strategy(self.kind, {"migration_interval": 2, "selection": "puct"})
+
+
 class TestSequentialRevision(StrategyConformance):
     kind = "sequential_revision"
     most_elites = 2 * 26

@@ -9,7 +9,7 @@ import numpy as np
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
-from speciate.search.strategy import EliteTable, Evaluated, Placement
+from speciate.search.strategy import EliteTable, Evaluated, Family, Placement
 
 
 def vector_problem(
@@ -67,6 +67,8 @@ class ListView:
         seed: Seed of the run.
         batch: Number of the batch; advanced by the test.
         seed_number: Number of the seed program's candidate, or None.
+        taken: Parents that the batch has selected.
+        born: Number, first parent and rewards of every candidate, kept by the test.
     """
 
     def __init__(self, problem: Problem, *, seed: int = 0, batch: int = 0, seed_number: int | None = 1) -> None:
@@ -75,12 +77,18 @@ class ListView:
         self.batch = batch
         self.seed_number = seed_number
         self._held: dict[int, dict[str, Placement]] = {}
+        self.taken: list[int] = []
+        self.born: list[tuple[int, int, tuple[float, ...] | None]] = []
 
     def elites(self, island: int) -> EliteTable:
         """Return the archive of an island."""
         held = self._held.get(island, {}).values()
         rows = [(p.cell, p.number, p.fitness, p.rewards) for p in held]
         return EliteTable.of(rows, len(self.problem.objectives))
+
+    def family(self) -> Family:
+        """Return the candidates in ``born``, two of one prompt."""
+        return Family.of(self.born, len(self.problem.objectives), 2)
 
     def grant(self, bids: Sequence[Placement]) -> int:
         """Accept bids for cells that are empty or hold a lower fitness; return their number."""

@@ -645,6 +645,14 @@ class WorkStoreConformance:
         assert set(members) == {1}
         assert (members[1].program, members[1].rewards) == ("x = 1\ny = 9\n", (1.0, 9.0))
 
+    def test_the_family_has_every_candidate_with_its_first_parent(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "broken")
+        self._evaluate(self._only(commit))
+        rows = self.harness.work.family(commit.run_id)
+        assert [(number, parent) for number, parent, _ in rows] == [(1, 0), (2, 1), (3, 1)]
+        assert [None if rewards is None else tuple(rewards) for _, _, rewards in rows] == [(1.0, 9.0), (2.0, 9.0), None]
+
     def test_the_alarm_is_raised_and_cleared(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(1000, batch=64))))
         commit = self._generate(self._only(commit), *(f"broken {i}" for i in range(63)))

@@ -27,6 +27,9 @@ _MEMBERS = sa.text(
     " stopped_at"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
+_FAMILY = sa.text(
+    "SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number"
+)
 _CARRIED = sa.text(
     f"SELECT number, artifacts->>'{OUTPUT}' AS output FROM candidates WHERE run_id = :id"
     f" AND artifacts->>'{OUTPUT}' IS NOT NULL AND number = CASE WHEN CAST(:to AS bigint) IS NULL"
@@ -66,6 +69,11 @@ def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]
                 yield island, (cell, number, fitness, tuple(rewards))
     except psycopg.OperationalError as error:
         raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from error
+
+
+def family(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:
+    """Return number, first parent (0 for none) and rewards of every candidate, ascending by number."""
+    return [(row.number, row.parent, row.rewards) for row in connection.execute(_FAMILY, {"id": run_id})]
 
 
 def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:

@@ -131,6 +131,11 @@ class MemoryWorkStore:
         rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
+    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+        """Return number, first parent and rewards of every candidate."""
+        outcomes = [(number, each.outcome) for number, each in sorted(self._run(run_id).candidates.items())]
+        return [(number, next(iter(o.proposal.parents), 0), o.evaluation.rewards) for number, o in outcomes]
+
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return individuals by number."""
         candidates = self._run(run_id).candidates

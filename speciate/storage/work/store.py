@@ -183,6 +183,12 @@ class PostgresWorkStore(Store):
         return EliteTable.of([row for at, row in load() if at == island], dimensions)
 
     @with_retries
+    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+        """Return number, first parent and rewards of every candidate."""
+        with self._single.connect() as connection:
+            return population.family(connection, run_id)
+
+    @with_retries
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return individuals by number."""
         with self._single.connect() as connection:

@@ -1,0 +1,114 @@
+"""Select parents by PUCT over an archive: the best child of a program tells what its next children may reach.
+
+Source: TTT-Discover (Yuksekgonul et al. 2026, arXiv 2601.16175), the selection of states. The value of a program is its
+best child's, not the mean, because a search needs one good program. Failed children count as visits. A batch selects at
+most one program of a lineage, so that its groups of completions learn from different prompts.
+
+The source has a buffer of the best programs; here the archive is the buffer. It counts expansions; here an expansion is
+``Family.group`` children, since a search with lanes knows the children only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speciate.domain.reward import FloatArray, RewardSpace
+from speciate.search.archive import ParentPool
+from speciate.search.strategy import Family, IntArray
+
+
+def puct_row(
+    pool: ParentPool,
+    family: Family,
+    space: RewardSpace,
+    weights: FloatArray,
+    taken: Sequence[int],
+    exploration: float,
+    rng: np.random.Generator,
+) -> int:
+    """Return the row of the parent with the highest PUCT score whose lineage the batch has not taken.
+
+    Args:
+        pool: Candidates to select from, n ≥ 1.
+        family: All candidates of the run.
+        space: Normalises rewards.
+        weights: Weighting of the objectives, shape (k,).
+        taken: Parents that the batch has selected; if they block every lineage, none is blocked.
+        exploration: The constant c.
+        rng: Breaks ties.
+    """
+    values = (pool.points * weights).sum(axis=1)
+    at, known = _positions(family.numbers, pool.numbers)
+    best, visits = np.full(len(pool), -np.inf), np.zeros(len(pool))
+    best[known] = _best_child(family, space, weights)[at[known]]
+    visits[known] = _expansions(family)[at[known]]
+    scores = puct(np.where(np.isfinite(best), best, values), values, visits, exploration)
+    free = ~np.isin(pool.numbers, _relatives(family, taken))
+    scores = np.where(free | ~free.any(), scores, -np.inf)
+    winners = np.flatnonzero(scores == scores.max())
+    return int(winners[rng.integers(len(winners))])
+
+
+def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: float) -> FloatArray:
+    """Return Q + c · (Vmax − Vmin) · P · √(1 + T) / (1 + n), shape (n,).
+
+    The prior P falls linearly with the rank of a program's own value and sums to 1; equal values share their mean rank.
+
+    Args:
+        best: Q: value of the best child, or of the program before its first scored child.
+        values: V: values of the programs.
+        visits: n: expansions of each program or its descendants; T is their total over the archive's own expansions.
+        exploration: The constant c.
+    """
+    order = np.argsort(np.argsort(values, kind="stable"), kind="stable") + 1.0
+    _, same = np.unique(values, return_inverse=True)
+    ranks = (np.bincount(same, order) / np.bincount(same))[same]
+    prior = ranks / ranks.sum()
+    spread = float(np.ptp(values)) or 1.0  # otherwise equal programs would never take turns
+    scores: FloatArray = best + exploration * spread * prior * np.sqrt(1.0 + visits.sum()) / (1.0 + visits)
+    return scores
+
+
+def _positions(numbers: IntArray, wanted: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return the rows of wanted numbers, and whether they exist."""
+    at = np.minimum(np.searchsorted(numbers, wanted), max(len(numbers) - 1, 0))
+    return at, numbers[at] == wanted if len(numbers) else np.zeros(len(wanted), bool)
+
+
+def _best_child(family: Family, space: RewardSpace, weights: FloatArray) -> FloatArray:
+    """Return the highest value among the scored children of each candidate; −∞ without one."""
+    best = np.full(len(family.numbers), -np.inf)
+    scored = np.isfinite(family.rewards).all(axis=1) & (family.parents > 0)
+    if scored.any():
+        at, known = _positions(family.numbers, family.parents[scored])
+        values = (space.normalise(family.rewards[scored]) * weights).sum(axis=1)
+        np.maximum.at(best, at[known], values[known])
+    return best
+
+
+def _expansions(family: Family) -> FloatArray:
+    """Return how often each candidate or a descendant was expanded; ``group`` children are one expansion."""
+    at, known = _positions(family.numbers, family.parents)
+    counts = np.bincount(at[known], minlength=len(family.numbers)) / family.group
+    # Parents have lower numbers: from the newest on, each passes its count up.
+    for row in np.flatnonzero(known)[::-1].tolist():
+        counts[at[row]] += counts[row]
+    return counts
+
+
+def _relatives(family: Family, taken: Sequence[int]) -> IntArray:
+    """Return the numbers of taken candidates, their ancestors and their descendants."""
+    parent = dict(zip(family.numbers.tolist(), family.parents.tolist(), strict=True))
+    ancestors: set[int] = set()
+    for number in taken:
+        while number and number not in ancestors:
+            ancestors.add(number)
+            number = parent.get(number, 0)  # noqa: PLW2901 - climbs to the root
+    below = set(taken)
+    for number, its_parent in parent.items():  # ascending, so that parents come first
+        if its_parent in below:
+            below.add(number)
+    return np.array(sorted(ancestors | below), dtype=np.int64)
