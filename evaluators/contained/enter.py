@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import resource
+from _signal import SIGINT, default_int_handler, signal  # type: ignore[import-not-found]  # as in ``supervise``
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
@@ -80,6 +81,8 @@ def enter(tier: Tier, order: SpawnRequest, limits: RLimits, cgroup: Sequence[int
     code = 1
     try:
         kernel.die_with_parent()
+        if order.syscall_policy.starts_processes:
+            signal(SIGINT, default_int_handler)
         os.setpgid(0, 0)  # to kill as a group; not a session, which some kernels schedule as a group of its own
         for fd in cgroup:
             os.write(fd, b"0")

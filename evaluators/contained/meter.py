@@ -71,30 +71,52 @@ class Meter:
 
     def holds_more(self, resident: int) -> bool:
         """Return True if all processes together hold more than that many bytes, without pages of files."""
-        pids = self._descendants()
+        held = [self._held(pid) for pid in self._descendants()]
         # All resident pages first, which costs a tenth: most programs are far from the limit.
-        if sum(map(self._resident, pids)) <= resident:
+        if sum(size for _, size in held) <= resident:
             return False
-        return sum(self._own(pid, shared=len(pids) > 1) for pid in pids) > resident
+        return sum(self._own(place, shared=len(held) > 1) for place, _ in held) > resident
 
-    def _resident(self, pid: str) -> int:
-        fields = self._read(f"{pid}/statm").split()
+    def _held(self, pid: str) -> tuple[str, int]:
+        """Return a folder that describes the memory of a process, and its resident bytes."""
+        size = self._resident(pid)
+        if not size:  # the first thread may have ended before the others, which still hold the memory
+            for thread in self._threads_of(pid):
+                if size := self._resident(place := f"{pid}/task/{thread}"):
+                    return place, size
+        return pid, size
+
+    def _resident(self, place: str) -> int:
+        fields = self._read(f"{place}/statm").split()
         return int(fields[1]) * _PAGE if fields else 0
 
-    def _own(self, pid: str, *, shared: bool) -> int:
+    def _own(self, place: str, *, shared: bool) -> int:
         """Return the bytes of a process, its share of pages that several processes hold."""
-        if shared and (found := _kilobytes(self._read(f"{pid}/smaps_rollup"), b"Pss_Anon:", b"Pss_Shmem:")):
+        if shared and (found := _kilobytes(self._read(f"{place}/smaps_rollup"), b"Pss_Anon:", b"Pss_Shmem:")):
             return found << 10
-        return _kilobytes(self._read(f"{pid}/status"), b"RssAnon:", b"RssShmem:") << 10
+        return _kilobytes(self._read(f"{place}/status"), b"RssAnon:", b"RssShmem:") << 10
 
     def _descendants(self) -> list[str]:
         found = self._children(self._supervisor)
         for pid in found:  # the list grows during the loop
-            found += self._children(pid)
+            for thread in self._threads_of(pid):  # the kernel lists children by the thread that started them
+                found += self._children(pid, thread)
         return found
 
-    def _children(self, pid: str) -> list[str]:
-        return self._read(f"{pid}/task/{pid}/children").decode("ascii").split()
+    def _children(self, pid: str, thread: str = "") -> list[str]:
+        return self._read(f"{pid}/task/{thread or pid}/children").decode("ascii").split()
+
+    def _threads_of(self, pid: str) -> list[str]:
+        try:
+            fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
+        except OSError:
+            return []
+        try:
+            return os.listdir(fd)  # noqa: PTH208  # relative to an open folder
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
 
     def _read(self, path: str) -> bytes:
         """Return the content of a file; empty if the process has ended or may not be read."""

@@ -57,13 +57,14 @@ _FUTEX_SHARED = (0, 1, 9, 9 | 0x100)  # WAIT, WAKE, WAIT_BITSET, and with the re
 _CLOCKS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, *(clock & 0xFFFFFFFF for clock in (-8, -7, -6, -4, -3, -2)))
 _PRCTL = (3, 15, 16, 23, 39, 0x53564D41)  # names, and queries
 _PR_SET_PDEATHSIG = 1
+_MAP_PRIVATE, _MAP_TYPE, _MAP_ANONYMOUS = 2, 0xF, 0x20
 _OPEN_CHANGES = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000  # the last one is the bit of O_TMPFILE
 
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 1, 5, 0xF
 
 _STARTING = frozenset({"clone", "clone3", "fork", "vfork", "execve", "execveat", "setpgid", "setsid", "pidfd_open"})
 _SIGNALS = frozenset({"kill", "tkill", "tgkill"})
-_RESTRICTED = _STARTING | _SIGNALS | {"prlimit64", "prctl", "fcntl", "ioctl", "socketpair", "openat2"}
+_RESTRICTED = _STARTING | _SIGNALS | {"prlimit64", "prctl", "fcntl", "ioctl", "socketpair", "openat2", "mmap"}
 _RESTRICTED |= {"futex", "clock_gettime", "clock_getres", "clock_nanosleep", "timer_create"}
 
 
@@ -82,7 +83,10 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         "clone": _one_of(0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NEW),
         "kill": _one_of(0, (pid,)),
         "tgkill": _one_of(0, (pid,)),
-        "prlimit64": _one_of(0, (0,)),
+        "prlimit64": _one_of(0, (0,)),  # not those of the supervisor, which has the same user
+        # No anonymous pages that are shared: the kernel keeps them when a process drops them from its memory, where
+        # they are counted.
+        "mmap": (((3, _MAP_ANONYMOUS, 0),), ((3, _MAP_TYPE, _MAP_PRIVATE),)),
         "prctl": _one_of(0, _PRCTL),
         "fcntl": _one_of(1, _FCNTL),
         "ioctl": _one_of(1, _IOCTL),
@@ -97,10 +101,10 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
         calls |= {"execve": ALWAYS}
     if syscall_policy is SyscallPolicy.PROCESSES:
         # The process installs the next filter on its children.
-        calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "prlimit64", "seccomp"}, ALWAYS)
+        calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "seccomp"}, ALWAYS)
         calls |= {"futex": ALWAYS}  # compilers and interpreters share locks between processes
     if syscall_policy is SyscallPolicy.SCRIPT:
-        calls |= dict.fromkeys(_STARTING - {"clone", "clone3", "execveat"} | _SIGNALS | {"prlimit64", "futex"}, ALWAYS)
+        calls |= dict.fromkeys(_STARTING - {"clone", "clone3", "execveat"} | _SIGNALS | {"futex"}, ALWAYS)
         calls |= {"prctl": _one_of(0, (*_PRCTL, _PR_SET_PDEATHSIG))}
     if syscall_policy.starts_processes:
         # Rust's library reports through such a pair why a program does not start. Its ends have no names either.

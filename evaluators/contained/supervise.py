@@ -14,7 +14,7 @@ import os
 import select
 import socket
 import sys
-from _signal import SIG_DFL, SIGCHLD, signal  # type: ignore[import-not-found]  # without the enumerations of ``signal``
+from _signal import SIG_DFL, SIGCHLD, SIGINT, signal  # type: ignore[import-not-found]  # without enumerations
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -43,6 +43,9 @@ def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, for
     try:
         connection = _keep_only(control)
         signal(SIGCHLD, SIG_DFL)
+        if order.syscall_policy.starts_processes:
+            # From inside its namespace only signals that it handles reach it, and of those Python handles this one.
+            signal(SIGINT, SIG_DFL)
         os.umask(0o077)
         sys.argv[:] = [order.role]
         try:
@@ -66,8 +69,7 @@ def _keep_only(control: int) -> socket.socket:
 
 
 def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.socket, fork: Callable[[], int]) -> None:
-    flags = 0
-    while not flags & RETIRED:
+    while True:
         data, fds, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, _FDS)
         if not data:
             return
@@ -93,6 +95,9 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         with contextlib.suppress(OSError):  # the broker is gone; clean up anyway
             connection.send(bytes(report(flags)) + others if others else report(flags))
         forget()
+        if flags & RETIRED:
+            return
+        del flags, others  # the next process could read how this one ended
 
 
 def _give_stdin() -> None:

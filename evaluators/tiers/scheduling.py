@@ -15,6 +15,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 # Fields after the name: user and system time, and both of ended children (man 5 proc_pid_stat).
 _OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
+_THREADS: Final = 17
 
 
 class SchedulingDelay:
@@ -79,11 +80,18 @@ def _below(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    try:
+        # The kernel lists children by the thread that started them.
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # asked often, and paths take most of its time
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def _ended(pid: int) -> bool:
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    # The state is that of the first thread, which may end before the others.
+    return not fields or (fields[0] == b"Z" and fields[_THREADS] == b"1")
 
 
 def _delay_s(pid: int) -> float:

@@ -232,6 +232,7 @@ class ContainedProcess:
                 self.waiting = SchedulingDelay(pid, self._supervisor.pid)
             case kind if kind == EXIT:
                 self._usage, self._reusable = _exit(data)
+                self._reusable &= bool(self._pid)  # where one does not get ready, the next one need not either
             case kind if kind == HELLO:
                 self._supervisor.pid, self._supervisor.apart = pid, data[1:] == b"1"
             case kind if kind == ERROR:

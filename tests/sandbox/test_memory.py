@@ -3,7 +3,7 @@
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.programs import answer, in_solve
+from tests.sandbox.programs import HELD, answer, attempt, in_solve, number
 
 TIGHT = {"wall_s": 20, "cpu_s": 20, "memory_bytes": 128 << 20, "log_bytes": 4096}
 
@@ -16,10 +16,10 @@ GROWING = {
         "while True: maps.append(mmap.mmap(-1, 16 << 20, mmap.MAP_PRIVATE)); maps[-1].write(bytes(16 << 20))",
         top="import mmap",
     ),
-    "shared pages": in_solve(
-        "maps = []",
-        "while True: maps.append(mmap.mmap(-1, 16 << 20, mmap.MAP_SHARED)); maps[-1].write(bytes(16 << 20))",
-        top="import mmap",
+    "pages of a process whose first thread has ended": in_solve(
+        "threading.Thread(target=hold).start()",
+        f"ctypes.CDLL(None).syscall({number(60, 93)}, 0)",
+        top="import ctypes, threading, time\ndef hold():\n    time.sleep(0.2)\n    kept = b'x' * (300 << 20)\n    time.sleep(15)\n",
     ),
 }
 
@@ -34,7 +34,6 @@ def test_memory_is_bounded(arena, program):
 RESERVED = {
     "no access": "mmap.mmap(-1, 4 << 30, mmap.MAP_PRIVATE, 0)",
     "read only": "mmap.mmap(-1, 4 << 30, mmap.MAP_PRIVATE, mmap.PROT_READ)",
-    "shared": "mmap.mmap(-1, 4 << 30, mmap.MAP_SHARED)",
 }
 
 
@@ -42,6 +41,11 @@ RESERVED = {
 def test_reserved_address_space_is_not_memory(arena, reserve):
     program = in_solve(f"kept = {reserve}", "time.sleep(0.1)", "return 2 * x", top="import mmap, time")
     assert arena.attack(program, limits=TIGHT).rewards == (1.0,)
+
+
+def test_shared_pages_of_no_file_are_refused(arena):
+    """When a process drops such pages, the kernel keeps them, but the process does not hold them any more."""
+    assert attempt(arena, "import mmap\nmmap.mmap(-1, 4096)", {}) == HELD
 
 
 def test_page_tables_of_reserved_space_stay_small(arena):

@@ -6,9 +6,10 @@ import pytest
 
 from speciate.domain.candidate import FailureKind
 from tests.sandbox.arenas import GOOD, PATIENT, Arena, make_problem, until
+from tests.sandbox.programs import number
 
 HEAD = """
-import json, multiprocessing, os, signal, socket, subprocess, sys, time
+import ctypes, json, multiprocessing, os, resource, signal, socket, subprocess, sys, threading, time
 """
 EVALUATOR = (
     HEAD
@@ -80,6 +81,14 @@ OUTLIVING = {
     "one that ignores signals": (
         "os.fork() or ([signal.signal(n, signal.SIG_IGN) for n in (1, 2, 3, 15)], time.sleep(600))"
     ),
+    "one whose first thread has ended": (
+        "os.fork() or (threading.Thread(target=time.sleep, args=(600,)).start(),"
+        f" ctypes.CDLL(None).syscall({number(60, 93)}, 0))\n    time.sleep(0.3)"
+    ),
+    "a child of a thread": (
+        "threading.Thread(target=lambda: (subprocess.Popen(['sleep', '600']), time.sleep(600)), daemon=True).start()\n"
+        "    time.sleep(0.3)"
+    ),
 }
 
 
@@ -116,10 +125,20 @@ def test_a_bomb_of_forks_stops_at_the_limit(walls, kind):
     assert 8 <= evaluation.rewards[0] <= 12
 
 
-def test_memory_of_all_children_counts_together(walls):
+START = {
+    "children": "hold()",
+    "children of threads": "threading.Thread(target=hold).start()",
+    "children of a supervisor without descriptors": "resource.prlimit(1, resource.RLIMIT_NOFILE, (2, 2)) and hold()",
+}
+
+
+@pytest.mark.parametrize("start", START.values(), ids=START)
+def test_memory_of_all_children_counts_together(walls, start):
     body = (
-        "for _ in range(4):\n        if os.fork() == 0:\n            kept = bytearray(60 << 20)\n"
-        "            time.sleep(600)\n    time.sleep(15)\n    return {'score': 1}"
+        "def hold():\n        if os.fork() == 0:\n            kept = b'x' * (60 << 20)\n            time.sleep(600)\n"
+        "        time.sleep(0 if threading.current_thread() is threading.main_thread() else 600)\n"
+        f"    for _ in range(4):\n        try: {start}\n        except PermissionError: hold()\n"
+        "    time.sleep(15)\n    return {'score': 1}"
     )
     failure = walls.attack(GOOD, **problem("in_process", body, limits={**PATIENT, "memory_bytes": 128 << 20})).failure
     assert failure is not None
@@ -135,6 +154,16 @@ def test_memory_that_children_share_counts_once(walls):
     assert evaluation.rewards == (1.0,), evaluation
 
 
+def test_signals_do_not_end_the_supervisor(walls):
+    body = (
+        "for number in {*signal.valid_signals()} - {9}:\n        try: os.kill(1, number)\n        except OSError: pass\n"
+        "    time.sleep(0.3)\n    return {'score': 1}"
+    )
+    evaluation = walls.attack(GOOD, **problem("in_process", body))
+    assert evaluation.rewards == (1.0,), evaluation
+    assert evaluation.cpu_s > 0
+
+
 REACHING = {
     "connect": "socket.create_connection(tuple(there['addresses']['tcp']), 1)",
     "read /etc/passwd": "open('/etc/passwd').read(1)",
@@ -142,6 +171,7 @@ REACHING = {
     "link a file": "os.link(there['outside'] + '/text', 'link')",
     "signal the broker": "os.kill(there['broker'], 0)",
     "a new user namespace": "subprocess.run(['unshare', '-U', 'true'], check=True)",
+    "limits of the supervisor": "resource.prlimit(1, resource.RLIMIT_NOFILE)",
     "trace": "__import__('ctypes').CDLL(None).ptrace(16, os.getppid(), 0, 0) and (_ for _ in ()).throw(OSError)",
 }
 

@@ -80,6 +80,13 @@ LEAVING = {
             "for fd in range(4, 4096):\n    try: found = bool(os.fstat(fd))\n    except OSError: continue\n    break"
         ),
     ),
+    "how it ended": (
+        "pass",
+        (
+            "import sys\nframe = sys._getframe()\nwhile frame.f_code.co_name != '_serve': frame = frame.f_back\n"
+            "found = not {'flags', 'others'}.isdisjoint(frame.f_locals)"
+        ),
+    ),
     "what its supervisor measured": (
         "sum(range(10 ** 5))",
         (

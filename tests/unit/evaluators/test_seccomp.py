@@ -94,6 +94,7 @@ CONDITIONS = [
     ("kill", [(PID, 9), (PID, 0)], [(1, 9), (0, 9), ((1 << 32) - 1, 9), (PID + 1, 0)]),
     ("tgkill", [(PID, PID, 6), (PID, 77, 6)], [(1, 1, 9), (0, PID, 9)]),
     ("prlimit64", [(0, 7, 0, 0)], [(1, 7, 0, 0), (PID, 7, 0, 0)]),
+    ("mmap", [(0, 9, 3, 0x22), (0, 9, 3, 0x4022), (0, 9, 1, 1)], [(0, 9, 3, 0x21), (0, 9, 3, 0x23)]),
     ("socketpair", [(1, 1, 0), (1, 0x80801, 0)], [(1, 2, 0), (1, 5, 0), (2, 1, 0), (16, 1, 0), (1, 0x80802, 0)]),
     (
         "fcntl",
@@ -113,6 +114,13 @@ CONDITIONS = [
 def test_arguments_are_compared(ask, name, good, bad):
     assert {ask(name, *arguments) for arguments in good} == {ALLOW}
     assert {ask(name, *arguments) for arguments in bad} == {EPERM}
+
+
+@pytest.mark.parametrize("syscall_policy", SyscallPolicy)
+def test_no_policy_evades_what_the_supervisor_measures(ask, syscall_policy):
+    assert ask("prlimit64", 0, 7, 0, 0, syscall_policy=syscall_policy) == ALLOW
+    assert ask("prlimit64", 1, 7, 0, 0, syscall_policy=syscall_policy) == EPERM  # the supervisor
+    assert ask("mmap", 0, 9, 3, 0x21, syscall_policy=syscall_policy) == EPERM
 
 
 def test_the_upper_half_of_a_number_does_not_help(ask):
