@@ -111,3 +111,26 @@ def test_an_asking_command_imports_no_slow_module(command: str, service: FakeSer
 def test_help_and_version_import_no_client(command: str) -> None:
     drawing, converting = {"rich.console", "pygments"}, {"pydantic"}  # Typer's help and options
     assert (NEVER | CLIENT) & _imported(command, "http://127.0.0.1:1") - drawing - converting == set()
+
+
+WATCH = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *_):
+        if name == "numpy":
+            print(os.environ.get("OPENBLAS_NUM_THREADS"), flush=True)
+sys.meta_path.insert(0, Watch())
+from speciate.cli import main
+main()
+"""
+
+
+def test_serving_limits_the_threads_of_matrix_products_before_numpy_reads_them() -> None:
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-c", WATCH, "serve", "--port", "0"]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        try:
+            assert serving.stdout.readline() == "1\n"
+        finally:
+            serving.terminate()
