@@ -25,7 +25,7 @@ from speciate.domain.errors import ConfigurationError, ConflictError, NotFoundEr
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
-from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, make_data_dir
+from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, Preload, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.policies.bundled import bundled_policies, checkpoints
 from speciate.ports.work import Queue
@@ -44,6 +44,22 @@ _WITHHELD_SECRETS: Final = {
 }
 """Secrets that a process does not need and therefore does not receive."""
 _WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - loopback address to connect to
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Numeric libraries must not start a thread per core in every worker."""
+_PRELOADED: Final = (
+    "celery.apps.worker",
+    "celery.bin.worker",
+    "kombu.transport.redis",
+    "service.app",
+    "speciate.cli.serve",
+    "speciate.inference.app",
+    "uvicorn.main",
+    "workers.composition",
+    "workers.reconciler",
+    "workers.tasks",
+    "workers.webhooks",
+)
+"""Modules that the processes share; see ADR 53."""
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 
@@ -198,7 +214,9 @@ class Stack:
             engine.dispose()
 
     def _start_processes(self) -> None:
-        self.processes = GuardedProcesses()
+        path = [str(process_roots.FOLDER), *filter(None, sys.path)]
+        preload = Preload(_PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
+        self.processes = GuardedProcesses(preload=preload)
         for command in self._process_commands():
             self._commands[command.name] = command
             self.processes.start(command)
@@ -234,7 +252,9 @@ class Stack:
         if name == "learn":  # otherwise torch leaves a folder in /tmp
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.data_dir / "torch")
         # Longer than the drain of a worker: leases of a killed worker stay taken until they expire.
-        return ChildCommand(name, argv, environment, self.log_of(name), grace_s=5.0, death_signal=SIGKILL)
+        module = argv[argv.index("-m") + 1]
+        log = self.log_of(name)
+        return ChildCommand(name, argv, environment, log, grace_s=5.0, death_signal=SIGKILL, module=module)
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
@@ -251,8 +271,7 @@ class Stack:
         # Not a setting: the token that every inference server requires, including the local one.
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
             ours[SERVE_TOKEN_VARIABLE] = serve_token
-        # Numeric libraries must not start a thread per core in every worker.
-        ours |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        ours |= {**_ONE_THREAD, "PYTHONUNBUFFERED": "1"}
         return process_roots.child_environment(kept | ours)
 
     def _wait_for_api(self) -> None:

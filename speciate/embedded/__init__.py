@@ -3,7 +3,7 @@
 from speciate.embedded.endpoints import Endpoints, celery_broker_url
 from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.placement import make_data_dir
-from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses
+from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses, Preload
 from speciate.embedded.servers import EmbeddedServers
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "EmbeddedServers",
     "Endpoints",
     "GuardedProcesses",
+    "Preload",
     "celery_broker_url",
     "make_data_dir",
 ]

@@ -1,10 +1,12 @@
 """The guard: a small process between a parent and its servers, which stops them even when kill −9 ends the parent.
 
 Run as a script, `python -I -S guard.py`; it imports no other module of Speciate, so that it starts in about 40 ms. The
-parent (`processes.py`) writes JSON lines to its standard input and reads JSON lines from its standard output:
+parent (`processes.py`) writes JSON lines to its standard input, a socket, and reads JSON lines from its output:
 
-    in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...]}      first, once
-         {"op": "start", "child": {name, argv, env, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file}}
+    in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...],
+          "preload": {"path": [...], "modules": [...]} or null}                                first, once
+         {"op": "start", "child": {name, argv, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file, module}}
+             with a file that holds the environment, so that the guard never reads a secret
          {"op": "signal", "name": ..., "signal": ...}
          {"op": "stop", "name": ...}
     out  {"event": "started", "name", "pid"}
@@ -14,17 +16,25 @@ parent (`processes.py`) writes JSON lines to its standard input and reads JSON l
 When its input closes or on SIGTERM, the guard stops all children, last started first. When the parent dies, it stops
 them all at once. Then it removes the directories in `remove`. Each child has its own process group. If the guard itself
 is killed, the kernel sends each child its `death_signal`. The guard adopts orphans of the children and ends them, too.
+
+A child with a `module` is a fork of the guard, which has imported what `preload` names: five Python processes share its
+memory and a second of imports. If the guard cannot preload, it starts the same command as a new process.
 """
 
 import contextlib
 import ctypes
+import gc
+import importlib
 import json
 import os
+import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -44,43 +54,43 @@ def _prctl(option: int, value: int) -> None:
         _LIBC.prctl(option, value, 0, 0, 0)
 
 
+class Forked(BaseException):
+    """Leaves the frames of the guard in a fork of it, which becomes a program."""
+
+    def __init__(self, argv: list[str], module: str) -> None:
+        super().__init__()
+        self._argv, self._module = argv, module
+
+    def become(self) -> None:
+        """Run the module as `python -m` does."""
+        # The guard's objects of these names have its buffers.
+        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", 1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+        sys.argv[:] = self._argv[self._argv.index(self._module) :]
+        if (titles := sys.modules.get("setproctitle")) is not None:
+            titles.setproctitle(" ".join(self._argv))  # otherwise the machine's list of processes shows the guard
+        gc.enable()
+        runpy.run_module(self._module, run_name="__main__", alter_sys=True)
+
+
 class Child:
     """One command, from its start to its exit."""
 
-    def __init__(self, spec: dict[str, Any], inherit: list[int]) -> None:
+    def __init__(self, spec: dict[str, Any], environment: int, inherit: list[int], *, fork: bool) -> None:
         self.name: str = spec["name"]
         self.stop_signal: int = spec["stop_signal"]
         self.grace_s: float = spec["grace_s"]
         self.status: int | None = None
-        guard = os.getpid()
-        death_signal: int = spec["death_signal"]
-
-        def tie_to_guard() -> None:
-            # Runs after the change of user, which clears the death signal.
-            _prctl(_PR_SET_PDEATHSIG, death_signal)
-            if os.getppid() != guard:
-                os._exit(1)  # the guard died before the prctl call
-
-        switch: dict[str, Any] = {}
-        if spec["uid"] is not None:
-            switch = {"user": spec["uid"], "group": spec["gid"], "extra_groups": []}
+        self._process: subprocess.Popen[bytes] | None = None
         log = os.open(spec["log_file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            self._process = subprocess.Popen(
-                spec["argv"],
-                env=spec["env"],
-                cwd=spec["cwd"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=inherit,
-                start_new_session=True,  # one group to kill and, where the kernel schedules sessions, to prioritize
-                preexec_fn=tie_to_guard,  # noqa: PLW1509 - this process has one thread
-                **switch,
-            )
+            if fork:
+                self.pid = _fork(spec, environment, log, inherit)
+            else:
+                self._process = _spawn(spec, environment, log, inherit)
+                self.pid = self._process.pid
         finally:
             os.close(log)
-        self.pid = self._process.pid
 
     def send(self, number: int) -> None:
         """Signal the command itself, not its group; the command handles its own children."""
@@ -94,13 +104,99 @@ class Child:
 
     def ended(self, status: int) -> None:
         """Record the exit status (negative: the signal that ended it)."""
-        self.status = self._process.returncode = status
+        self.status = status
+        if self._process is not None:
+            self._process.returncode = status
+
+
+def _spawn(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) -> "subprocess.Popen[bytes]":
+    guard, death_signal = os.getpid(), spec["death_signal"]
+    switch: dict[str, Any] = {}
+    if spec["uid"] is not None:
+        switch = {"user": spec["uid"], "group": spec["gid"], "extra_groups": []}
+    return subprocess.Popen(
+        spec["argv"],
+        env=_read_environment(environment),
+        cwd=spec["cwd"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=inherit,
+        start_new_session=True,  # one group to kill and, where the kernel schedules sessions, to prioritize
+        # Runs after the change of user, which clears the death signal.
+        preexec_fn=lambda: _tie_to_guard(guard, death_signal),  # noqa: PLW1509 - this process has one thread
+        **switch,
+    )
+
+
+def _fork(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) -> int:
+    """Fork the guard; return twice: the process id here, and by ``Forked`` in the child."""
+    guard = os.getpid()
+    if pid := os.fork():
+        return pid
+    try:
+        os.setsid()
+        _tie_to_guard(guard, spec["death_signal"])
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as the interpreter sets it
+        os.chdir(spec["cwd"])
+        os.environ.clear()
+        os.environ.update(_read_environment(environment))
+        _give_standard_files(log)
+        kept = sorted({2, log, environment, *inherit})  # the frames of the guard close both files as they are left
+        for low, high in zip(kept, [*kept[1:], 1 << 16], strict=True):
+            os.closerange(low + 1, high)
+    except BaseException:  # noqa: BLE001 - this fork must never go on as the guard
+        traceback.print_exc()
+        os._exit(1)
+    raise Forked(spec["argv"], spec["module"])
+
+
+def _tie_to_guard(guard: int, death_signal: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, death_signal)
+    if os.getppid() != guard:
+        os._exit(1)  # the guard died before the prctl call
+
+
+def _give_standard_files(log: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _read_environment(file: int) -> dict[str, str]:
+    size = os.fstat(file).st_size
+    return dict(json.loads(os.pread(file, size, 0)))
+
+
+def _preload(wanted: dict[str, Any]) -> bool:
+    """Import modules for forks to share; return True if a fork of this process is safe."""
+    sys.path[:] = wanted["path"]
+    with contextlib.suppress(ImportError):
+        # Its first call finds the memory of the title by that of the environment, which forks replace.
+        importlib.import_module("setproctitle").getproctitle()
+    os.environ.update(wanted["environment"])
+    gc.disable()  # a collection in a fork writes to every page
+    try:
+        for module in wanted["modules"]:
+            importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - whatever a package does at its import
+        sys.stderr.write(f"The processes share no memory: {error!r}\n")
+        return False
+    gc.freeze()
+    return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - another thread may hold a lock
 
 
 class Guard:
     """Event loop of the guard. One thread; every wait has a time limit."""
 
     def __init__(self) -> None:
+        self._commands = socket.socket(fileno=0)
+        self._environments: list[int] = []
+        self._forks = False
         self._children: dict[str, Child] = {}  # in start order
         self._inherit: list[int] = []
         self._remove: list[str] = []
@@ -141,6 +237,10 @@ class Guard:
         for directory in self._remove:
             _remove_tree(directory)
 
+    def forget(self) -> None:
+        """Give up the socket in a fork, whose standard input has its number."""
+        self._commands.detach()
+
     def _finish(self) -> None:
         self._finished = True
 
@@ -158,7 +258,8 @@ class Guard:
         return ready
 
     def _read_commands(self) -> None:
-        received = os.read(0, 1 << 16)
+        received, fds, _, _ = socket.recv_fds(self._commands, 1 << 16, 16)
+        self._environments += fds
         if not received:
             self._finish()  # the parent closed the input or died
         *lines, self._buffer = (self._buffer + received).split(b"\n")
@@ -167,8 +268,9 @@ class Guard:
 
     def _obey(self, command: dict[str, Any]) -> None:
         match command:
-            case {"op": "watch", "parent": parent, "inherit": inherit, "remove": remove}:
+            case {"op": "watch", "parent": parent, "inherit": inherit, "remove": remove, "preload": preload}:
                 self._inherit, self._remove = inherit, remove
+                self._forks = preload is not None and _preload(preload)
                 if parent != self._parent:
                     self._finish()  # the parent died before it could be watched
             case {"op": "start", "child": spec}:
@@ -183,11 +285,14 @@ class Guard:
     def _start(self, spec: dict[str, Any]) -> None:
         if self._children.pop(spec["name"], None) is not None:
             self._end_orphans()  # of the previous instance, which may still hold its files
+        environment = self._environments.pop(0)
         try:
-            child = Child(spec, self._inherit)
+            child = Child(spec, environment, self._inherit, fork=self._forks and spec["module"] is not None)
         except (OSError, subprocess.SubprocessError) as error:
             _tell(event="failed", name=spec["name"], error=str(error))
             return
+        finally:
+            os.close(environment)
         self._children[child.name] = child
         _tell(event="started", name=child.name, pid=child.pid)
 
@@ -281,7 +386,15 @@ def main() -> None:
     """Become the subreaper of all future children and run the guard."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a thread of the parent may have blocked signals
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    Guard().run()
+    guard = Guard()
+    try:
+        guard.run()
+    except Forked as forked:
+        program = forked.with_traceback(None)  # without the frames of the guard
+    else:
+        return
+    guard.forget()
+    program.become()
 
 
 if __name__ == "__main__":

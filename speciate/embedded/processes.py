@@ -5,20 +5,38 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self, cast
 
 from speciate.embedded.errors import GuardError, ServerStartError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _ANSWER_LIMIT_S = 10.0
+_PLAIN = frozenset({"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
 _STOP_MARGIN_S = 10.0  # for the guard's own work beyond each child's grace period
+
+
+@dataclass(frozen=True)
+class Preload:
+    """What a guard imports, so that its forks share it.
+
+    Attributes:
+        modules: Modules that read no settings and start no threads when they are imported.
+        path: The forks' ``sys.path``.
+        environment: Variables to set before the imports; no secrets.
+    """
+
+    modules: Sequence[str]
+    path: Sequence[str]
+    environment: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -28,13 +46,14 @@ class ChildCommand:
     Attributes:
         name: Unique among the children of one guard.
         argv: Program and arguments; must not contain secrets, because every user of the machine can read them.
-        env: Complete environment, sent through a pipe.
+        env: Complete environment, sent in a file in memory.
         log_file: File to append standard output and error to.
         cwd: Working directory.
         user: Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user.
         stop_signal: Signal that requests termination.
         grace_s: Seconds from the stop signal to SIGKILL.
         death_signal: Signal that the kernel sends if the guard is killed; None means the stop signal.
+        module: Module that ``argv`` runs as ``python -m MODULE``; a guard that has preloaded modules forks instead.
     """
 
     name: str
@@ -46,6 +65,7 @@ class ChildCommand:
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 5.0
     death_signal: signal.Signals | None = None
+    module: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,15 +87,19 @@ class GuardedProcesses:
     Not thread-safe. A copy in a forked child of this process does nothing.
     """
 
-    def __init__(self, *, inherit: Sequence[int] = (), remove: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, *, inherit: Sequence[int] = (), remove: Sequence[Path] = (), preload: Preload | None = None
+    ) -> None:
         """Prepare the guard; `launch` or the first `start` runs it.
 
         Args:
             inherit: File descriptors that the guard and every child keep open, such as a lock.
             remove: Directories that the guard removes when the last child has ended.
+            preload: What the guard imports for its forks (Linux only).
         """
         self._inherit = tuple(inherit)
         self._remove = tuple(remove)
+        self._preload = preload if sys.platform.startswith("linux") else None
         self._commands: dict[str, ChildCommand] = {}
         self._status: dict[str, ChildStatus] = {}
         self._failures: dict[str, str] = {}
@@ -104,17 +128,24 @@ class GuardedProcesses:
         """
         if self._guard is not None:
             return
-        self._guard = subprocess.Popen(
-            # -I and -S: neither the environment nor the virtualenv may slow it down or inject code.
-            [sys.executable, "-I", "-S", _GUARD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd="/",
-            pass_fds=self._inherit,
-            start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
-        )
-        remove = [str(path) for path in self._remove]
-        self._send({"op": "watch", "parent": self._owner, "inherit": self._inherit, "remove": remove})
+        flags = ["-I"] if self._preload else ["-I", "-S"]
+        # Forks share the guard's memory: it holds no variable that a child may not need.
+        kept = {name: value for name, value in os.environ.items() if not self._preload or name in _PLAIN}
+        self._commands_to, theirs = socket.socketpair()
+        with theirs:
+            self._guard = subprocess.Popen(
+                # -I and -S: neither the environment nor the virtualenv may slow it down or inject code.
+                [sys.executable, *flags, str(_GUARD)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                cwd="/",
+                env=kept,
+                pass_fds=self._inherit,
+                start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
+            )
+        watch = {"op": "watch", "parent": self._owner, "inherit": self._inherit}
+        preload = None if self._preload is None else asdict(self._preload)
+        self._send({**watch, "remove": [str(path) for path in self._remove], "preload": preload})
 
     def start(self, command: ChildCommand) -> int:
         """Start a child, or start it again after it ended, and return its process id.
@@ -128,7 +159,8 @@ class GuardedProcesses:
             raise ValueError(f"{command.name} is already running, as process {known.pid}")
         self._status.pop(command.name, None)
         self._failures.pop(command.name, None)
-        self._send({"op": "start", "child": _as_message(command)})
+        with _environment_file(command.env) as environment:
+            self._send({"op": "start", "child": _as_message(command)}, environment)
         self._wait_until(lambda: command.name in self._status or command.name in self._failures, _ANSWER_LIMIT_S)
         if command.name in self._failures:
             raise ServerStartError(f"{command.name} could not be started: {self._failures[command.name]}")
@@ -173,10 +205,8 @@ class GuardedProcesses:
         guard = self._guard
         if guard is None or os.getpid() != self._owner:
             return True
-        assert guard.stdin is not None  # noqa: S101 - for the type checker: it was opened with pipes
-        assert guard.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError):
-            guard.stdin.close()
+        assert guard.stdout is not None  # noqa: S101 - for the type checker: it was opened with a pipe
+        self._commands_to.close()
         try:
             guard.wait(sum(command.grace_s for command in self._commands.values()) + _STOP_MARGIN_S)
         except subprocess.TimeoutExpired:
@@ -200,16 +230,14 @@ class GuardedProcesses:
         self._wait_until(lambda: not self._status[name].running, limit_s)
         return self._status[name]
 
-    def _send(self, message: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object], file: BinaryIO | None = None) -> None:
         self.launch()
-        guard = self._guard
-        assert guard is not None  # noqa: S101 - for the type checker: launch() made it
-        assert guard.stdin is not None  # noqa: S101 - it was opened with pipes
+        line = json.dumps(message).encode() + b"\n"
         try:
-            guard.stdin.write(json.dumps(message).encode() + b"\n")
-            guard.stdin.flush()
-        except BrokenPipeError:
-            raise GuardError(f"the guard process {guard.pid} has ended") from None
+            sent = socket.send_fds(self._commands_to, [line], [] if file is None else [file.fileno()])
+            self._commands_to.sendall(line[sent:])
+        except (BrokenPipeError, ConnectionResetError):
+            raise GuardError(f"the guard process {self.guard_pid} has ended") from None
 
     def _wait_until(self, reached: Callable[[], bool], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -244,12 +272,22 @@ class GuardedProcesses:
                 raise GuardError(f"the guard sent an unknown event: {event}")
 
 
+def _environment_file(environment: Mapping[str, str]) -> BinaryIO:
+    """Return an open file without a name that holds an environment as JSON."""
+    if hasattr(os, "memfd_create"):
+        file: BinaryIO = os.fdopen(os.memfd_create("environment"), "w+b")
+    else:
+        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - macOS; the caller closes it
+    file.write(json.dumps(dict(environment)).encode())
+    file.flush()
+    return file
+
+
 def _as_message(command: ChildCommand) -> dict[str, object]:
     uid, gid = command.user or (None, None)
     return {
         "name": command.name,
         "argv": [str(part) for part in command.argv],
-        "env": dict(command.env),
         "cwd": str(command.cwd),
         "uid": uid,
         "gid": gid,
@@ -257,4 +295,5 @@ def _as_message(command: ChildCommand) -> dict[str, object]:
         "death_signal": int(command.death_signal or command.stop_signal),
         "grace_s": command.grace_s,
         "log_file": str(command.log_file),
+        "module": command.module,
     }
