@@ -222,13 +222,13 @@ class Stack:
             self.processes.start(command)
 
     def _process_commands(self) -> Iterator[ChildCommand]:
-        python, s = sys.executable, self.settings
-        api = ["-m", "uvicorn", "--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
+        s = self.settings
+        api = ["--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
         api += ["--http", "service.http_protocol:LimitedHttpProtocol"]
         quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
-        yield self._command("api", [python, *api, *quiet])
+        yield self._command("api", "uvicorn", *api, *quiet)
         if s.policy_url is None:
-            yield self._command("policies", [python, "-m", "speciate.cli", "serve", *self._serving()])
+            yield self._command("policies", "speciate.cli", "serve", *self._serving())
         workers = {
             "evaluate": ("-Q", Queue.EVALUATE.value, "-P", "prefork", "-c", str(s.slots)),
             "generate": ("-Q", Queue.GENERATE.value, "-P", "threads", "-c", str(s.generate_slots)),
@@ -236,8 +236,8 @@ class Stack:
             "control": ("-Q", f"{Queue.RETRY.value},{Queue.CONTROL.value}", "-P", "threads", "-c", "2"),
         }
         for name, options in workers.items():
-            celery = ["-m", "celery", "-A", "workers.app", "-q", "worker", *options, "-n", f"{name}@%h", *_CELERY]
-            yield self._command(name, [python, *celery])
+            worker = ("-A", "workers.app", "-q", "worker", *options, "-n", f"{name}@%h", *_CELERY)
+            yield self._command(name, "celery", *worker)
 
     def _serving(self) -> list[str]:
         # Without names, the bundled policies are served.
@@ -245,15 +245,14 @@ class Stack:
         served = [f"{name}={folder}" for name, folder in folders.items()]
         return [*served, "--port", str(self._policy_port), "--learned", str(self.settings.checkpoints)]
 
-    def _command(self, name: str, argv: list[str]) -> ChildCommand:
+    def _command(self, name: str, module: str, *options: str) -> ChildCommand:
         environment = self._environment()
         for variable in _WITHHELD_SECRETS.get(name, ()):
             environment.pop(variable, None)
         if name == "learn":  # otherwise torch leaves a folder in /tmp
             environment["TORCHINDUCTOR_CACHE_DIR"] = str(self.settings.data_dir / "torch")
         # Longer than the drain of a worker: leases of a killed worker stay taken until they expire.
-        module = argv[argv.index("-m") + 1]
-        log = self.log_of(name)
+        argv, log = [sys.executable, "-m", module, *options], self.log_of(name)
         return ChildCommand(name, argv, environment, log, grace_s=5.0, death_signal=SIGKILL, module=module)
 
     def _environment(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from speciate.embedded.errors import GuardError, ServerStartError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _ANSWER_LIMIT_S = 10.0
+_PRELOAD_LIMIT_S = 120.0  # a second of processor time, which a busy machine may give slowly
 _PLAIN = frozenset({"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
 _STOP_MARGIN_S = 10.0  # for the guard's own work beyond each child's grace period
 
@@ -159,9 +160,10 @@ class GuardedProcesses:
             raise ValueError(f"{command.name} is already running, as process {known.pid}")
         self._status.pop(command.name, None)
         self._failures.pop(command.name, None)
+        limit_s = _ANSWER_LIMIT_S + (0.0 if self._preload is None else _PRELOAD_LIMIT_S)
         with _environment_file(command.env) as environment:
             self._send({"op": "start", "child": _as_message(command)}, environment)
-        self._wait_until(lambda: command.name in self._status or command.name in self._failures, _ANSWER_LIMIT_S)
+        self._wait_until(lambda: command.name in self._status or command.name in self._failures, limit_s)
         if command.name in self._failures:
             raise ServerStartError(f"{command.name} could not be started: {self._failures[command.name]}")
         self._commands[command.name] = command

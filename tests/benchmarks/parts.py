@@ -70,8 +70,9 @@ def wait_for(stores: Stores, run_id: UUID, evaluations: int) -> None:
 class SpinningStack(Stack):
     """The service with the spinning evaluator in its workers."""
 
-    def _command(self, name: str, argv: list[str]) -> ChildCommand:
-        return super()._command(name, ["tests.benchmarks.spinning_app" if a == "workers.app" else a for a in argv])
+    def _command(self, name: str, module: str, *options: str) -> ChildCommand:
+        apps = {"workers.app": "tests.benchmarks.spinning_app"}
+        return super()._command(name, module, *(apps.get(each, each) for each in options))
 
     def _wait_for_workers(self) -> None:
         super()._wait_for_workers()

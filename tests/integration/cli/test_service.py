@@ -206,7 +206,7 @@ def test_converted_openevolve_directory_evolves(ready: Cli, url: str, tmp_path: 
     outcome = ready("problems", "import", f"openevolve:{theirs}", "--reward", "loss:min", "--into", ours)
     assert outcome.code == ExitCode.OK, outcome.err
     assert ready("problems", "add", ours).code == ExitCode.OK
-    watched = ready("run", "a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")
+    watched = ready("run", "openevolve-a-line", "-p", "mutator", "--budget", 40, "--seed", 1, "--lanes", 1, "--watch")
     assert watched.code == ExitCode.OK, watched.err
     with Client(url) as client:
         run = next(iter(client.runs.list()))

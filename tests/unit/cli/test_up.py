@@ -112,7 +112,7 @@ def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def token_of(name: str) -> str | None:
-        command = made._command(name, ["python"])
+        command = made._command(name, "module")
         assert "t0ken" not in f"{command.argv} {command!r}"
         return command.env.get(SERVE_TOKEN_VARIABLE)
 

@@ -117,8 +117,11 @@ def supervisors(monkeypatch):
 
 
 def test_quick_programs_of_a_batch_share_supervisors(broker, echo, supervisors):
-    assert [e.rewards for e in broker.evaluate(echo, [GOOD] * 16, seeds=[0] * 16)] == [(1.0,)] * 16
-    assert 1 <= len(supervisors) < 16  # on a busy machine some programs may be slow
+    for batch in range(1, 21):  # on a busy machine all programs of a batch may be slow
+        assert [e.rewards for e in broker.evaluate(echo, [GOOD] * 16, seeds=[0] * 16)] == [(1.0,)] * 16
+        if batch <= len(supervisors) < 16 * batch:
+            return
+    pytest.fail("every program had a supervisor of its own")
 
 
 def test_a_supervisor_that_measured_a_program_serves_no_other(broker, echo, supervisors):
