@@ -27,7 +27,7 @@ _STOP_MARGIN_S = 10.0  # for the guard's own work beyond each child's grace peri
 
 @dataclass(frozen=True)
 class Preload:
-    """What a guard imports, so that its forks share it.
+    """Imports of a guard, which its forks share.
 
     Attributes:
         modules: Modules that read no settings and start no threads when they are imported.
