@@ -30,6 +30,7 @@ from tests.benchmarks import (
     scaling,
     search,
     serving,
+    starting,
     strategies,
     throughput,
     tournaments,
@@ -55,6 +56,7 @@ BENCHMARKS = {
     "power": power.run,
     "dashboard": dashboard.run,
     "commands": commands.run,
+    "start": starting.run,
     "api": api.run,
     "abuse": abuse.run,
 }

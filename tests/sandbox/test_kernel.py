@@ -152,7 +152,8 @@ def solve(numbers):
 _ON_X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason=f"{NOT_TRIED}foreign calls of x86_64")
 _MACHINE_CODE = """
 import ctypes, mmap
-page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+page = mmap.mmap(-1, 4096, private, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 page.write({code!r})
 run = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 def solve(x):
