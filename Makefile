@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 VLLM_VERSION := 0.32.0
 VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 
-# Without its cache, every process of the service would compile every module again: a third of the time of the tests.
+# Without its cache, every process of the service would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

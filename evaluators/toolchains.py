@@ -14,8 +14,8 @@ from typing import Final
 
 from evaluators.tiers.launch import SYSTEM_PATH, readable
 from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.known_languages import KNOWN, KnownLanguage, tools_of
 from speciate.domain.language import Language
-from speciate.domain.languages import KNOWN, KnownLanguage, tools_of
 from speciate.domain.values import digest_of
 
 _VERSION_S: Final = 30.0

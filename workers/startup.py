@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
 from speciate.domain.errors import SpeciateError
-from speciate.domain.languages import TOOLS
+from speciate.domain.known_languages import TOOLS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue

@@ -13,7 +13,7 @@ from typing import Final
 
 from speciate.compat.folder import read_plain, refused
 from speciate.domain.errors import FieldError, NotFoundError
-from speciate.domain.languages import KNOWN
+from speciate.domain.known_languages import KNOWN
 from speciate.domain.values import REQUIREMENT
 from speciate.problems.loader import known_problems
 from speciate.problems.lockfile import requirement_lines

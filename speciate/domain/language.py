@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from speciate.domain.languages import KNOWN, known_language, tools_of
+from speciate.domain.known_languages import KNOWN, known_language, tools_of
 from speciate.domain.values import NO_NUL, FileName, Value
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)]

@@ -4,9 +4,9 @@ Run as a script, `python -I -S guard.py`; it imports no other module of Speciate
 parent (`processes.py`) writes JSON lines to its standard input, a socket, and reads JSON lines from its output:
 
     in   {"op": "watch", "parent": pid, "inherit": [fd, ...], "remove": [directory, ...],
-          "preload": {"path": [...], "modules": [...]} or null}                                first, once
+          "preload": {"path": [...], "modules": [...], "environment": {...}} or null}          first, once
          {"op": "start", "child": {name, argv, cwd, uid, gid, stop_signal, death_signal, grace_s, log_file, module}}
-             with a file that holds the environment, so that the guard never reads a secret
+             with a file that holds the environment; of a fork, only the fork reads it
          {"op": "signal", "name": ..., "signal": ...}
          {"op": "stop", "name": ...}
     out  {"event": "started", "name", "pid"}

@@ -17,7 +17,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
-from speciate.domain.languages import TOOLS
+from speciate.domain.known_languages import TOOLS
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient

@@ -4,8 +4,9 @@ Source: TTT-Discover (Yuksekgonul et al. 2026, arXiv 2601.16175), the selection 
 best child's, not the mean, because a search needs one good program. Failed children count as visits. A batch selects at
 most one program of a lineage, so that its groups of completions learn from different prompts.
 
-The source has a buffer of the best programs; here the archive is the buffer. It counts expansions; here an expansion is
-``Family.group`` children, since a search with lanes knows the children only.
+Deviations from the source: the archive is the buffer of the best programs; an expansion is ``Family.group`` children,
+since a search with lanes knows the children only; T is the sum of n over the archive, so that expansions of a program
+whose ancestors are in the archive count for each of them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: 
     Args:
         best: Q: value of the best child, or of the program before its first scored child.
         values: V: values of the programs.
-        visits: n: expansions of each program or its descendants; T is their total over the archive's own expansions.
+        visits: n: expansions of each program or its descendants; T is their sum.
         exploration: The constant c.
     """
     order = np.argsort(np.argsort(values, kind="stable"), kind="stable") + 1.0

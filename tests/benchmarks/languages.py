@@ -11,7 +11,7 @@ from pathlib import Path
 from evaluators.broker import Broker
 from evaluators.broker_factory import open_toolchains
 from evaluators.build_cache import BuildCache
-from speciate.domain.languages import KNOWN
+from speciate.domain.known_languages import KNOWN
 from speciate.domain.problem import Problem
 from speciate.settings import Settings
 from tests.benchmarks.parts import CONSOLE, median, show

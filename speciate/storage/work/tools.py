@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
-from speciate.domain.languages import tools_of
+from speciate.domain.known_languages import tools_of
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit, WorkKind, WorkRef
 from speciate.runs.progress import Effects

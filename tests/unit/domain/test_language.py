@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from speciate.domain.known_languages import KNOWN, known_language, tools_of
 from speciate.domain.language import Language
-from speciate.domain.languages import KNOWN, known_language, tools_of
 from speciate.domain.problem import Problem
 
 BASE = {

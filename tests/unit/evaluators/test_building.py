@@ -11,8 +11,8 @@ from evaluators.building import MAX_BUILT_FILES, read_build
 from evaluators.contained.tier_a import NAME as TIER_A
 from evaluators.toolchains import Toolchains
 from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.known_languages import KNOWN
 from speciate.domain.language import Language
-from speciate.domain.languages import KNOWN
 
 STAMPED = {
     "name": "sh",
