@@ -313,7 +313,7 @@ class AlphaEvolveService:
         if known := self._experiments.get(key):
             known.evaluated.add(_number(str(submissions[0].get("program") or "").rpartition("/")[2]))
             if len(known.evaluated) >= known.most:
-                await _finish(client, await self._run(client, key), max(known.evaluated))
+                await _finish(client, await self._run(client, key), known.evaluated)
         return {}
 
 
@@ -406,10 +406,11 @@ def _result(given: Mapping[str, Any]) -> Json:
     return result | {"failure": {"kind": "invalid_output", "reason": "no_score", "detail": detail}}
 
 
-async def _finish(client: AsyncClient, run: AsyncRunHandle, last: int) -> None:
+async def _finish(client: AsyncClient, run: AsyncRunHandle, evaluated: set[int]) -> None:
     """End a run whose programs are all evaluated.
 
-    A batch is recorded as a whole, so the rest of the last one is given up first.
+    A batch is recorded as a whole, so the rest of the last ones is given up first. Batches are recorded in any order:
+    the count of candidates does not tell that those evaluated are among them.
     """
     for _ in range(_FINISH_TRIES):
         rest = await client.evaluations.acquire(run=run.id, count=64, lease_s=LEASE_S)
@@ -418,10 +419,10 @@ async def _finish(client: AsyncClient, run: AsyncRunHandle, last: int) -> None:
             await client.evaluations.submit_all(
                 [{"id": str(one.id), "lease": str(one.lease), "failure": unused} for one in rest]
             )
-        if (await run.refresh()).candidates >= last:
+        if evaluated <= {one.number async for one in run.export()}:
             break
         await asyncio.sleep(_FINISH_WAIT_S)
-    if not run.state.ended:
+    if not (await run.refresh()).state.ended:
         await run.cancel("all programs of the experiment are evaluated")
 
 

@@ -124,7 +124,9 @@ def test_an_experiment_of_the_published_client_runs_to_its_end(facade: Facade, u
             given = {"program": program["name"], "lock_token": program["lockToken"], "evaluation": evaluation}
             body = {"parent": name, "evaluation_submissions": [given]}
             if len(evaluated) == 1:
-                forged = body | {"evaluation_submissions": [given | {"lock_token": f"{program['lockToken'][:-1]}0"}]}
+                token = program["lockToken"]
+                other = token[:-1] + ("1" if token[-1] == "0" else "0")
+                forged = body | {"evaluation_submissions": [given | {"lock_token": other}]}
                 assert "refused" in json.dumps(facade.post(f"{name}:submitProgramsEvaluations", forged, 409))
                 other = {"scores": {"scores": [{"metric": "other", "score": 1}]}}
                 unknown = body | {"evaluation_submissions": [given | {"evaluation": other}]}
