@@ -90,11 +90,12 @@ def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> Non
 def _grant(stores: Stores, record: CampaignRecord, stored: StoredSlice, run: CampaignProblem) -> None:
     # On a conflict another process started or cancelled the run, or used the quota: the next pass sees which.
     with suppress(ConflictError):
-        if run.run_id is None or run.state is RunState.CREATED:
-            commit = stores.runs.start(run.run_id or _create_run(stores, record, stored))
-        else:
-            commit = stores.runs.grant(run.run_id, stored.upto)
-        stores.signals.committed(commit)
+        run_id = run.run_id or _create_run(stores, record, stored)
+        if record.declaration.shares_learner:
+            for commit in stores.campaigns.move_learner(record, run_id):
+                stores.signals.committed(commit)
+        starts = run.run_id is None or run.state is RunState.CREATED
+        stores.signals.committed(stores.runs.start(run_id) if starts else stores.runs.grant(run_id, stored.upto))
 
 
 def _create_run(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> UUID:

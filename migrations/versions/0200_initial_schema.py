@@ -274,6 +274,7 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer, primary_key=True),
         sa.Column("problem", sa.Text, nullable=False),
         sa.Column("run_id", _UUID, sa.ForeignKey("runs.id")),
+        sa.Column("learner", sa.Boolean, nullable=False, server_default="false"),
     )
     op.create_table(
         "candidates",

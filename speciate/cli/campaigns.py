@@ -18,6 +18,7 @@ from speciate.cli.common import (
     examples,
     parse_key_values,
 )
+from speciate.cli.learning import Learn, LearnOptions, learning_fields, parse_learning, samples_to_learn
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.cli.runs.start import (
     Batch,
@@ -45,7 +46,7 @@ app = command_group()
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
 
 # Copies of the defaults in ``Campaign``, which is slow to import for a help text; a test compares them.
-_MODE, _SLICE, _PARALLEL = "adaptive", "32", "8"
+_MODE, _SLICE, _PARALLEL, _SCOPE = "adaptive", "32", "8", "campaign"
 
 _MAX_WATCHED: Final = 12
 
@@ -56,6 +57,7 @@ _MAX_WATCHED: Final = 12
         "speciate campaigns create sweep --set maze-test --policy maze-vpo --budget 5000",
         "speciate campaigns create two --problem a --problem b -p big=1 -p small=3 --choice ucb -b 2000 --slice 64 -w",
         "speciate campaigns create fair --set maze-test -p maze-vpo -b 5000 --mode fixed --json",
+        "speciate campaigns create taught --set maze-test -p maze-base -b 20000 --learn vector_max_at_k --slice 64 -w",
     ),
 )
 def create(
@@ -85,6 +87,16 @@ def create(
     seed: Seed = None,
     batch: Batch = None,
     samples_per_prompt: SamplesPerPrompt = None,
+    learn: Learn = None,
+    learn_option: LearnOptions = None,
+    learn_scope: Annotated[
+        str | None,
+        typer.Option(
+            help="campaign: each run trains the version of the run before it, one problem at a time; run: a policy for"
+            " each problem.",
+            show_default=_SCOPE,
+        ),
+    ] = None,
     title: Annotated[str | None, typer.Option(help="One-line description.")] = None,
     idempotency_key: IdempotencyKey = None,
     yes: Yes = False,
@@ -97,6 +109,8 @@ def create(
     whose unlock is confirmed receives no more evaluations.
     """
     problems = problem_names(problem, problem_set)
+    if learn_scope is not None and learn is None:
+        raise InvalidInputError("--learn-scope needs --learn.", remedy="Add --learn vector_max_at_k.")
     if not problems:
         raise InvalidInputError("the campaign has no problems.", remedy="Add --problem NAME or --set NAME.")
     given = drop_none(
@@ -109,7 +123,9 @@ def create(
         strategy_options=parse_key_values(option, "--option") or None,
         seed=seed,
         batch=batch,
-        samples_per_prompt=samples_per_prompt,
+        samples_per_prompt=samples_to_learn(samples_per_prompt, learn),
+        learning=parse_learning(learn, learn_option),
+        learning_scope=learn_scope,
         title=title,
     )
     declaration = {
@@ -156,6 +172,7 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
             ("seed", str(declared.seed)),
             ("spent", f"{found.spent:,} of {declared.evaluations:,} evaluations in {found.slices:,} slices"),
             ("unlocked", f"{found.unlocked:,} of {_problems(found)}"),
+            *learning_fields(found.learning),
             ("declaration", f"sha256 {found.digest}"),
             ("created", output.format_time(found.created_at)),
             ("finished", output.format_time(found.finished_at)),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.budget import Budget
 from speciate.domain.declaration import Declaration, DeclarationKind
 from speciate.domain.ensemble import PolicyChoice, PolicyWeights
 from speciate.domain.entrant import Seed
+from speciate.domain.learning import MIN_GROUP, Learning, LearningScope
 from speciate.domain.run import RunSpec
 
 MAX_SLICES: Final = 20_000
@@ -42,9 +43,12 @@ class Campaign(Declaration):
         slice: Evaluations granted to a problem at a time (adaptive).
         parallel: Problems with an open slice; each run has one lane, so this also bounds the work units in flight.
         seed: Seed of every run and of tie-breaking.
+        learning: Rules for the training of the policy on the campaign's completions; None (default) trains nothing.
+        learning_scope: Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 55).
     """
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"learning", "learning_scope"})
 
     policy: PolicyWeights
     mutator: PolicyWeights | None = None
@@ -58,6 +62,32 @@ class Campaign(Declaration):
     slice: int = Field(default=32, ge=1, le=10**6, strict=True)
     parallel: int = Field(default=8, ge=1, le=256, strict=True)
     seed: Seed = 0
+    learning: Learning | None = None
+    learning_scope: LearningScope = LearningScope.CAMPAIGN
+
+    @model_validator(mode="before")
+    @classmethod
+    def _serve_one_at_a_time(cls, given: Any) -> Any:
+        alone = (
+            isinstance(given, dict) and given.get("learning_scope", LearningScope.CAMPAIGN) == LearningScope.CAMPAIGN
+        )
+        return {"parallel": 1, **given} if alone and given.get("learning") is not None else given
+
+    @model_validator(mode="after")
+    def _check_learning(self) -> Self:
+        if self.shares_learner and self.parallel > 1:
+            raise ValueError(
+                f"parallel: expected 1, not {self.parallel}, where all runs share a learner; learning_scope 'run'"
+                " trains a policy for each problem"
+            )
+        if self.learning is not None and self.mode is AllocationMode.ADAPTIVE and self.slice < MIN_GROUP:
+            raise ValueError(f"slice: expected at least {MIN_GROUP}, the completions of one group, not {self.slice}")
+        return self
+
+    @property
+    def shares_learner(self) -> bool:
+        """True if the runs train one policy, each from where the run before it ended."""
+        return self.learning is not None and self.learning_scope is LearningScope.CAMPAIGN
 
     @property
     def min_evaluations(self) -> int:
@@ -82,4 +112,5 @@ class Campaign(Declaration):
             samples_per_prompt=self.samples_per_prompt,
             stop_on_unlock=True,
             policy_choice=self.policy_choice,
+            learning=self.learning,
         )

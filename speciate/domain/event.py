@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     WORK_RETRIED = "work.retried"
     WORK_POISONED = "work.poisoned"
     ADVICE_WRITTEN = "advice.written"
+    LEARNING_CONTINUED = "learning.continued"
     LEARNING_STEP = "learning.step"
     LEARNING_ENDED = "learning.ended"
     ALARM_RAISED = "alarm.raised"

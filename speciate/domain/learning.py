@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -37,6 +37,15 @@ class LearningEstimator(StrEnum):
         return self in {LearningEstimator.VPO, LearningEstimator.MULTI_RLVR}
 
 
+class LearningScope(StrEnum):
+    """Runs of a campaign that share a learner."""
+
+    CAMPAIGN = "campaign"
+    """All: each run begins with the version and the waiting groups of the run before it."""
+    RUN = "run"
+    """None: every run begins with the declared policy."""
+
+
 class Learning(Value):
     """Options of a run that trains its policy.
 
@@ -63,9 +72,9 @@ class Learning(Value):
     staleness: int = Field(default=1, ge=0, le=1000, strict=True)
 
 
-def learned_slug(base: str, run: str) -> str:
-    """Return the name of the versions that a run writes: the base's with the end of the run's id in hexadecimal."""
-    return f"{base[:_SLUG_CHARACTERS].rstrip('-')}-{run[-12:]}"
+def learned_slug(base: str, owner: str) -> str:
+    """Return the name of learned versions: the base's with the end of the id of their run or campaign, hexadecimal."""
+    return f"{base[:_SLUG_CHARACTERS].rstrip('-')}-{owner[-12:]}"
 
 
 class Lineage(Value):
@@ -74,11 +83,14 @@ class Lineage(Value):
     Attributes:
         base: Policy version that the run began with, as ``slug@version``.
         parent: Version that the step changed.
-        run: Id of the run.
+        run: Id of the run that took the step.
         step: Number of the step, from 1.
         estimator: Advantage estimator.
         groups: Groups of the step.
+        campaign: Name of the campaign whose runs share the learner; None for a run that learns alone.
     """
+
+    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"campaign"})
 
     base: str = Field(max_length=200)
     parent: str = Field(max_length=200)
@@ -86,3 +98,4 @@ class Lineage(Value):
     step: int = Field(ge=1)
     estimator: LearningEstimator
     groups: int = Field(ge=1)
+    campaign: str | None = Field(default=None, max_length=80)

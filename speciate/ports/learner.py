@@ -34,11 +34,13 @@ class LearningGroup:
         prompt: The prompt.
         rollouts: Its completions.
         age: Steps between the version that wrote them and the parent of this step.
+        weights: Declared weights of the k rewards; None for equal ones.
     """
 
     prompt: Prompt
     rollouts: tuple[LearningRollout, ...]
     age: int
+    weights: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,7 @@ class LearningTask:
         base: The policy that the run began with.
         parent: The version to change.
         slug: Name of the versions that the run writes.
-        weights: Declared weights of the k rewards; None for equal ones.
-        groups: The groups.
+        groups: The groups; those of different problems may differ in the number k of rewards.
     """
 
     learning: Learning
@@ -62,7 +63,6 @@ class LearningTask:
     base: Policy
     parent: Policy
     slug: str
-    weights: tuple[float, ...] | None
     groups: tuple[LearningGroup, ...]
 
 

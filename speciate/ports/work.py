@@ -207,6 +207,7 @@ class GroupRef(BaseModel):
         step: Step of the version that wrote them.
         number: Number of the batch's first candidate.
         count: Candidates of the batch.
+        run: Id of their run; None for the run that learns from them.
     """
 
     batch: int
@@ -216,6 +217,7 @@ class GroupRef(BaseModel):
     step: int = 0
     number: int = 0
     count: int = 0
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

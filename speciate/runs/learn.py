@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import numpy as np
 
@@ -33,17 +34,16 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
     parent = context.proposer if used is None else used.policy
     refs = group_refs(lease.payload)
     step = int(lease.payload["step"])
-    weights = context.problem.weight_vector
+    contexts = {ref.run: context if ref.run is None else work.context(UUID(ref.run)) for ref in refs}
     task = LearningTask(
         learning=learning,
         seed=context.spec.seed,
         step=step,
         base=context.proposer,
         parent=parent,
-        slug=learned_slug(context.proposer.slug, context.run_id.hex),
-        weights=None if weights is None else tuple(weights),
+        slug=lease.payload.get("slug") or learned_slug(context.proposer.slug, context.run_id.hex),
         groups=tuple(
-            _group(context, stored, step - ref.step)
+            _group(contexts[ref.run], stored, step - ref.step)
             for ref, stored in zip(refs, work.groups(lease.run_id, refs), strict=True)
         ),
     )
@@ -51,11 +51,13 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         made = learner_for().step(task)
     except LearningError as error:
         return work.end_learning(lease, str(error))
-    policy = _version(context, parent, task, made)
+    policy = _version(context, parent, task, made, lease.payload.get("campaign"))
     return work.record_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
 
 
-def _version(context: RunContext, parent: Policy, task: LearningTask, made: LearnedCheckpoint) -> Policy:
+def _version(
+    context: RunContext, parent: Policy, task: LearningTask, made: LearnedCheckpoint, campaign: str | None
+) -> Policy:
     base = f"{context.proposer.slug}@{context.proposer_version}"
     lineage = Lineage(
         base=base,
@@ -64,12 +66,14 @@ def _version(context: RunContext, parent: Policy, task: LearningTask, made: Lear
         step=task.step + 1,
         estimator=task.learning.estimator,
         groups=len(task.groups),
+        campaign=campaign,
     )
+    learner = f"run {context.run_id}" if campaign is None else f"campaign {campaign}"
     return parent.model_copy(
         update={
             "slug": task.slug,
             "model": made.model,
-            "description": f"Learned from {context.proposer.slug} in run {context.run_id}, step {task.step + 1}.",
+            "description": f"Learned from {context.proposer.slug} in {learner}, step {task.step + 1}.",
             "training_method": task.learning.estimator.value,
             "checkpoint_digest": made.digest,
             "training": None,
@@ -86,7 +90,8 @@ def _group(context: RunContext, stored: StoredGroup, age: int) -> LearningGroup:
         LearningRollout(rollout.token_ids, rollout.logprobs, _rewards(context, rollout.rewards, answers))
         for rollout in stored.rollouts
     )
-    return LearningGroup(stored.prompt, rollouts, age)
+    weights = context.problem.weight_vector
+    return LearningGroup(stored.prompt, rollouts, age, None if weights is None else tuple(weights))
 
 
 def _rewards(

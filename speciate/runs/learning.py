@@ -6,6 +6,7 @@ Every group is in one place: waiting in the progress, in the payload of one ``le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -40,6 +41,12 @@ class LearningState(BaseModel):
         dropped: Groups that are too small, or that lost their evaluator.
         tokens: Tokens of all steps.
         seconds: Seconds of all steps.
+        taken: Steps that this run took; ``step`` also counts those of earlier runs of its campaign.
+        slug: Name of the versions, if the runs of a campaign share the learner; None otherwise.
+        campaign: Name of that campaign.
+        inside: Groups of the step in flight, if the learner is shared: the next run receives them if this one ends.
+        received: Groups from the run before.
+        passed: Groups to the run after.
     """
 
     step: int = 0
@@ -55,6 +62,12 @@ class LearningState(BaseModel):
     dropped: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    taken: int = 0
+    slug: str | None = None
+    campaign: str | None = None
+    inside: list[GroupRef] = Field(default_factory=list)
+    received: int = 0
+    passed: int = 0
 
 
 def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
@@ -131,7 +144,10 @@ def _start_step(
     state.busy = True
     state.tokens += tokens
     progress.tokens += tokens
-    payload = {"step": state.step, "groups": [group.model_dump() for group in chosen]}
+    payload: dict[str, Any] = {"step": state.step, "groups": [group.model_dump() for group in chosen]}
+    if state.slug is not None:
+        state.inside = chosen
+        payload |= {"slug": state.slug, "campaign": state.campaign}
     effects.works.append(NewWork(WorkKind.LEARN, LEARN_LANE, state.step, payload))
     progress.live += 1
 
@@ -157,14 +173,15 @@ def finish_step(
         raise ValueError("the run does not learn")
     state = LearningState.model_validate(progress.learning)
     groups = lease.payload["groups"]
-    state.step, state.policy_id, state.busy = step.number, str(policy_id), False
+    state.step, state.policy_id, state.busy, state.inside = step.number, str(policy_id), False, []
+    state.taken += 1
     state.used += len(groups)
     state.seconds += step.seconds
     effects.event(
         EventKind.LEARNING_STEP,
         step=step.number,
         version=step.version,
-        groups=[[group["batch"], group["first"]] for group in groups],
+        groups=[[group["batch"], group["first"], *([] if state.slug is None else [group["run"]])] for group in groups],
         seconds=round(step.seconds, 3),
         tokens=sum(group["tokens"] for group in groups),
         evaluations=progress.evaluations,
@@ -181,12 +198,48 @@ def finish_step(
 def end_learning(progress: RunProgress, effects: Effects, lease: Lease, reason: str) -> list[int]:
     """Undo a step and learn no further; return the lanes that waited."""
     state = LearningState.model_validate(progress.learning)
-    state.busy = False
+    state.busy, state.inside = False, []
     state.dropped += len(lease.payload["groups"])
     _end(effects, state, reason)
     held, state.held = state.held, []
     progress.learning = state.model_dump()
     return held
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLearner:
+    """The learner of a campaign: name of the versions, and name of the campaign."""
+
+    slug: str
+    campaign: str
+
+
+def receive_learner(
+    progress: RunProgress, effects: Effects, shared: SharedLearner, before: RunProgress | None, run_id: UUID | None
+) -> None:
+    """Let a run of a campaign begin with the version and the waiting groups of the run before it.
+
+    Args:
+        progress: Progress of the run, which has no work in flight.
+        effects: Receives the event.
+        shared: The learner.
+        before: Progress of the run before, which has no work in flight; None for the first one. Its groups leave it.
+        run_id: Id of the run before.
+    """
+    state = LearningState.model_validate(progress.learning)
+    state.slug, state.campaign = shared.slug, shared.campaign
+    if before is not None:
+        last = LearningState.model_validate(before.learning)
+        given = [*last.inside, *last.waiting]
+        state.step, state.policy_id, state.ended = last.step, last.policy_id, last.ended
+        state.waiting = [group.model_copy(update={"run": group.run or str(run_id)}) for group in given]
+        state.received += len(given)
+        last.waiting, last.inside, last.busy, last.held = [], [], False, []
+        last.passed += len(given)
+        before.learning = last.model_dump()
+        version = f"{shared.slug}@{last.step}" if last.step else None
+        effects.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(given))
+    progress.learning = state.model_dump()
 
 
 def _end(effects: Effects, state: LearningState, reason: str) -> None:

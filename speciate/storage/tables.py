@@ -605,7 +605,8 @@ campaigns = sa.Table(
     sa.UniqueConstraint("project_id", "slug"),
 )
 
-# Problems of a campaign, each with the run that its first slice started.
+# Problems of a campaign, each with the run that its first slice started. ``learner`` marks the run that has the shared
+# learner: at most one.
 campaign_runs = sa.Table(
     "campaign_runs",
     metadata,
@@ -613,6 +614,7 @@ campaign_runs = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True),
     sa.Column("problem", sa.Text, nullable=False),
     sa.Column("run_id", _Id, sa.ForeignKey("runs.id")),
+    sa.Column("learner", sa.Boolean, nullable=False, server_default="false"),
 )
 
 # Slices of a campaign in the order of the decisions, with the state before and the result.

@@ -42,7 +42,7 @@ class _Rows:
         sampled: Log-probabilities that the sampler reported at the same places, shape (B, L − 1).
         groups: Group of each row.
         ages: Steps between the version that wrote the row and the parent.
-        rewards: Shape (B, m, k).
+        rewards: Rewards of each row, shape (m, k); k differs between problems.
     """
 
     ids: torch.Tensor
@@ -51,7 +51,7 @@ class _Rows:
     sampled: torch.Tensor
     groups: np.ndarray[Any, np.dtype[np.int64]]
     ages: torch.Tensor
-    rewards: np.ndarray[Any, np.dtype[np.float64]]
+    rewards: list[np.ndarray[Any, np.dtype[np.float64]]]
 
 
 class TorchLearner:
@@ -97,15 +97,7 @@ class TorchLearner:
     def _update(
         self, task: LearningTask, model: Any, optimizer: torch.optim.Optimizer, rows: _Rows
     ) -> dict[str, float]:
-        estimated = ESTIMATORS[task.learning.estimator.value](
-            rows.rewards,
-            rows.groups,
-            config=EstimatorConfig(
-                weights=task.weights, draws=task.learning.draws, kappa=task.learning.kappa, step=task.step
-            ),
-            rng=np.random.default_rng([task.seed, task.step]),
-        )
-        advantages = torch.from_numpy(estimated.values).to(self._device, torch.float32)
+        advantages = torch.from_numpy(_advantages(task, rows)).to(self._device, torch.float32)
         tokens = rows.written.sum()
         sums = dict.fromkeys(("loss", "entropy", "kl", "gap", "fresh", "truncated"), 0.0)
         model.train()
@@ -134,7 +126,7 @@ class TorchLearner:
             raise LearningError(f"the loss of step {task.step + 1} is not finite, so the step was undone.")
         optimizer.step()
         count = float(tokens)
-        scores = rows.rewards.mean(axis=2).max(axis=1)
+        scores = np.array([rewards.mean(axis=1).max() for rewards in rows.rewards])
         best = [scores[rows.groups == group].max() for group in np.unique(rows.groups)]
         return {
             "reward": float(scores.mean()),
@@ -158,6 +150,23 @@ class TorchLearner:
             if self._base is None or self._base[0] != digest:
                 self._base = (digest, load_weights(self._folder, task, self._device, base=True))
             return _logps(self._base[1].model, rows, part)[0]
+
+
+def _advantages(task: LearningTask, rows: _Rows) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the advantage of every row, shape (B,). Groups of problems with other rewards are estimated apart."""
+    kinds = [(group.weights, len(group.rollouts[0].rewards[0])) for group in task.groups]
+    found = np.zeros(len(rows.groups))
+    for number, kind in enumerate(dict.fromkeys(kinds)):
+        mine = np.isin(rows.groups, [i for i, each in enumerate(kinds) if each == kind])
+        found[mine] = ESTIMATORS[task.learning.estimator.value](
+            np.array([rewards for rewards, chosen in zip(rows.rewards, mine, strict=True) if chosen]),
+            rows.groups[mine],
+            config=EstimatorConfig(
+                weights=kind[0], draws=task.learning.draws, kappa=task.learning.kappa, step=task.step
+            ),
+            rng=np.random.default_rng([task.seed, task.step, *([number] if number else [])]),
+        ).values
+    return found
 
 
 def _check_gap(gap: float, task: LearningTask) -> None:
@@ -203,7 +212,7 @@ def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
         sampled.to(device),
         np.array([i for i, _, _ in found], dtype=np.int64),
         torch.tensor([group.age for _, group, _ in found]).to(device),
-        np.array([rollout.rewards for _, _, rollout in found], dtype=np.float64),
+        [np.array(rollout.rewards, dtype=np.float64) for _, _, rollout in found],
     )
 
 

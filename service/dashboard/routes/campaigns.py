@@ -11,6 +11,7 @@ from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import number_fields, parse_number, read_strategy, strategy_context
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
+from service.dashboard.figures.learning import drift_chart, learning_chart
 from service.dashboard.forms import FormDep
 from service.dashboard.routes.declarations import DeclarationPages
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
@@ -55,7 +56,11 @@ class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
     def charts(self, dashboard: DashboardContext, record: CampaignRecord, *, narrow: bool = False) -> Sequence[Chart]:  # noqa: ARG002
         """Return the allocation and the progress."""
         slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
-        return allocation_chart(slices), campaign_progress_chart(slices)
+        found = [allocation_chart(slices), campaign_progress_chart(slices)]
+        if record.declaration.shares_learner:
+            steps = dashboard.stores.campaigns.learning_steps(record.id)
+            found += [learning_chart(steps), drift_chart(steps)]
+        return found
 
     def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of a campaign from the form, unvalidated."""

@@ -21,6 +21,7 @@ from speciate.cli.common import (
     first_records,
     resolve_run,
 )
+from speciate.cli.learning import learning_fields
 from speciate.cli.runs import propose
 from speciate.cli.runs.replay import replay_command
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
@@ -319,7 +320,7 @@ def _print_run(run: RunRecord) -> None:
             *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
             *_counters(run),
-            *_learning(run),
+            *learning_fields(run.learning),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", f"candidate {run.best.number}: {output.format_rewards(run.best.rewards)}" if run.best else None),
             ("best meets", ", ".join(run.best.targets) or "no target" if run.best else None),
@@ -341,20 +342,6 @@ def _counters(run: RunRecord) -> list[tuple[str, str]]:
     candidates = ", ".join(f"{value:,} {shown.label}" for _, shown, value in displayed if shown.of_candidates)
     others = [(shown.label, f"{value:,}") for _, shown, value in displayed if not shown.of_candidates]
     return [("candidates", candidates), *others]
-
-
-def _learning(run: RunRecord) -> list[tuple[str, str | None]]:
-    """Return the fields of what a run has learned; empty if it does not learn."""
-    found = run.learning
-    if found is None:
-        return []
-    state = found.ended or ("a step is in flight, or waits for a learn worker" if found.busy else "collects groups")
-    return [
-        ("learning", f"{output.pluralize(found.step, 'step')}; {state}"),
-        ("learned", found.version),
-        ("groups", found.groups),
-        ("cost of learning", f"{found.seconds:,.1f} s, {found.tokens:,} tokens"),
-    ]
 
 
 def _labels(run: RunRecord) -> tuple[str, str]:

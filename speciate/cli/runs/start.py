@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,6 +23,7 @@ from speciate.cli.common import (
     parse_key_values,
     resolve_run,
 )
+from speciate.cli.learning import Learn, LearnOptions, parse_learning, samples_to_learn
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ app = command_group()
 # Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
 STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "islands_map_elites", "weights", "0", "16", "4"
 _LANES: Final = "4"
-_LEARNING_SAMPLES: Final = 8
 _WEIGHTS: Final = "NAME[=WEIGHT]"
 
 # Options that runs and campaigns share.
@@ -128,16 +128,8 @@ def run_command(
     keep_tokens: Annotated[
         bool, typer.Option("--keep-tokens", help="Store the id and log-probability of every token, for trainers.")
     ] = False,
-    learn: Annotated[
-        str | None,
-        typer.Option(metavar="ESTIMATOR", help="Train the policy on the run's completions with this estimator."),
-    ] = None,
-    learn_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Option of --learn, such as groups=8 or learning_rate=1e-4; repeatable."
-        ),
-    ] = None,
+    learn: Learn = None,
+    learn_option: LearnOptions = None,
     seeds: Annotated[
         Path | None,
         typer.Option(
@@ -206,14 +198,14 @@ def run_command(
             seed=seed,
             lanes=lanes,
             batch=batch,
-            samples_per_prompt=_samples(samples_per_prompt, learn),
+            samples_per_prompt=samples_to_learn(samples_per_prompt, learn),
             stop_on_unlock=stop_on_unlock,
             stop_on_plateau=stop_on_plateau,
             reuse_results=reuse_results,
             novelty=drop_none(same=same, near=reject_near) or None,
             guidance=drop_none(every=guidance) or None,
             keep_tokens=keep_tokens or None,
-            learning=_learning(learn, learn_option),
+            learning=parse_learning(learn, learn_option),
         )
         if as_json:
             output.print_json(run.record)
@@ -228,17 +220,6 @@ def run_command(
             from speciate.cli.runs.watch import watch_run
 
             raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
-
-
-def _learning(estimator: str | None, options: list[str] | None) -> dict[str, Any] | None:
-    """Return the fields of ``Learning``; None without --learn."""
-    if estimator is None and options:
-        raise InvalidInputError("--learn-option needs --learn.", remedy="Add --learn vector_max_at_k.")
-    return None if estimator is None else {**parse_key_values(options, "--learn-option"), "estimator": estimator}
-
-
-def _samples(given: int | None, learn: str | None) -> int | None:
-    return _LEARNING_SAMPLES if given is None and learn is not None else given
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

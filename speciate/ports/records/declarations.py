@@ -11,6 +11,7 @@ from speciate.domain.declaration import Declaration, DeclarationState
 from speciate.domain.run import RunState
 from speciate.domain.tournament import Schedule, Tournament
 from speciate.ports.records.base import Record
+from speciate.ports.records.runs import LearningRecord
 from speciate.tournaments.report.models import Amendment
 
 D = TypeVar("D", bound=Declaration)
@@ -150,12 +151,14 @@ class CampaignRecord(DeclarationRecord[Campaign]):
         spent: Evaluations spent on all problems together.
         slices: Slices granted.
         unlocked: Problems with a confirmed unlock.
+        learning: What its runs learned together; None if it does not learn, and in lists.
         problems: Progress of each problem, in declared order; empty in lists.
     """
 
     spent: int
     slices: int
     unlocked: int
+    learning: LearningRecord | None = None
     problems: tuple[CampaignProblem, ...] = ()
 
 

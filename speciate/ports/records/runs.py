@@ -109,7 +109,9 @@ class LearningRecord(Record):
 
     Attributes:
         version: Policy version in use, as ``slug@version``; None before the first step.
-        step: Steps taken.
+        step: Steps that led to this version, with those of earlier runs of a campaign that learns over its runs.
+        taken: Steps that the run itself took.
+        campaign: Name of that campaign; None for a run that learns alone.
         busy: True while a step is in flight or waits for a learn worker.
         ended: Why the run learns no further; None while it does.
         seen: Groups of completions so far.
@@ -118,12 +120,16 @@ class LearningRecord(Record):
         flat: Groups whose completions all earned the same.
         stale: Groups older than the allowed staleness.
         dropped: Groups that are too small, or that no further step needed.
+        received: Groups from the run before it in the campaign; they are not among those seen.
+        passed: Groups that waited when the run's turn ended, to the run after it.
         tokens: Tokens of all steps, which the run's tokens include.
         seconds: Seconds of all steps.
     """
 
     version: str | None = None
     step: int = 0
+    taken: int = 0
+    campaign: str | None = None
     busy: bool = False
     ended: str | None = None
     seen: int = 0
@@ -132,13 +138,16 @@ class LearningRecord(Record):
     flat: int = 0
     stale: int = 0
     dropped: int = 0
+    received: int = 0
+    passed: int = 0
     tokens: int = 0
     seconds: float = 0.0
 
     @property
     def groups(self) -> str:
         """Counts of the groups in one line, without zeros."""
-        counts = {name: getattr(self, name) for name in ("used", "flat", "stale", "dropped", "waiting")}
+        names = ("used", "flat", "stale", "dropped", "waiting", "received", "passed")
+        counts = {name: getattr(self, name) for name in names}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "none yet"
 
 

@@ -15,10 +15,12 @@ from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
+from speciate.ports.work import Commit
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import reading, with_retries
+from speciate.storage.declarations.learner import learned_by, move_learner, steps_of
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.rows import read_stored
 from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
@@ -102,7 +104,9 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
 
     def _detailed(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:
         problems = tuple(_problem(each) for each in connection.execute(_PROBLEMS, {"id": row.id}))
-        return self._record(connection, row).model_copy(update={"problems": problems})
+        record = self._record(connection, row)
+        learning = None if record.declaration.learning is None else learned_by(connection, row.id)
+        return record.model_copy(update={"problems": problems, "learning": learning})
 
     @with_retries
     def decisions(self, campaign_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[SliceRecord]:
@@ -149,6 +153,19 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
         where = (campaign_runs.c.campaign_id == campaign_id) & (campaign_runs.c.position == position)
         with self._engine.begin() as connection:
             connection.execute(sa.update(campaign_runs).where(where).values(run_id=run_id))
+
+    @with_retries
+    def move_learner(self, record: CampaignRecord, run_id: UUID) -> tuple[Commit, ...]:
+        """Give the shared learner of a campaign to the run that begins its turn; see ``declarations.learner``."""
+        base = next(iter(record.declaration.policy)).partition("@")[0]
+        with self._engine.begin() as connection:
+            return move_learner(connection, record.id, record.slug, base, run_id)
+
+    @with_retries
+    def learning_steps(self, campaign_id: UUID) -> tuple[dict[str, Any], ...]:
+        """Return the data of the training steps of a campaign's runs, by number of the step."""
+        with reading(self._engine) as connection:
+            return steps_of(connection, campaign_id)
 
     @with_retries
     def settle(self, campaign_id: UUID, stored: StoredSlice, run: CampaignProblem, closed: str | None) -> None:

@@ -519,8 +519,9 @@ def _record(row: sa.Row[Any]) -> RunRecord:
 
 def _learning(document: Mapping[str, Any]) -> LearningRecord:
     state = LearningState.model_validate(document["learning"])
-    version = f"{learned_slug(document['policy'], UUID(document['id']).hex)}@{state.step}" if state.step else None
-    counts = state.model_dump(exclude={"waiting", "held", "policy_id"})
+    slug = state.slug or learned_slug(document["policy"], UUID(document["id"]).hex)
+    version = f"{slug}@{state.step}" if state.step else None
+    counts = state.model_dump(include={*LearningRecord.model_fields} - {"waiting"})
     return LearningRecord(**counts, version=version, waiting=len(state.waiting))
 
 

@@ -36,9 +36,10 @@ def read_learned(connection: sa.Connection, run_id: UUID) -> LearnedVersion | No
 
 def read_group(connection: sa.Connection, run_id: UUID, ref: GroupRef) -> StoredGroup:
     """Return the completions of a group with the rewards of their answers."""
-    rows = connection.execute(_ROLLOUTS, {"run_id": run_id, **ref.model_dump()}).all()
+    place = {**ref.model_dump(exclude={"run"}), "run_id": ref.run or run_id}
+    rows = connection.execute(_ROLLOUTS, place).all()
     earned: dict[UUID, list[tuple[float, ...] | None]] = {row.id: [] for row in rows}
-    for found in connection.execute(_REWARDS, {"run_id": run_id, **ref.model_dump()}):
+    for found in connection.execute(_REWARDS, place):
         if found.rollout_id in earned:
             earned[found.rollout_id].append(None if found.rewards is None else tuple(found.rewards))
     return StoredGroup(Prompt(rows[0].system, rows[0].user), tuple(_rollout(row, earned[row.id]) for row in rows))

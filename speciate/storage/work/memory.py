@@ -248,7 +248,7 @@ class MemoryWorkStore:
 
     def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
         """Return groups of completions."""
-        return tuple(stored_group(self._run(run_id), ref) for ref in refs)
+        return tuple(stored_group(self._run(UUID(ref.run) if ref.run else run_id), ref) for ref in refs)
 
     def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         """Record a training step with its policy version."""

@@ -216,6 +216,11 @@ def _check(context: RunContext) -> None:
             f"run {context.run_id} has a budget of seconds, whose end depends on the machine.",
             remedy="Only a run with a budget of evaluations or tokens can be replayed.",
         )
+    if context.spec.learning is not None:
+        raise ReplayError(
+            f"run {context.run_id} trained its policy, and a replay trains nothing.",
+            remedy="Only a run without learning can be replayed.",
+        )
 
 
 def _check_alone(context: RunContext, events: Sequence[Event]) -> None:

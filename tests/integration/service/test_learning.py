@@ -34,6 +34,7 @@ def test_a_run_that_learns_is_recorded_and_shown(lab: Lab) -> None:
         "step": 2,
         "estimator": "entropic",
         "groups": 2,
+        "campaign": None,
     }
     assert version["lineage"] == expected
     with lab.stores.engine.connect() as connection:

@@ -163,3 +163,24 @@ def test_watch_survives_a_restart_of_the_service(
     away = problem(503, "unavailable", "this process is stopping.")
     service.on("GET", PATH, say(campaign()), away, away, say(campaign(state="completed")))
     assert cli("campaigns", "watch", "sweep").code == ExitCode.OK
+
+
+def test_learning_over_the_campaign(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/campaigns", say(campaign(), 202))
+    args = ["campaigns", "create", "sweep", "--problem", "a", "-p", "p", "-b", 200, "--json"]
+    assert cli(*args, "--learn", "entropic", "--learn-option", "groups=4", "--learn-scope", "run").code == ExitCode.OK
+    sent = service.requests[0].body
+    assert (sent["learning"], sent["learning_scope"]) == ({"estimator": "entropic", "groups": 4}, "run")
+    assert sent["samples_per_prompt"] == 8
+    outcome = cli(*args, "--learn-scope", "run")
+    assert (outcome.code, "--learn-scope needs --learn" in outcome.err) == (ExitCode.INVALID, True)
+    learned = {"version": "p-0123@3", "step": 3, "taken": 3, "campaign": "sweep", "seen": 30, "used": 24, "seconds": 1}
+    service.on("GET", PATH, say(campaign(learning=learned)))
+    service.on("GET", f"{PATH}/slices", page())
+    lines = [line.split() for line in cli("campaigns", "show", "sweep").lines]
+    assert ["learning", "3", "steps;", "collects", "groups"] in lines
+    assert ["learned", "p-0123@3"] in lines
+
+
+def test_default_scope_in_the_help_matches_the_model() -> None:
+    assert Campaign.model_fields["learning_scope"].default == commands._SCOPE

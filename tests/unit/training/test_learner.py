@@ -51,7 +51,6 @@ def task(**changes: Any) -> LearningTask:
         "base": BASE,
         "parent": BASE,
         "slug": "maze-base-0123456789ab",
-        "weights": None,
         "groups": groups(checkpoints()["maze-base"], 1),
     }
     return LearningTask(**given | changes)
@@ -129,3 +128,14 @@ def test_an_unwritable_disk_can_be_repaired(tmp_path: Path) -> None:
         learner.step(task())
     place.unlink()
     assert learner.step(task()).digest == TorchLearner(tmp_path / "again").step(task()).digest
+
+
+def test_groups_of_problems_with_other_rewards_are_estimated_apart(tmp_path: Path) -> None:
+    first, second = groups(checkpoints()["maze-base"], 1)
+    single = replace(
+        second, rollouts=tuple(replace(r, rewards=((r.rewards[0][0],),)) for r in second.rollouts), weights=(1.0,)
+    )
+    mixed = TorchLearner(tmp_path).step(task(groups=(first, single)))
+    assert mixed.metrics["gradient"] > 0
+    expected = np.mean([max(r.rewards[0][0] for r in single.rollouts), max(np.mean(r.rewards) for r in first.rollouts)])
+    assert mixed.metrics["best"] == pytest.approx(expected)
