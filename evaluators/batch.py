@@ -40,6 +40,7 @@ class EvaluationBatch:
         site: Folder of the problem's packages; None uses those of the worker.
         builds: Compile cache; None builds every program.
         surroundings: Digest of what a build sees beside its source: tools with their versions, and data files.
+        image: Sandbox of programs, if they run in a container image.
     """
 
     problem: Problem
@@ -52,9 +53,15 @@ class EvaluationBatch:
     site: Path | None = None
     builds: BuildCache | None = None
     surroundings: str = ""
+    image: Sandbox | None = None
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return iter(zip(self.programs, self.seeds, strict=True))
+
+    @property
+    def home(self) -> Sandbox:
+        """Sandbox of programs; the author's script always runs in ``sandbox``."""
+        return self.image or self.sandbox
 
     @property
     def expired(self) -> bool:
@@ -92,7 +99,7 @@ class EvaluationBatch:
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that was not evaluated before the deadline."""
-        return Evaluation(failure=BATCH_DEADLINE, tier=self.sandbox.name)
+        return Evaluation(failure=BATCH_DEADLINE, tier=self.home.name)
 
 
 class ProcessStarter:

@@ -19,10 +19,13 @@ from evaluators.cases import evaluate_cases
 from evaluators.contained.tier_b import NAME as TIER_B
 from evaluators.data import evaluate_data
 from evaluators.environments import EnvironmentStore
+from evaluators.images.engine import find_engine, require_engine
+from evaluators.images.sandbox import ImageSandbox, ImageStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, UNSAFE, ZygotePool
 from evaluators.toolchains import Toolchains
+from speciate.domain.abilities import ABILITIES
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.problem import Problem, ProblemKind
@@ -71,6 +74,7 @@ class Broker:
         self._toolchains = toolchains or Toolchains()
         self._builds = None if tier == UNSAFE else builds
         self._sandbox = ZygotePool(tier, self._toolchains.folders)
+        self._images = ImageStore()
         self._author_grace_s = author_grace_s
         self._environments = environments or EnvironmentStore(default_data_dir() / "environments")
 
@@ -86,14 +90,16 @@ class Broker:
 
     def tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those programs, of some names, with which this broker can build and run candidates."""
-        if self.tier == TIER_B:  # no process of that tier starts another
-            return ()
-        return tuple(sorted(name for name in names if self._toolchains.works(name)))
+        names = {*names}
+        engine = find_engine() if names & ABILITIES else None
+        found = set() if engine is None else names & engine.tools
+        if self.tier != TIER_B:  # no process of that tier starts another
+            found |= {name for name in names - ABILITIES if self._toolchains.works(name)}
+        return tuple(sorted(found))
 
     def can_evaluate(self, problem: Problem) -> bool:
-        """Return True if this machine has the language of a problem."""
-        language = problem.language
-        return language is None or len(self.tools(language.tools)) == len(language.tools)
+        """Return True if this machine has the language of a problem, or runs its image."""
+        return problem.tools <= {*self.tools(problem.tools)}
 
     def languages(self) -> dict[str, str]:
         """Return the version of each known language in which programs can be evaluated, by name."""
@@ -136,10 +142,7 @@ class Broker:
             batch = EvaluationBatch(
                 problem, tuple(programs), tuple(seeds), self._sandbox, deadline, self._author_grace_s
             )
-            if (language := problem.language) is not None:
-                self._toolchains.require(language)
-                surroundings = digest_of([self._toolchains.identity(language), problem.data_files])
-                batch = replace(batch, builds=self._builds, surroundings=surroundings)
+            batch = self._prepared(batch)
             with self._folder(problem) as folder:
                 batch = replace(batch, folder=folder)
                 if environment is None:
@@ -147,6 +150,26 @@ class Broker:
                 batch = replace(batch, site=environment.site)
                 results = _repeat_lost(batch, KINDS[problem.kind](batch))
             return [replace(result, environment=environment.digest) for result in results]
+
+    def _prepared(self, batch: EvaluationBatch) -> EvaluationBatch:
+        """Return the batch with what builds and runs its programs, if they are not Python.
+
+        Raises:
+            EvaluatorUnavailableError: This machine lacks the language, or does not run the image.
+        """
+        problem = batch.problem
+        if problem.image is not None:
+            engine = require_engine(problem.tools)
+            self._images.require(engine, problem.image)
+            image = ImageSandbox(engine, problem.image, problem.writable, self._sandbox.folders)
+            return replace(
+                batch, builds=self._builds, surroundings=digest_of([problem.image, problem.data_files]), image=image
+            )
+        if problem.language is None:
+            return batch
+        self._toolchains.require(problem.language)
+        surroundings = digest_of([self._toolchains.identity(problem.language), problem.data_files])
+        return replace(batch, builds=self._builds, surroundings=surroundings)
 
     @contextlib.contextmanager
     def _folder(self, problem: Problem) -> Iterator[Path | None]:

@@ -68,7 +68,7 @@ class _Build:
         """Return the built files or the failure."""
         limits = build_limits(self.batch.problem.limits, self.language)
         spec: ProcessSpec = self.batch.commands(limits)
-        with ProcessStarter(self.batch.sandbox, spec, 1) as starter:
+        with ProcessStarter(self.batch.home, spec, 1) as starter:
             session = Session(starter.take(), frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
             sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
             session.post({"files": files, "build": list(self.language.build), **sizes})

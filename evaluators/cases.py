@@ -28,7 +28,7 @@ _SHOWN_CASES = 5
 
 def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch, each in a fresh process."""
-    with ProcessStarter(batch.sandbox, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
+    with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
             for program, seed in batch
@@ -38,7 +38,7 @@ def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
 def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
     built = None if batch.problem.language is None else build_program(batch, program)
     if isinstance(built, Failure):
-        return Evaluation(failure=built, tier=batch.sandbox.name)
+        return Evaluation(failure=built, tier=batch.home.name)
     session = _CaseSession(batch, CandidateProcess(starter.take(), program, seed, batch.problem, built))
     started = time.monotonic()
     try:
@@ -51,7 +51,7 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
         rewards=score.rewards,
         failure=score.failure,
         stopped_at=score.stopped_at,
-        tier=batch.sandbox.name,
+        tier=batch.home.name,
         wall_s=wall_s,
         cpu_s=usage.cpu_s,
         memory_bytes=usage.memory_bytes,

@@ -13,18 +13,19 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.failures import BATCH_DEADLINE, failure_of
-from evaluators.script import ScriptOutput, read_notes, read_outcome
+from evaluators.images.scoring import evaluate_in_image
+from evaluators.script import OTHER, ScriptOutput, read_notes, read_outcome
 from evaluators.session import EndReason, Session, SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 
-_OTHER = "other metrics"
-
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every program of a batch, each in a fresh process with the script."""
+    """Score every program of a batch, each in a fresh process with the script, or in a fresh container."""
+    if batch.image is not None:
+        return evaluate_in_image(batch)
     return [batch.out_of_time() if batch.expired else _evaluate(batch, program, seed) for program, seed in batch]
 
 
@@ -97,9 +98,7 @@ class _InProcessRun:
         match message:
             case {"rewards": dict(rewards)} if not rewards.keys() <= names:
                 others = {name: value for name, value in rewards.items() if name not in names}
-                self._findings.notes[_OTHER] = sanitize(
-                    "\n".join(f"{name} = {value}" for name, value in others.items())
-                )
+                self._findings.notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
                 message = message | {"rewards": {name: rewards[name] for name in rewards if name in names}}
         outcome = read_outcome(step.objectives, message)
         if outcome is None:

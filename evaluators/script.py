@@ -22,6 +22,9 @@ from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
 from speciate.ports.work import OUTPUT
 
+OTHER = "other metrics"
+"""Label of the note with numbers that are no objectives."""
+
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
 

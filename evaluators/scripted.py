@@ -28,7 +28,7 @@ def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch: one process for the script, a fresh one for each candidate."""
     with (
         Script(batch) as script,
-        ProcessStarter(batch.sandbox, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter,
+        ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter,
     ):
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, script, starter, program, seed)
@@ -55,7 +55,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         rewards=score.rewards,
         failure=score.failure,
         stopped_at=score.stopped_at,
-        tier=batch.sandbox.name,
+        tier=batch.home.name,
         wall_s=wall_s,
         cpu_s=candidate.cpu_s,
         memory_bytes=candidate.memory_bytes,

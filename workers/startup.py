@@ -12,6 +12,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
+from speciate.domain.abilities import ABILITIES
 from speciate.domain.errors import SpeciateError
 from speciate.domain.known_languages import TOOLS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
@@ -84,7 +85,7 @@ class Presence:
             wanted = needed_tools(self._stores.engine)
         except (SpeciateError, DBAPIError):  # PostgreSQL does not respond
             return self._worker
-        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *wanted})})
+        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *ABILITIES, *wanted})})
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
@@ -102,4 +103,8 @@ def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
 def _abilities(queues: tuple[str, ...]) -> dict[str, Any]:
     if Queue.EVALUATE.value not in queues:
         return {"tier": ""}
-    return {"tier": evaluator().tier, "languages": evaluator().languages(), "tools": evaluator().tools(TOOLS)}
+    return {
+        "tier": evaluator().tier,
+        "languages": evaluator().languages(),
+        "tools": evaluator().tools(TOOLS | ABILITIES),
+    }

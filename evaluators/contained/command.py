@@ -18,7 +18,7 @@ import resource
 import signal
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from .candidate import LOADING
 from .libraries import show_libraries
@@ -36,22 +36,55 @@ _HEAD_CHARS = DETAIL_CHARS * 3 // 4
 Files = dict[str, list[Any]]
 
 
-class _CommandFailedError(Exception):
-    """A command failed; the message describes how it ended."""
+class CommandFailedError(Exception):
+    """A command failed; the message describes how it ended, and ``reason`` is the reason of a call's failure."""
+
+    def __init__(self, detail: str, reason: str = "program_failed") -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class _TooLargeError(Exception):
     """A build left too many or too large files."""
 
 
-def serve(wire: Wire) -> None:
-    """Build the program, or answer calls until the broker closes the channel."""
+class Commands(Protocol):
+    """Runs the commands of a language in the working folder."""
+
+    def compile(self, command: list[str]) -> None:
+        """Run a build command; raises ``CommandFailedError``."""
+        ...
+
+    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
+        """Run the candidate's command and return its standard output.
+
+        Args:
+            command: Words of the command line.
+            said: Standard input of the command.
+            most: Size limit of the output in bytes.
+            limits: CPU time limit ``cpu_s`` in seconds, and size limit of a file ``file_bytes``.
+
+        Raises:
+            CommandFailedError: The command failed; the message quotes its standard error.
+            TooLongError: The output exceeds the size limit.
+        """
+        ...
+
+
+def serve(wire: Wire, commands: Commands | None = None) -> None:
+    """Build the program, or answer calls until the broker closes the channel.
+
+    Args:
+        wire: Channel to the broker.
+        commands: Runs the commands; None runs them here.
+    """
+    commands = commands or _Here()
     first = wire.read()
     if first is None:
         return
     show_libraries()
     if "build" in first:
-        wire.write(_build(first))
+        wire.write(_build(first, commands))
         return
     language: dict[str, Any] = first["language"]
     try:
@@ -62,27 +95,29 @@ def serve(wire: Wire) -> None:
     wire.write({"index": LOADING, "value": None})
     while (call := wire.read()) is not None:
         try:
-            said = _run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
+            said = commands.run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
             wire.write({"index": call["index"], "value": _decode_output(language, said)})
         except TooLongError as error:
             _refuse(wire, call["index"], "too_long", str(error))
         except (ValueError, RecursionError) as error:
             _refuse(wire, call["index"], "not_json", str(error))
-        except (_CommandFailedError, OSError) as error:
+        except CommandFailedError as error:
+            _refuse(wire, call["index"], error.reason, str(error))
+        except OSError as error:
             _refuse(wire, call["index"], "program_failed", str(error))
 
 
-def _build(first: dict[str, Any]) -> dict[str, Any]:
+def _build(first: dict[str, Any], commands: Commands) -> dict[str, Any]:
     try:
         _unpack(first["files"])
         Path(_SCRATCH).mkdir()
         # Compilers' caches and intermediate files are not part of the program.
         os.environ["HOME"] = os.environ["TMPDIR"] = str(Path(_SCRATCH).absolute())
-        _compile(first["build"])
+        commands.compile(first["build"])
         return {"built": _collect(first["max_files"], first["max_bytes"])}
     except _TooLargeError as error:
         return {"error": "too_large", "detail": str(error)}
-    except (_CommandFailedError, OSError) as error:
+    except (CommandFailedError, OSError) as error:
         return {"error": "build_failed", "detail": str(error)}
 
 
@@ -94,24 +129,51 @@ def _unpack(files: Files) -> None:
         path.chmod(0o755 if executable else 0o644)
 
 
-def _compile(command: list[str]) -> None:
-    """Run a build command.
+class _Here:
+    """Runs commands in this process's namespaces."""
 
-    Raises:
-        _CommandFailedError: It failed; the message holds what it printed.
-    """
-    import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
+    def compile(self, command: list[str]) -> None:
+        """Run a build command; the error holds what it printed."""
+        import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
-    with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as said:  # noqa: PTH123
-        try:
-            ended = subprocess.run(command, stdin=nothing, stdout=said, stderr=said, check=False)
-        except OSError as error:
-            raise _CommandFailedError(f"{command[0]}: {error.strerror}") from None
-        if ended.returncode:
-            raise _CommandFailedError(f"{_printed(said)}\n{command[0]}: {_ending(ended.returncode)}".lstrip())
+        with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as said:  # noqa: PTH123
+            try:
+                ended = subprocess.run(command, stdin=nothing, stdout=said, stderr=said, check=False)
+            except OSError as error:
+                raise CommandFailedError(f"{command[0]}: {error.strerror}") from None
+            if ended.returncode:
+                raise CommandFailedError(f"{printed(said)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
+
+    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
+        """Run the candidate's command, which may start no other process."""
+        import subprocess
+
+        Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
+        with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    preexec_fn=lambda: _confine(limits),  # noqa: PLW1509  # no threads here
+                )
+            except OSError as error:
+                raise CommandFailedError(f"{command[0]}: {error.strerror}") from None
+            with process, process.stdout or stdin as stdout:
+                output = stdout.read(most + 1)
+                if len(output) > most:
+                    process.kill()
+                    raise TooLongError(f"more than {most} bytes of output")
+            errors.seek(max(errors.seek(0, os.SEEK_END) - DETAIL_CHARS, 0))
+            complaint = errors.read().decode("utf-8", "replace")
+        os.write(2, complaint.encode())
+        if process.returncode:
+            raise CommandFailedError(f"{ending(process.returncode)}\n{complaint}")
+        return output
 
 
-def _printed(said: IO[bytes]) -> str:
+def printed(said: IO[bytes]) -> str:
     """Return the beginning and the end of what a compiler printed."""
     size = said.seek(0, os.SEEK_END)
     said.seek(0)
@@ -171,46 +233,6 @@ def _decode_output(language: dict[str, Any], said: bytes) -> Any:
     return text.rstrip()
 
 
-def _run(command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-    """Run the candidate's command and return its standard output.
-
-    Args:
-        command: Words of the command line.
-        said: Standard input of the command.
-        most: Size limit of the output in bytes.
-        limits: CPU time limit ``cpu_s`` in seconds, and size limit of a file ``file_bytes``.
-
-    Raises:
-        _CommandFailedError: The command failed; the message quotes its standard error.
-        TooLongError: The output exceeds the size limit.
-    """
-    import subprocess
-
-    Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
-    with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                preexec_fn=lambda: _confine(limits),  # noqa: PLW1509  # no threads here
-            )
-        except OSError as error:
-            raise _CommandFailedError(f"{command[0]}: {error.strerror}") from None
-        with process, process.stdout or stdin as stdout:
-            output = stdout.read(most + 1)
-            if len(output) > most:
-                process.kill()
-                raise TooLongError(f"more than {most} bytes of output")
-        errors.seek(max(errors.seek(0, os.SEEK_END) - DETAIL_CHARS, 0))
-        complaint = errors.read().decode("utf-8", "replace")
-    os.write(2, complaint.encode())
-    if process.returncode:
-        raise _CommandFailedError(f"{_ending(process.returncode)}\n{complaint}")
-    return output
-
-
 def _confine(limits: dict[str, Any]) -> None:
     """Forbid the candidate's command to start further processes."""
     seconds = math.ceil(limits["cpu_s"])
@@ -219,7 +241,8 @@ def _confine(limits: dict[str, Any]) -> None:
     Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install()
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """Return how a command ended, from its exit status; minus the number of a signal."""
     if code > 0:
         return f"it exited with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

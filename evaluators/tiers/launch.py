@@ -168,11 +168,18 @@ def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
         "TMPDIR": tempfile.gettempdir(),
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
+        **core_variables(cores),
+        numba_cache.VARIABLE: numba_cache.CLASSES,
+        libraries.VARIABLE: os.pathsep.join(f"{folder}/lib" for folder in toolchains),
+    }
+
+
+def core_variables(cores: int) -> dict[str, str]:
+    """Return the environment variables that make libraries compute with a number of threads, on processors."""
+    return {
         **dict.fromkeys(_CORES, str(cores)),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
         "JAX_PLATFORMS": "cpu",
-        numba_cache.VARIABLE: numba_cache.CLASSES,
-        libraries.VARIABLE: os.pathsep.join(f"{folder}/lib" for folder in toolchains),
     }
 
 

@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.abilities import needs_of
 from speciate.domain.data_files import check_data_files
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
+from speciate.domain.image import ImageFolder, ImageName
 from speciate.domain.language import LanguageOrName, complete_language
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.ranking import Ranking
@@ -167,7 +169,7 @@ class Problem(Value):
     """A problem as registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompts", "many_files", "evaluation", "capabilities", "requirements", "carry"}
+        {"prompts", "many_files", "evaluation", "capabilities", "requirements", "carry", "image", "writable"}
     )
 
     slug: Slug = Field(
@@ -255,6 +257,18 @@ class Problem(Value):
         description="Language of programs that are not Python: the name of a known one, or its file and commands.",
         examples=["rust"],
     )
+    image: ImageName | None = Field(
+        default=None,
+        description="Container image, with its digest, in which programs are built and run; needs `language`.",
+        examples=["docker.io/library/python@sha256:" + 64 * "0"],
+    )
+    writable: tuple[ImageFolder, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Folders of the image that programs may write to: a fresh copy in memory for each call, of at most"
+        " `limits.tmp_bytes`.",
+        examples=[["/app"]],
+    )
     many_files: bool = Field(
         default=False, description="True if a candidate is a set of files, each under a heading.", examples=[True]
     )
@@ -300,7 +314,7 @@ class Problem(Value):
         if given.get("requirements") and "preload" not in given:
             given = {**given, "preload": ()}
         if given.get("language") is not None:
-            runs = given.get("kind") != ProblemKind.IN_PROCESS
+            runs = given.get("kind") != ProblemKind.IN_PROCESS or given.get("image") is not None
             given = {**given, "language": complete_language(given["language"], runs=runs)}
         return given
 
@@ -341,6 +355,7 @@ class Problem(Value):
         elif not self.evaluator.strip() and not all(step.external for step in self.cascade):
             raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
         self._check_language()
+        self._check_image()
         if self.many_files:
             self._check_files()
         if self.forgeable and self.confirmations < 1:
@@ -351,11 +366,25 @@ class Problem(Value):
             return
         if self.kind is ProblemKind.DATA:
             raise ValueError("kind 'data' has no language: candidates are texts")
-        if self.kind is ProblemKind.IN_PROCESS:
+        if self.kind is ProblemKind.IN_PROCESS and self.image is None:
             if self.language.run or self.language.build:
                 raise ValueError("kind 'in_process': the script builds and runs programs: remove `build` and `run`")
         elif not self.language.run:
             raise ValueError(f"kind {self.kind.value!r} runs programs by a command: `run` of the language is missing")
+
+    def _check_image(self) -> None:
+        if self.image is None:
+            if self.writable:
+                raise ValueError("writable names folders of an image: the problem has no `image`")
+            return
+        if self.kind is ProblemKind.DATA:
+            raise ValueError("image: candidates of kind 'data' are texts that nothing executes: remove `image`")
+        if self.language is None:
+            raise ValueError("image: programs run by a command in it: declare `language` with `name`, `file` and `run`")
+        if self.kind is ProblemKind.CASES or self.kind is ProblemKind.EVALUATOR:
+            return
+        if self.stages or self.carry is not None:
+            raise ValueError("image: kind 'in_process' measures everything at once there: remove `stages` and `carry`")
 
     def _check_external(self) -> None:
         if self.stages and self.evaluation is EvaluatedBy.EXTERNAL:
@@ -473,6 +502,11 @@ class Problem(Value):
         return not self.stochastic and not self.forgeable and self.carry is None
 
     @property
+    def tools(self) -> frozenset[str]:
+        """Requirements of a worker that evaluates candidates: programs, or the ability to run images."""
+        return needs_of(self.image, self.writable, () if self.language is None else self.language.tools)
+
+    @property
     def is_python(self) -> bool:
         """True if candidates are Python programs."""
         return self.kind is not ProblemKind.DATA and self.language is None
@@ -498,7 +532,7 @@ class Problem(Value):
         """SHA-256 of everything a score depends on except the candidate and the seed."""
         scored_by = {"kind", "objectives", "entry_point", "evaluator", "files", "cases"}
         scored_by |= {"data_files", "preload", "stages", "language", "limits", "many_files", "evaluation"}
-        scored_by |= {"requirements", "carry"}
+        scored_by |= {"requirements", "carry", "image", "writable"}
         if self.attested:  # the external evaluator of another problem measures something else
             scored_by |= {"slug", "description"}
         return digest_of({name: value for name, value in self.stored_json().items() if name in scored_by})

@@ -16,6 +16,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
+from speciate.domain.abilities import ABILITIES, remedy_for
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
 from speciate.domain.known_languages import TOOLS
 from speciate.domain.problem import Problem
@@ -106,11 +107,11 @@ class SeedChecks:
     def _require_worker(self, problem: Problem) -> None:
         workers = [worker for worker in present_workers(self._redis) if Queue.EVALUATE.value in worker.queues]
         # Workers announce the programs of known languages; whether they have others they say when they evaluate.
-        tools = set() if problem.language is None else TOOLS.intersection(problem.language.tools)
+        tools = problem.tools & (TOOLS | ABILITIES)
         if workers and not any(tools <= {*worker.tools} for worker in workers):
             raise UnavailableError(
                 f"no evaluate worker has {' and '.join(sorted(tools))}, so the seed program cannot be scored.",
-                remedy=f"Install it on a worker, name its folder there in SPECIATE_TOOLCHAINS, or {_SKIP}.",
+                remedy=f"{remedy_for(tools)}, or {_SKIP}.",
             )
         if not workers:
             raise UnavailableError(

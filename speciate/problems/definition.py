@@ -47,6 +47,8 @@ _WHOLE_CHECKS: Final = {
     "weights": "weights",
     "kind": "kind",
     "language": "language",
+    "image:": "image",
+    "writable names": "writable",
     "stages": "stages",
     "the seed program": "seed_program",
     "many_files": "many_files",

@@ -68,7 +68,7 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
         findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
         findings += check_local_key(settings)
         findings += machine.sandbox(settings)
-        findings.append(machine.languages(settings))
+        findings += [machine.languages(settings), machine.engines()]
     service = list(check_service(url))
     if remote and service[-1].name == "api":  # unreachable: an error if the service is all there is to check
         service = [replace(service[-1], status=Status.BAD)]

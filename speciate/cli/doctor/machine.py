@@ -119,6 +119,17 @@ def languages(settings: Settings) -> Finding:
     return Finding("languages", Status.GOOD, f"{present}. Not available: {missing}" if missing else present)
 
 
+def engines() -> Finding:
+    """List the engines that run container images on this machine."""
+    from evaluators.images.engine import engines as examine
+
+    found = examine()
+    present = "; ".join(f"{each.name} {each.version}" for each in found if not each.problem)
+    missing = "; ".join(f"{each.name}: {each.problem}" for each in found if each.problem)
+    detail = present or "none, which problems with an `image` need"
+    return Finding("container engines", Status.GOOD, f"{detail}. Not available: {missing}" if missing else detail)
+
+
 def _embedded_postgres() -> str:
     from speciate.embedded.binaries import find_postgres
 

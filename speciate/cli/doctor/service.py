@@ -15,6 +15,7 @@ from speciate.cli.doctor.findings import Finding, Status, error_finding
 from speciate.cli.doctor.secret_key import key_finding
 from speciate.client import Client
 from speciate.client.connection import Connection
+from speciate.domain.abilities import ABILITIES
 from speciate.domain.errors import SpeciateError
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
@@ -121,7 +122,7 @@ def _tiers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
 def _languages(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
     for worker in workers:
         if Queue.EVALUATE.value in worker.queues:
-            detail = ", ".join(["Python", *sorted(worker.languages)])
+            detail = ", ".join(["Python", *sorted(worker.languages), *sorted(ABILITIES.intersection(worker.tools))])
             yield Finding("languages of workers", Status.GOOD, f"{worker.name}: {detail}")
 
 

@@ -252,7 +252,8 @@ class WorkerProcess(Record):
         slots: Work units that it executes at once.
         tier: Isolation tier in which it evaluates candidates; empty if it evaluates none.
         languages: Version of each known language in which it evaluates programs, by name, without Python.
-        tools: Programs of these languages, and of those that running problems need.
+        tools: Programs of these languages and of those that running problems need, and abilities such as container
+            images.
     """
 
     name: str
@@ -265,8 +266,8 @@ class WorkerProcess(Record):
     tools: tuple[str, ...] = ()
 
     def runs(self, problem: Problem) -> bool:
-        """Return True if it has the language of a problem."""
-        return problem.language is None or {*problem.language.tools} <= {*self.tools}
+        """Return True if it has the language of a problem, or runs its image."""
+        return problem.tools <= {*self.tools}
 
 
 class StrategyRecord(Record):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from speciate.domain.abilities import ABILITIES, needs_of, remedy_for
 from speciate.domain.event import EventKind
 from speciate.domain.known_languages import tools_of
 from speciate.domain.run import RunState
@@ -21,10 +22,15 @@ _RUNNING: Final = (
     " FROM run_progress p JOIN runs r ON r.id = p.run_id JOIN problems d ON d.id = r.problem_id"
     " WHERE p.state = 'running' AND jsonb_typeof(d.definition -> 'language') = 'object'"
 )
-_LANGUAGES: Final = sa.text(f"SELECT DISTINCT d.definition -> 'language' AS language{_RUNNING}")
+# The parts of a definition that ``needs_of`` reads.
+_PARTS: Final = (
+    "jsonb_build_object('language', d.definition -> 'language', 'image', d.definition -> 'image',"
+    " 'writable', d.definition -> 'writable') AS parts"
+)
+_NEEDED: Final = sa.text(f"SELECT DISTINCT {_PARTS}{_RUNNING}")
 # A commit sets the clock of a run: one that works is left alone, and workers announce themselves in the meantime.
 _CANDIDATES: Final = sa.text(
-    f"SELECT p.run_id, d.definition -> 'language' AS language, p.reason{_RUNNING} AND (p.reason IS NOT NULL"
+    f"SELECT p.run_id, {_PARTS}, p.reason{_RUNNING} AND (p.reason IS NOT NULL"
     " OR p.running_since < clock_timestamp() - make_interval(secs => :after_s)) LIMIT 256"
 )
 
@@ -37,8 +43,8 @@ _SEND: Final = sa.text(
 def needed_tools(engine: sa.Engine) -> set[str]:
     """Return the programs that problems of running runs need."""
     with reading(engine) as connection:
-        languages = connection.execute(_LANGUAGES).scalars().all()
-    return {tool for language in languages for tool in _tools(language)}
+        needed = connection.execute(_NEEDED).scalars().all()
+    return {tool for parts in needed for tool in _tools(parts)}
 
 
 def report_waiting(engine: sa.Engine, machines: Sequence[Set[str]], *, after_s: float = 12.0) -> list[Commit]:
@@ -56,7 +62,7 @@ def report_waiting(engine: sa.Engine, machines: Sequence[Set[str]], *, after_s: 
         rows = connection.execute(_CANDIDATES, {"after_s": after_s}).all()
     commits = []
     for row in rows:
-        reason = _reason(row.language, machines)
+        reason = _reason(row.parts, machines)
         if reason != row.reason:
             commits += _explain(engine, row.run_id, reason)
     return commits
@@ -78,18 +84,21 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
         return [commit]
 
 
-def _reason(language: dict[str, Any], machines: Sequence[Set[str]]) -> str | None:
-    tools = _tools(language)
+def _reason(parts: dict[str, Any], machines: Sequence[Set[str]]) -> str | None:
+    tools = _tools(parts)
     if not tools or any(tools <= machine for machine in machines):
         return None
     lacking = [sorted(tools - machine) for machine in machines] or [sorted(tools)]
     _, fewest = min((len(names), names) for names in lacking)
     missing = " and ".join(fewest)
+    what = parts["language"]["name"] if ABILITIES.isdisjoint(tools) else "its image"
     return (
-        f"waits for a worker that runs {language['name']}: no evaluate worker has {missing}. Install it on one, or name"
-        " its folder there in SPECIATE_TOOLCHAINS; `speciate doctor` lists the languages of each worker"
+        f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy_for(fewest)};"
+        " `speciate doctor` lists what each worker has"
     )
 
 
-def _tools(language: dict[str, Any]) -> set[str]:
-    return {*tools_of(language.get("build", ()), language.get("run", ()))}
+def _tools(parts: dict[str, Any]) -> frozenset[str]:
+    language = parts["language"]
+    commands = tools_of(language.get("build", ()), language.get("run", ()))
+    return needs_of(parts["image"], parts["writable"] or (), commands)

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.servers
 OWN = {"name": "Zig", "file": "a.zig", "build": ["zig", "build-exe", "a.zig"], "run": ["env", "A=1", "qemu", "a"]}
 
 
-def begin(stores: Stores, language: object = None) -> tuple[UUID, UUID]:
+def begin(stores: Stores, language: object = None, image: str | None = None) -> tuple[UUID, UUID]:
     """Start a run; return it and its first evaluation, which is ready."""
     problem = toy_problem()
     if language is not None:
-        changes = {"slug": "toy-in-another-language", "language": language}
+        changes = {"slug": "toy-in-another-language", "language": language, "image": image}
         problem = Problem.model_validate(problem.model_dump() | changes)
     stored, _ = stores.catalog.add_problem(problem)
     policy, _ = stores.catalog.add_policy(toy_policy())
@@ -88,6 +88,19 @@ def test_without_any_worker_all_programs_are_missing(stores: Stores) -> None:
     age(stores, 60)
     report_waiting(stores.engine, [])
     assert "has qemu and zig." in (stores.runs.get(run_id).reason or "")
+
+
+def test_a_run_waits_for_a_worker_that_runs_images(stores: Stores) -> None:
+    run_id, _ = begin(stores, OWN, image="localhost/zig@sha256:" + 64 * "a")
+    age(stores, 60)
+    report_waiting(stores.engine, [{"zig", "qemu"}])
+    assert stores.runs.get(run_id).reason == (
+        "waits for a worker that runs its image: no evaluate worker has container images. Install podman or docker on a"
+        " worker; `speciate doctor` lists what each worker has"
+    )
+    assert needed_tools(stores.engine) == {"container images"}
+    report_waiting(stores.engine, [{"container images"}])
+    assert stores.runs.get(run_id).reason is None
 
 
 def test_a_paused_run_keeps_its_own_reason(stores: Stores) -> None:

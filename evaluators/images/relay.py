@@ -1,0 +1,244 @@
+"""Serve a candidate's commands from containers: the process between the broker and a container engine.
+
+It speaks the protocol of ``contained.command`` and is trusted: nothing of the candidate runs in it. The broker ends it
+by closing the channel, and so does the broker's death. Before it ends, it kills and removes its container by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from evaluators.contained.command import CommandFailedError, ending, serve
+from evaluators.contained.program import DETAIL_CHARS
+from evaluators.contained.wire import TooLongError, Wire
+from evaluators.images.engine import CANDIDATE, Engine, container_name, environment
+
+_TICK_S: Final = 0.2
+_CHUNK: Final = 1 << 16
+_BUILD_OUTPUT: Final = 1 << 20
+"""Bytes that a build may print."""
+_HANG_UP: Final = 0x2000  # POLLRDHUP of Linux, which ``select`` does not name
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+class EngineError(Exception):
+    """The engine did not start a container; the candidate is not the cause."""
+
+
+@dataclass(slots=True)
+class _Ended:
+    """How a command ended.
+
+    Attributes:
+        code: Exit status of the engine's client, which is that of the command if it started.
+        output: Standard output.
+        errors: End of standard error.
+    """
+
+    code: int
+    output: bytes
+    errors: str
+
+
+class Containers:
+    """Runs each command in a container of its own.
+
+    Args:
+        engine: The engine.
+        image: The image.
+        options: Command line as ``Engine.options`` returns it.
+        data: Folder of the problem's data files, or "".
+        folder: Folder of the program on this machine.
+        channel: Descriptor of the channel; its end ends the container.
+        scratch_bytes: Size that a build may reach.
+        kill_s: Seconds after which podman itself ends a container.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        image: str,
+        options: list[str],
+        *,
+        data: str,
+        folder: Path,
+        channel: int,
+        scratch_bytes: int,
+        kill_s: int,
+    ) -> None:
+        self._engine, self._image, self._options = engine, image, options
+        self._data, self._folder, self._channel = data, folder, channel
+        self._scratch_bytes, self._kill_s = scratch_bytes, kill_s
+        self._environment = environment()
+
+    def compile(self, command: list[str]) -> None:
+        """Run a build command, which writes to the program's folder."""
+        self._folder.chmod(0o777)
+        ended = self._execute(command, b"", _BUILD_OUTPUT, build=True)
+        if len(ended.output) > _BUILD_OUTPUT:
+            raise CommandFailedError(f"{command[0]}: printed more than {_BUILD_OUTPUT} bytes")
+        if ended.code:
+            printed = "\n".join(
+                text for text in (ended.output.decode("utf-8", "replace").rstrip(), ended.errors) if text
+            )
+            raise CommandFailedError(f"{_shortened(printed)}\n{command[0]}: {_how(ended.code)}".lstrip())
+
+    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:  # noqa: ARG002  # set at start
+        """Run the candidate's command."""
+        ended = self._execute(command, said, most, build=False)
+        if len(ended.output) > most:
+            raise TooLongError(f"more than {most} bytes of output")
+        os.write(2, ended.errors.encode("utf-8", "replace"))
+        if ended.code:
+            raise CommandFailedError(f"{_how(ended.code)}\n{ended.errors}")
+        return ended.output
+
+    def _execute(self, command: list[str], said: bytes, most: int, *, build: bool) -> _Ended:
+        name = container_name()
+        argv = [*self._options, "--name", name, "--workdir", CANDIDATE]
+        argv += ["--volume", f"{self._folder}:{CANDIDATE}:{'rw' if build else 'ro'}"]
+        if self._data:
+            argv += ["--volume", f"{self._data}:{CANDIDATE}/data:ro"]
+        if self._engine.name == "podman":
+            argv += ["--timeout", str(self._kill_s)]
+        argv += ["--entrypoint", command[0], self._image, *command[1:]]
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(said)
+            stdin.seek(0)
+            process = subprocess.Popen(
+                argv, env=self._environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+            )
+        try:
+            ended = self._read(process, most, build=build)
+            if ended.code:
+                self._explain(name, command[0], ended)
+            return ended
+        finally:
+            process.kill()
+            process.wait()
+            self._remove(name)
+
+    def _read(self, process: subprocess.Popen[bytes], most: int, *, build: bool) -> _Ended:
+        """Read what the command prints until it ends, the broker hangs up, or a limit of sizes is exceeded."""
+        texts = (bytearray(), bytearray())
+        output, errors = texts
+        with selectors.PollSelector() as selector:
+            for stream, text in zip((process.stdout, process.stderr), texts, strict=True):
+                selector.register(stream or 0, selectors.EVENT_READ, text)
+            while selector.get_map() and len(output) <= most:
+                for key, _ in selector.select(_TICK_S):
+                    data = os.read(key.fd, _CHUNK)
+                    key.data.extend(data)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                del errors[: -4 * DETAIL_CHARS]
+                if _hung_up(self._channel):
+                    raise SystemExit
+                if build:
+                    self._check_size()
+        too_long = len(output) > most
+        code = 0 if too_long else process.wait()
+        return _Ended(code, bytes(output), errors.decode("utf-8", "replace")[-DETAIL_CHARS:])
+
+    def _check_size(self) -> None:
+        """Stop a build that fills the disk; the kernel limits single files only."""
+        size = 0
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    size += 4096 + os.lstat(f"{folder}/{name}").st_blocks * 512
+        if size > self._scratch_bytes:
+            raise CommandFailedError(f"the build wrote more than {self._scratch_bytes} bytes")
+
+    def _explain(self, name: str, command: str, ended: _Ended) -> None:
+        """Raise an error if the command did not start, or if its container ran out of memory."""
+        state = self._state(name)
+        if state.get("OOMKilled"):
+            raise CommandFailedError("the container exceeded its limit of memory", "out_of_memory")
+        if state and not str(state.get("StartedAt", "")).startswith("0001"):
+            return
+        missing = ended.code == _NOT_FOUND or (ended.code == _NOT_EXECUTABLE and f'"{command}"' in ended.errors)
+        if state and missing:
+            raise CommandFailedError(f"{command} cannot be run in the image: {ended.errors.strip()[-300:]}")
+        raise EngineError(ended.errors.strip()[-500:] or f"{self._engine.name} ended with status {ended.code}")
+
+    def _state(self, name: str) -> dict[str, Any]:
+        asked = [self._engine.name, "inspect", "--format", "{{json .State}}", name]
+        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+            said = subprocess.run(asked, env=self._environment, capture_output=True, check=True, timeout=30).stdout
+            return dict(json.loads(said))
+        return {}
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            removal = self._engine.removal(name)
+            subprocess.run(removal, env=self._environment, capture_output=True, check=False, timeout=30)
+
+
+def main(channel: int, complaints: int, order: str) -> NoReturn:
+    """Serve one candidate or one build.
+
+    Args:
+        channel: Descriptor of the channel to the broker.
+        complaints: Descriptor to which it writes why the engine failed.
+        order: JSON: ``engine``, ``image``, ``options``, ``data``, ``frame_bytes``, ``scratch_bytes`` and ``kill_s``.
+    """
+    # Signals for the worker's group end the worker, and the worker's end is what ends this process.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    given = json.loads(order)
+    home = tempfile.mkdtemp(prefix="speciate-image-")
+    try:
+        folder = Path(home, "candidate")
+        (folder / "data" if given["data"] else folder).mkdir(parents=True)
+        folder.chmod(0o755)
+        os.chdir(folder)
+        containers = Containers(
+            Engine(**given["engine"]),
+            given["image"],
+            given["options"],
+            data=given["data"],
+            folder=folder,
+            channel=channel,
+            scratch_bytes=given["scratch_bytes"],
+            kill_s=given["kill_s"],
+        )
+        serve(Wire(channel, given["frame_bytes"]), containers)
+    except EngineError as error:
+        os.write(complaints, str(error).encode("utf-8", "replace"))
+    except (BrokenPipeError, ConnectionResetError, SystemExit):
+        pass
+    finally:
+        os.chdir("/")
+        shutil.rmtree(home, ignore_errors=True)
+        sys.stderr.flush()
+    os._exit(0)
+
+
+def _hung_up(channel: int) -> bool:
+    poll = select.poll()
+    poll.register(channel, _HANG_UP)
+    return bool(poll.poll(0))
+
+
+def _how(code: int) -> str:
+    """Return how a command ended; a client reports a signal as 128 and its number."""
+    return ending(128 - code if code > 128 + signal.SIGHUP - 1 and code - 128 in set(signal.Signals) else code)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= DETAIL_CHARS:
+        return text
+    return f"{text[: DETAIL_CHARS * 3 // 4]}\n…\n{text[-DETAIL_CHARS // 5 :]}"

@@ -1,0 +1,207 @@
+"""Containers of an image as a sandbox: each contained process is a relay to a container engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from evaluators.channel import ENVELOPE_BYTES
+from evaluators.contained.requests import MESSAGE_BYTES
+from evaluators.images.engine import Engine, environment
+from evaluators.session import PATIENCE
+from evaluators.tiers.folders import DATA, ProblemFolders
+from evaluators.tiers.launch import core_variables
+from evaluators.tiers.sandbox import ProcessSpec, ResourceUsage
+from evaluators.tiers.scheduling import SchedulingDelay
+from speciate.domain.errors import EvaluatorUnavailableError
+
+_STOP_S: Final = 40.0
+_KILL_MARGIN_S: Final = 60
+_BOOT: Final = (
+    "import sys; sys.path[:] = {path!r}; from evaluators.images.relay import main;"
+    " main({channel}, {complaints}, sys.argv[1])"
+)
+
+
+class ImageSandbox:
+    """Starts containers of one image; a ``Sandbox``.
+
+    Args:
+        engine: The engine.
+        image: Image with its digest, which is on this machine.
+        writable: Folders of the image that programs may write to.
+        folders: Folders of data files.
+    """
+
+    def __init__(self, engine: Engine, image: str, writable: tuple[str, ...], folders: ProblemFolders) -> None:
+        self.name, self.folders = engine.name, folders
+        self._engine, self._image, self._writable = engine, image, writable
+
+    def start(self, needs: ProcessSpec) -> ImageSupervisor:
+        """Return a starter of relays for one kind of process."""
+        limits = needs.limits
+        order = {
+            "engine": asdict(self._engine),
+            "image": self._image,
+            "options": self._engine.options(limits, self._writable, core_variables(limits.cores)),
+            "data": "" if needs.folder is None else str(needs.folder / DATA),
+            "frame_bytes": limits.output_bytes + ENVELOPE_BYTES // 2,
+            "scratch_bytes": limits.tmp_bytes,
+            "kill_s": int(PATIENCE * limits.wall_s) + _KILL_MARGIN_S,
+        }
+        return ImageSupervisor(self._engine, json.dumps(order))
+
+    def close(self) -> None:
+        """Do nothing: no process runs between evaluations."""
+
+
+class ImageSupervisor:
+    """Starts relays one after another; a ``ProcessSupervisor``.
+
+    Attributes:
+        idle: True while none runs.
+        closed: True after ``close``.
+    """
+
+    def __init__(self, engine: Engine, order: str) -> None:
+        self.idle, self.closed = True, False
+        self._engine, self._order = engine, order
+        self._running: ImageProcess | None = None
+
+    def start(self, ended: Callable[[], None]) -> ImageProcess:
+        """Start a relay; ``ended`` is called after it was stopped."""
+        self.idle = False
+
+        def stopped() -> None:
+            self.idle, self._running = not self.closed, None
+            ended()
+
+        self._running = ImageProcess(self._engine, self._order, stopped)
+        return self._running
+
+    def close(self) -> None:
+        """End the relay that still runs."""
+        self.closed, self.idle = True, False
+        if self._running is not None:
+            self._running.abandon()
+
+
+class ImageProcess:
+    """A relay; a ``SandboxedProcess``.
+
+    Attributes:
+        channel: Non-blocking stream to the relay.
+        logs: Descriptors of what commands print to standard error; standard output is the answer.
+        waiting: Delay of the relay, which does not compute: 0.
+    """
+
+    def __init__(self, engine: Engine, order: str, ended: Callable[[], None]) -> None:
+        self._engine, self._ended = engine, ended
+        self.waiting = SchedulingDelay(0)
+        self._why, self._by_itself = "", False
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            here, there = socket.socketpair()
+            self.channel = undo.enter_context(here)
+            theirs.enter_context(there)
+            err, their_err = os.pipe()
+            undo.callback(os.close, err)
+            theirs.callback(os.close, their_err)
+            self._complaints, complaints = os.pipe()
+            undo.callback(os.close, self._complaints)
+            theirs.callback(os.close, complaints)
+            self.logs: Mapping[str, int] = {"stderr": err}
+            paths = [str(Path(__file__).parents[2]), *sys.path]
+            boot = _BOOT.format(path=paths, channel=there.fileno(), complaints=complaints)
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-S", "-c", boot, order],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=their_err,
+                pass_fds=(there.fileno(), complaints),
+                env=environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+            undo.pop_all()
+        self.channel.setblocking(False)
+        os.set_blocking(err, False)
+
+    def wait_ready(self, timeout_s: float) -> bool:  # noqa: ARG002  # messages wait in the channel
+        """Return True unless it has ended already."""
+        return self._process.poll() is None
+
+    def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
+        """Let the relay end its container, and return how it ended; usage in a container is not measured.
+
+        Raises:
+            EvaluatorUnavailableError: The engine failed.
+        """
+        if not self._why:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+            self._by_itself = self._process.poll() is not None
+            self._hang_up()
+            self._why = os.read(self._complaints, MESSAGE_BYTES).decode("utf-8", "replace")
+            self._ended()
+        if self._why:
+            self.close()
+            raise EvaluatorUnavailableError(
+                f"{self._engine.name} does not run containers on this machine: {self._why.strip()[-500:]}",
+                remedy="Correct the installation of the engine on the worker; `speciate doctor` lists the engines.",
+            )
+        code = self._process.returncode
+        return ResourceUsage(code << 8 if code >= 0 else -code, self._by_itself)
+
+    def abandon(self) -> None:
+        """End it without a report."""
+        self._hang_up()
+
+    def close(self) -> None:
+        """Close the channel and the log; repeated calls do nothing."""
+        if self.channel.fileno() >= 0:
+            self.channel.close()
+            os.close(self.logs["stderr"])
+            os.close(self._complaints)
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.channel.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:  # the engine hangs; ``Engine.sweep`` finds the container by its label
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
+class ImageStore:
+    """Images that this process has found or brought onto this machine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: set[tuple[str, str]] = set()
+        self._swept_at = 0.0
+
+    def require(self, engine: Engine, image: str, *, every_s: float = 600.0) -> None:
+        """Prepare an image on first use, and remove containers that killed workers left.
+
+        Raises:
+            EvaluatorUnavailableError: The image cannot be had.
+        """
+        with self._lock:
+            if time.monotonic() - self._swept_at >= every_s or not self._swept_at:
+                self._swept_at = time.monotonic()
+                engine.sweep()
+            if (engine.name, image) not in self._ready:
+                engine.prepare(image)
+                self._ready.add((engine.name, image))

@@ -1,0 +1,102 @@
+"""Kind ``in_process`` with an image: the evaluator is a command in the candidate's container; results can be forged.
+
+The container has the program, the evaluator's text in the file ``evaluator``, and the data files. The last line that
+the command prints is the result: a JSON object of rewards by name, or a number, which is the reward ``reward``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Final
+
+from pydantic import JsonValue
+
+from evaluators.batch import EvaluationBatch, ProcessStarter
+from evaluators.building import build_program
+from evaluators.candidate_process import CallResult, CandidateProcess
+from evaluators.cascade import CascadeResult
+from evaluators.failures import BATCH_DEADLINE, failure_of
+from evaluators.script import OTHER, read_outcome
+from evaluators.session import SessionEndedError
+from evaluators.text import sanitize
+from evaluators.tiers.sandbox import ProcessRole
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
+
+EVALUATOR_FILE: Final = "evaluator"
+SINGLE: Final = "reward"
+"""Name of the reward if the result is a number."""
+
+
+def evaluate_in_image(batch: EvaluationBatch) -> list[Evaluation]:
+    """Score every program of a batch, each in a container of its own."""
+    with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
+        return [
+            batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
+            for program, seed in batch
+        ]
+
+
+def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
+    built = build_program(batch, program)
+    if isinstance(built, Failure):
+        return Evaluation(failure=built, tier=batch.home.name)
+    script = base64.b64encode(batch.problem.evaluator.encode("utf-8", "replace")).decode("ascii")
+    process = CandidateProcess(starter.take(), program, seed, batch.problem, {**built, EVALUATOR_FILE: (script, True)})
+    started = time.monotonic()
+    try:
+        answer = _answer(batch, process)
+    finally:
+        wall_s = time.monotonic() - started
+        _, printed = process.end()
+    score, notes = _read(batch, answer)
+    artifacts = notes | {name: text for name, text in printed.items() if text}
+    return Evaluation(
+        rewards=score.rewards, failure=score.failure, tier=batch.home.name, wall_s=wall_s, artifacts=artifacts
+    )
+
+
+def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
+    limits = batch.problem.limits
+    if (failure := process.load(batch.deadline)) is not None:
+        return CallResult(0, failure=failure)
+    process.ask(0, "evaluate", [""])
+    try:
+        return process.answer(process.allow(limits.wall_s, batch.deadline))
+    except SessionEndedError as ended:
+        late = batch.expired
+        failure = failure_of(ended, process.end()[0], limits)
+        return CallResult(0, failure=BATCH_DEADLINE if late else failure)
+
+
+def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[CascadeResult, dict[str, str]]:
+    """Return the score in what the command printed, and notes."""
+    if answer.failure is not None:
+        return CascadeResult(None, failure=answer.failure), {}
+    problem, text = batch.problem, str(answer.value)
+    printed, _, last = text.rstrip().rpartition("\n")
+    notes = {"stdout": sanitize(printed, problem.limits.log_bytes)} if printed.strip() else {}
+    rewards = _rewards(last)
+    if not rewards:
+        detail = f"the last line is no JSON object of rewards and no number: {sanitize(last, 200)!r}"
+        return CascadeResult(None, failure=Failure(FailureKind.INVALID_OUTPUT, "no_rewards", detail)), notes
+    names = {*problem.space.names}
+    if others := {name: value for name, value in rewards.items() if name not in names}:
+        notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
+    outcome = read_outcome(problem.objectives, {"rewards": {name: rewards[name] for name in rewards if name in names}})
+    if isinstance(outcome, Failure) or outcome is None:
+        return CascadeResult(None, failure=outcome), notes
+    return CascadeResult(problem.padded(outcome)), notes
+
+
+def _rewards(line: str) -> dict[str, JsonValue]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(found, int | float):
+        found = {SINGLE: found}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
