@@ -75,7 +75,7 @@ class Engine:
 
     @property
     def tools(self) -> frozenset[str]:
-        """What a worker announces for it."""
+        """Abilities that a worker announces for it."""
         # docker fills memory folders with nothing: its programs would find the image's folder empty.
         return frozenset({IMAGES, COPIES} if self.name == "podman" else {IMAGES})
 

@@ -39,7 +39,7 @@ class EngineError(Exception):
 
 @dataclass(slots=True)
 class _Ended:
-    """How a command ended.
+    """End of a command.
 
     Attributes:
         code: Exit status of the engine's client, which is that of the command if it started.
