@@ -18,6 +18,7 @@ ARMS: Final[dict[str, str | None]] = {
     "entropic": "entropic",
 }
 TASKS: Final = {"maze-9": "maze-base", "programs-hard": "programs-base"}
+PARITIES: Final = ("answers", "time")
 EVALUATIONS: Final = 2000
 SECONDS: Final = 300.0
 _FIRST: Final = {"maze-9": 0, "programs-hard": 400}
@@ -66,7 +67,8 @@ class DeclaredRun:
     @property
     def key(self) -> str:
         """Idempotency key: a repeated command finds the run of the first one."""
-        return f"learning/{self.task}/{self.problem.slug}/{self.arm}/{self.seed}/{self.parity}/{self.spec['budget']}"
+        ((unit, amount),) = self.spec["budget"].items()
+        return f"learning/{self.task}/{self.problem.slug}/{self.arm}/{self.seed}/{self.parity}/{unit}={amount}"
 
 
 def declared_runs(plan: Plan) -> Iterator[DeclaredRun]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from experiments.learning.plan import ARMS, FROZEN
+from experiments.learning.plan import ARMS, FROZEN, TASKS
 from speciate.tournaments.statistics.significance import mcnemar, sign_flips
 
+RESULTS: Final = "## Results\n"
+"""Heading under which a page holds the results, to its end."""
 _HEAD: Final = (
     "| task | equal | arm | runs | unlocked | minus frozen, by seed | p, seeds | only frozen / only learning |"
     " p, pairs | steps | seconds of learning |\n|---|---|---|---|---|---|---|---|---|---|---|"
@@ -29,6 +32,21 @@ def report(results: Iterable[Mapping[str, Any]]) -> str:
         frozen = {(r["problem"], r["seed"]): bool(r["unlocked"]) for r in mine if r["arm"] == FROZEN}
         lines += [_row(task, parity, arm, [r for r in mine if r["arm"] == arm], frozen) for arm in ARMS]
     return "\n".join(lines) + "\n"
+
+
+def write_results(page: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """Replace the results of a page by those of finished runs; how many were done of those declared is in front."""
+    declared, _, _ = page.read_text("utf-8").partition(RESULTS)
+    first = sorted({(r["task"], r["problem"]) for r in results})
+    counts = ", ".join(f"{sum(t == task for t, _ in first)} problems of {task}" for task in TASKS)
+    seeds = len({r["seed"] for r in results})
+    parities = " and ".join(sorted({r["parity"] for r in results}))
+    declared_runs = 2 * 100 * 3 * 2 * len(ARMS)
+    text = (
+        f"{len(results):,} of the {declared_runs:,} declared runs are done: {counts}, {seeds} of 3 seeds, at equal"
+        f" {parities}. The rest has not been run, and so few problems decide nothing.\n"
+    )
+    page.write_text(f"{declared.rstrip()}\n\n{RESULTS}\n{text}\n{report(results)}", "utf-8")
 
 
 def _row(

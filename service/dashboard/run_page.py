@@ -14,7 +14,7 @@ from service.dashboard.answer import Answer, ProgramView, find_answer
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
-from service.dashboard.figures.learning import drift_chart, learning_chart
+from service.dashboard.figures.learning import age_chart, drift_chart, gap_chart, learning_chart, version_chart
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
@@ -131,6 +131,9 @@ class RunPage:
         if self.run.spec.learning is not None:
             found["learning"] = lambda: learning_chart(self.steps)
             found["drift"] = lambda: drift_chart(self.steps)
+            found["gap"] = lambda: gap_chart(self.steps)
+            found["age"] = lambda: age_chart(self.steps)
+            found["version"] = lambda: version_chart(self.steps)
         found["throughput"] = lambda: throughput_chart(self.population)
         found["failures"] = lambda: failures_chart(self.population)
         found["tokens"] = lambda: tokens_chart(self.population)

@@ -28,6 +28,8 @@ from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from speciate.client import Client
     from speciate.domain.policy import Policy
     from speciate.ports.records.policies import PolicyVersion
@@ -260,9 +262,13 @@ def list_(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List policy versions, newest first."""
+    """List policy versions, newest first. Of versions that a run or campaign learned, only the newest is listed.
+
+    With a name or with --json, all versions are listed.
+    """
     with client(ctx) as service:
-        found = first_records(ctx, service.policies.list(slug, visibility=visibility), limit)
+        versions = service.policies.list(slug, visibility=visibility)
+        found = first_records(ctx, versions if slug or as_json else _newest_learned(versions), limit)
     output.print_records(
         found,
         ("policy", "kind", "model", "endpoint", "training", "registered"),
@@ -276,6 +282,16 @@ def list_(
         ),
         as_json=as_json,
     )  # fmt: skip
+
+
+def _newest_learned(versions: Iterable[PolicyVersion]) -> Iterator[PolicyVersion]:
+    """Leave out learned versions that a newer one of the same name precedes."""
+    seen: set[str] = set()
+    for version in versions:
+        slug = version.definition.slug
+        if version.definition.lineage is None or slug not in seen:
+            yield version
+        seen.add(slug)
 
 
 @app.command("show", epilog=examples("speciate policies show qwen", "speciate policies show qwen@2 --json"))

@@ -129,7 +129,7 @@ def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimiz
             _flush(learned)
     except (OSError, RuntimeError, SafetensorError) as error:  # on a full disk torch and safetensors raise their own
         raise UnavailableError(
-            f"the checkpoint of step {task.step + 1} cannot be written to {learned}: {error}",
+            f"the checkpoint of step {task.step + 1} cannot be written to {learned}: {_cause(error, learned)}.",
             remedy="Free disk space or fix the permissions, then resume the run.",
         ) from error
     finally:
@@ -140,6 +140,15 @@ def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimiz
     if task.learning.lora_rank:
         options = {"adapter_path": str(place), "base_model": task.base.model or ""}
     return KeptCheckpoint(place, digest, options)
+
+
+def _cause(error: Exception, folder: Path) -> str:
+    """Return the reason of a failed write. On a full disk torch and safetensors name a place in their own sources."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    with suppress(OSError):
+        return f"its disk has {shutil.disk_usage(folder).free / 1e6:,.1f} MB left"
+    return str(error)
 
 
 def _forget_optimizers(learned: Path, task: LearningTask, keep: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Learning curve of a run that trains its policy."""
+"""Learning curves of a run, or a campaign, that trains its policy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from service.dashboard.charts import Chart, Table, axis, hover, step_line, thinn
 
 _MAX_STEPS: Final = 400
 _CURVE: Final = {"reward": "mean reward", "best": "best of a group"}
-_DRIFT: Final = {
-    "entropy": "entropy",
-    "kl": "KL from the base",
-    "gap": "gap between sampler and trainer",
-    "age": "age of the groups, in steps",
-}
+_DRIFT: Final = {"entropy": "entropy", "kl": "KL from the base"}
+_GAP: Final = {"gap": "mean difference"}
+_AGE: Final = {"age": "mean age"}
 
 
 def learning_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
@@ -27,13 +24,46 @@ def learning_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def drift_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw how far the policy has moved and how old its data were at every training step."""
+    """Draw how far the policy has moved at every training step."""
     note = (
-        "Mean entropy of a token and KL divergence from the policy that the run began with, in nats; the mean"
-        " difference between the log-probabilities of server and trainer, which should stay near 0; and the"
-        " age of the groups."
+        "Mean entropy of a token, and KL divergence from the policy at the beginning. Entropy near 0 means that the"
+        " policy repeats itself."
     )
-    return _chart("drift", "Drift of the policy", note, steps, _DRIFT, "nats per token, or steps")
+    return _chart("drift", "Drift of the policy", note, steps, _DRIFT, "nats per token")
+
+
+def gap_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw the difference between the log-probabilities of server and trainer at every training step."""
+    note = (
+        "Mean difference between the log-probabilities of the server that sampled and of the trainer, for the same"
+        " weights and tokens. It should stay near 0; learning ends at 0.5."
+    )
+    return _chart("gap", "Sampler against trainer", note, steps, _GAP, "nats per token")
+
+
+def age_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw the age of the groups of every training step."""
+    note = "Steps between the version that wrote the groups and the version that learned from them; 0 is on-policy."
+    return _chart("age", "Staleness", note, steps, _AGE, "steps")
+
+
+def version_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
+    """Draw the version in use against the evaluations of a run."""
+    at = [(0, 0), *((int(step["evaluations"]), int(step["step"])) for step in steps)] if steps else []
+    kept = [at[i] for i in thinned(len(at), _MAX_STEPS)]
+    note = (
+        "Batches that begin after so many evaluations are written by this version; 0 is the policy at the beginning."
+        " A candidate's page names the version that wrote it."
+    )
+    template = hover("version %{y}", "after %{x:,} evaluations")
+    data = [step_line(0, [x for x, _ in kept], [y for _, y in kept], template, name="version")] if kept else []
+    layout = {"xaxis": axis("evaluations"), "yaxis": axis("version", rangemode="tozero"), "showlegend": False}
+    return Chart("version", "Version in use", note, data, layout, Table(("evaluations", "version"), at))
+
+
+def learning_charts(steps: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    """Draw the curves that a run and a campaign share."""
+    return [make(steps) for make in (learning_chart, drift_chart, gap_chart, age_chart)]
 
 
 def _chart(
@@ -48,5 +78,5 @@ def _chart(
         rows += [(label, at[i], values[i]) for i in keep]
         template = hover(f"{label}: %{{y:.4g}}", "step %{x}")
         data.append(step_line(rank, [at[i] for i in keep], [values[i] for i in keep], template, name=label))
-    layout = {"xaxis": axis("training steps"), "yaxis": axis(unit), "showlegend": True}
+    layout = {"xaxis": axis("training steps"), "yaxis": axis(unit), "showlegend": len(measures) > 1}
     return Chart(name, title, note, data, layout, Table(("measure", "step", "value"), rows))

@@ -11,7 +11,7 @@ from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import number_fields, parse_number, read_strategy, strategy_context
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
-from service.dashboard.figures.learning import drift_chart, learning_chart
+from service.dashboard.figures.learning import learning_charts
 from service.dashboard.forms import FormDep
 from service.dashboard.routes.declarations import DeclarationPages
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
@@ -58,8 +58,7 @@ class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
         slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
         found = [allocation_chart(slices), campaign_progress_chart(slices)]
         if record.declaration.shares_learner:
-            steps = dashboard.stores.campaigns.learning_steps(record.id)
-            found += [learning_chart(steps), drift_chart(steps)]
+            found += learning_charts(dashboard.stores.campaigns.learning_steps(record.id))
         return found
 
     def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:

@@ -143,6 +143,8 @@ def _work(http: httpx.Client) -> Iterator[Finding]:
         yield key_finding(*(int(each or 0) for each in secrets))
 
 
+_MAX_LEARN_WAIT_S: Final = 60.0
+_LEARN_REMEDY: Final = "Start a learn worker: `speciate up --learn`, or the profile `learn` of Docker Compose."
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
@@ -151,11 +153,10 @@ def _queues(found: Samples) -> Finding:
     oldest = {labels[0]: age for (name, labels), age in found.items() if name == "speciate_queue_oldest_seconds"}
     kind = max(oldest, key=lambda each: oldest[each], default="")
     age = oldest.get(kind, 0.0)
-    if age > MAX_WAIT_S:
+    if age > (_MAX_LEARN_WAIT_S if kind == Queue.LEARN else MAX_WAIT_S):
         detail = f"{kind} work has been waiting for {age:.0f} s"
-        return Finding(
-            "work", Status.WARNING, detail, "Add workers for its queue, or check the logs of the current ones."
-        )
+        remedy = "Add workers for its queue, or check the logs of the current ones."
+        return Finding("work", Status.WARNING, detail, _LEARN_REMEDY if kind == Queue.LEARN else remedy)
     waits = f", the oldest ({kind}) for {age:.0f} s" if age else ""
     return Finding("work", Status.GOOD, f"{units:.0f} units ready or leased{waits}")
 

@@ -104,4 +104,7 @@ def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService)
     assert (status["api"], status["versions"], status["tiers"]) == ("warning", "warning", "warning")
     assert (status["work"], status["reconciler"], status["runs"]) == ("warning", "bad", "warning")
     assert "900 s" in found["work"]["detail"]
+    lines[0] = 'speciate_queue_oldest_seconds{kind="learn"} 90'
+    waiting = json.loads(cli("--url", service.url, "doctor", "--service-only", "--json").out)["checks"]
+    assert next(each for each in waiting if each["name"] == "work")["remedy"].startswith("Start a learn worker")
     assert all(each["remedy"] for each in found.values() if each["status"] != "good")

@@ -76,6 +76,17 @@ def test_policies_list_and_show(cli: Cli, service: FakeService) -> None:
     assert "temperature          1.0" in cli("policies", "show", "qwen").lines
 
 
+def test_the_newest_of_the_versions_that_a_run_learned_is_listed(cli: Cli, service: FakeService) -> None:
+    lineage = {"base": "b@1", "parent": "b@1", "run": "r", "estimator": "grpo", "groups": 2}
+    learned = [
+        {**policy_json(slug="b-12", model=f"m{step}", lineage={**lineage, "step": step}), "version": step}
+        for step in (3, 2, 1)
+    ]
+    service.on("GET", "/v1/policies", page(*learned, policy_json(model="other")))
+    assert [line.split()[0] for line in cli("policies", "list").lines[1:]] == ["b-12@3", "qwen@1"]
+    assert len(cli("policies", "list", "--json").lines) == 4
+
+
 @pytest.fixture
 def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Set a time zone other than UTC."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from experiments.learning.plan import ARMS, FROZEN, Plan, declared_runs
-from experiments.learning.report import report
+from experiments.learning.report import report, write_results
+from speciate.domain.values import WORD
 
 
 def test_every_arm_meets_every_problem_seed_and_budget() -> None:
     runs = list(declared_runs(Plan(problems=2, seeds=3)))
     assert Counter(run.arm for run in runs) == dict.fromkeys(ARMS, 2 * 2 * 3 * 2)
     assert len({run.key for run in runs}) == len(runs)
+    assert all(re.fullmatch(WORD, run.key) for run in runs), "keys of the service hold no blanks"
     assert [run.key for run in declared_runs(Plan(problems=2, seeds=3))] == [run.key for run in runs]
     assert all((run.spec["learning"] is None) == (run.arm == FROZEN) for run in runs)
 
@@ -31,3 +35,16 @@ def test_the_report_compares_within_problems_and_tests_over_seeds() -> None:
     # Three seeds, all better: of the 8 sign patterns two are as extreme.
     assert "+50.0 %, +25.0 %, +25.0 % | 0.25 | 0 / 4 | 0.12 |" in rows["grpo"]
     assert rows["vpo"] == "| t | answers | vpo | 0 | – | – | – | – | – | – | – |"
+
+
+def test_the_page_is_written_again_after_every_run(tmp_path: Path) -> None:
+    page = tmp_path / "learning.md"
+    page.write_text("# Declared\n\nThe plan.\n\n## Results\n\nNone.\n")
+    found = [result(arm, "a", 0, unlocked=True) | {"task": "maze-9"} for arm in (FROZEN, "grpo")]
+    write_results(page, found)
+    text = page.read_text()
+    assert text.startswith("# Declared\n\nThe plan.\n\n## Results\n")
+    assert "2 of the 6,000 declared runs are done: 1 problems of maze-9, 0 problems of programs-hard, 1 of 3" in text
+    assert "| maze-9 | answers | grpo | 1 | 100.0 % |" in text
+    write_results(page, found)
+    assert page.read_text() == text

@@ -11,14 +11,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from speciate.domain.errors import LearningError, UnavailableError  # noqa: E402
-from speciate.domain.learning import Learning  # noqa: E402
+from speciate.domain.errors import (  # noqa: E402
+    ConflictError,
+    InvalidInputError,
+    LearningError,
+    NotFoundError,
+    UnavailableError,
+)
+from speciate.domain.learning import Learning, Lineage  # noqa: E402
+from speciate.domain.policy import Policy  # noqa: E402
 from speciate.domain.rollout import Prompt  # noqa: E402
 from speciate.inference.engine import Engine  # noqa: E402
 from speciate.inference.tokenizer import TextTokenizer  # noqa: E402
 from speciate.policies.bundled import bundled_policies, checkpoints  # noqa: E402
-from speciate.policies.export import OPTIMIZER  # noqa: E402
-from speciate.policies.manifest import weights_digest  # noqa: E402
+from speciate.policies.export import OPTIMIZER, export_checkpoint  # noqa: E402
+from speciate.policies.manifest import policy_of, weights_digest  # noqa: E402
 from speciate.ports.learner import LearnedCheckpoint, LearningGroup, LearningRollout, LearningTask  # noqa: E402
 from speciate.training.learner import TorchLearner  # noqa: E402
 
@@ -130,6 +137,16 @@ def test_an_unwritable_disk_can_be_repaired(tmp_path: Path) -> None:
     assert learner.step(task()).digest == TorchLearner(tmp_path / "again").step(task()).digest
 
 
+def test_a_full_disk_is_named_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 157248 vs 157136")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UnavailableError, match=r"cannot be written to .*: its disk has [0-9,.]+ MB left"):
+        TorchLearner(tmp_path / "learned").step(task())
+    assert list((tmp_path / "learned").iterdir()) == []
+
+
 def test_groups_of_problems_with_other_rewards_are_estimated_apart(tmp_path: Path) -> None:
     first, second = groups(checkpoints()["maze-base"], 1)
     single = replace(
@@ -139,3 +156,51 @@ def test_groups_of_problems_with_other_rewards_are_estimated_apart(tmp_path: Pat
     assert mixed.metrics["gradient"] > 0
     expected = np.mean([max(r.rewards[0][0] for r in single.rollouts), max(np.mean(r.rewards) for r in first.rollouts)])
     assert mixed.metrics["best"] == pytest.approx(expected)
+
+
+def learned_policy(made: LearnedCheckpoint) -> Policy:
+    lineage = {"base": "maze-base@1", "parent": "maze-base@1", "run": "r", "step": 1, "estimator": "grpo", "groups": 2}
+    changes = {"model": made.model, "checkpoint_digest": made.digest, "lineage": Lineage.model_validate(lineage)}
+    return BASE.model_copy(update=changes)
+
+
+def test_an_exported_version_is_served_and_registered_elsewhere(tmp_path: Path) -> None:
+    learned = tmp_path / "learned"
+    version = learned_policy(TorchLearner(learned).step(task()))
+    export_checkpoint(version, learned, tmp_path / "out")
+    assert weights_digest(tmp_path / "out") == version.checkpoint_digest
+    assert not (tmp_path / "out" / OPTIMIZER).exists()
+    assert Engine.load(tmp_path / "out").generate([[1, 2]], n=1, max_tokens=2, seeds=[1])
+    imported = policy_of(tmp_path / "out", "elsewhere", base_url="http://127.0.0.1:8008/v1").definition()
+    assert (imported["codec"], imported["checkpoint_digest"]) == ("maze", version.checkpoint_digest)
+    export_checkpoint(version, learned, tmp_path / "more", optimizer=True)
+    assert (tmp_path / "more" / OPTIMIZER).is_file()
+    refused: list[tuple[Policy, Path, type[Exception], str]] = [
+        (version, tmp_path / "out", ConflictError, "exists"),
+        (BASE, tmp_path / "new", InvalidInputError, "no run learned policy 'maze-base'"),
+        (version.model_copy(update={"model": "gone-1"}), tmp_path / "new", NotFoundError, "is not in"),
+        (version.model_copy(update={"checkpoint_digest": "0" * 64}), tmp_path / "new", ConflictError, "other weights"),
+    ]
+    for policy, folder, error, words in refused:
+        with pytest.raises(error, match=words):
+            export_checkpoint(policy, learned, folder)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+def test_an_adapter_is_exported_as_peft_reads_it(tmp_path: Path) -> None:
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    one = task(learning=Learning(groups=2, lora_rank=4))
+    made = TorchLearner(tmp_path / "learned").step(one)
+    assert (made.options["base_model"], made.options["adapter_path"]) == (
+        BASE.model,
+        str(tmp_path / "learned" / made.model),
+    )
+    export_checkpoint(learned_policy(made), tmp_path / "learned", tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "manifest.json"} <= names
+    base = transformers.AutoModelForCausalLM.from_pretrained(checkpoints()["maze-base"])
+    assert peft.PeftModel.from_pretrained(base, tmp_path / "out").peft_config["default"].r == 4
+    # A second step begins with the adapter of the first.
+    parent = one.parent.model_copy(update={"model": made.model, "checkpoint_digest": made.digest})
+    second = TorchLearner(tmp_path / "learned").step(replace(one, step=1, parent=parent))
+    assert second.digest != made.digest
