@@ -40,7 +40,7 @@ up: $(STAMP) ## Run the service until Ctrl-C
 
 # Many tests wait for processes, so three workers keep two cores busy. Tests that kill processes run with two workers.
 test: $(TRAIN) check ## Run all checks and all tests
-	@$(BIN)/python -m pytest -q -m 'not fault' -n 3 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -m 'not fault' -n 4 --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m pytest -q -m fault tests/integration -n 2 --dist loadfile
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or

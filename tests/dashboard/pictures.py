@@ -161,7 +161,7 @@ def main() -> None:
     """Write all screenshots."""
     path = chromium_path()
     if path is None:
-        raise SystemExit("Chromium is not installed: apt-get install chromium")
+        raise SystemExit("Chromium is not installed: apt-get install chromium-headless-shell")
     with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
         Path(home).chmod(0o711)  # as root, PostgreSQL runs under another account
         with Stack(Settings(data_dir=Path(home) / "data", port=0)) as stack, sync_playwright() as playwright:
