@@ -10,7 +10,7 @@ from tests.benchmarks.figures import Figure, record
 from tests.benchmarks.parts import SpinningStack, begin, processor_seconds, show, spec, wait_for
 from tests.benchmarks.spinning import EVALUATION_S
 
-SIZES = (16, 64, 256)
+SIZES: tuple[int | None, ...] = (16, 64, 256, None)
 CANDIDATES = 9_600
 
 
@@ -25,7 +25,7 @@ def run(settings: Settings) -> None:
         rows = []
         for size in SIZES:
             before, at = _app_state(stack), time.perf_counter()
-            run_id = begin(stores, spec(CANDIDATES, batch=size, samples_per_prompt=size // 4))
+            run_id = begin(stores, spec(CANDIDATES, batch=size, samples_per_prompt=4))
             wait_for(stores, run_id, CANDIDATES)
             seconds = time.perf_counter() - at
             used = {name: (after - before[name]) / CANDIDATES * 1000 for name, after in _app_state(stack).items()}
@@ -33,9 +33,17 @@ def run(settings: Settings) -> None:
             beyond = sum(used.values())
             rest = beyond - used["generate"] - used["evaluate"] - used["postgres"]
             rows.append(
-                (size, CANDIDATES / seconds, beyond, used["generate"], used["evaluate"], used["postgres"], rest)
+                (
+                    size or "default",
+                    CANDIDATES / seconds,
+                    beyond,
+                    used["generate"],
+                    used["evaluate"],
+                    used["postgres"],
+                    rest,
+                )
             )
-            record(f"batches: beyond the evaluation at {size}", Figure(beyond, "ms", 0.4))
+            record(f"batches: beyond the evaluation at {size or 'the default'}", Figure(beyond, "ms", 0.4))
         stores.close()
     show(
         f"Size of a batch: {CANDIDATES} candidates of 1 ms; CPU ms/candidate beyond the evaluation",
