@@ -32,17 +32,8 @@ def run(settings: Settings) -> None:
             used["evaluate"] -= EVALUATION_S * 1000
             beyond = sum(used.values())
             rest = beyond - used["generate"] - used["evaluate"] - used["postgres"]
-            rows.append(
-                (
-                    size or "default",
-                    CANDIDATES / seconds,
-                    beyond,
-                    used["generate"],
-                    used["evaluate"],
-                    used["postgres"],
-                    rest,
-                )
-            )
+            shares = (used["generate"], used["evaluate"], used["postgres"], rest)
+            rows.append((size or "default", CANDIDATES / seconds, beyond, *shares))
             record(f"batches: beyond the evaluation at {size or 'the default'}", Figure(beyond, "ms", 0.4))
         stores.close()
     show(
