@@ -76,7 +76,7 @@ def test_stop_is_in_reverse_order_with_each_ones_signal(
     script = f"trap 'echo $NAME >> {order}; exit 0' $SIGNAL; echo up; while :; do sleep 0.01; done"
     for name, number in {"first": signal.SIGINT, "second": signal.SIGTERM, "third": signal.SIGQUIT}.items():
         env = {"NAME": name, "SIGNAL": number.name.removeprefix("SIG")}
-        processes.start(shell(name, script, env=env, stop_signal=number))
+        processes.start(shell(name, script, env=env, stop_signal=number, grace_s=60.0))
         assert wait_for((tmp_path / f"{name}.log").read_text)
     assert processes.stop()
     assert order.read_text().split() == ["third", "second", "first"]
