@@ -1,4 +1,4 @@
-"""What batches that grow cost the search: paired runs at equal evaluations, in the worst case.
+"""Cost of growing batches for the search: paired runs at equal evaluations, in the worst case.
 
 Declared before the first run: problems and constants of ``floor``, `program_mutator`, 4 lanes, 2,048 evaluations, seeds
 1 to 12; batches of 16 against batches that grow as fast as the rule of ADR 56 allows, as if every batch took no time.
