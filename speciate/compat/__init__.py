@@ -35,10 +35,17 @@ def _alphaevolve(folder: Path) -> Draft:
     return read_alphaevolve(folder)
 
 
+def _harbor(folder: Path) -> Draft:
+    from speciate.compat.harbor import read_harbor
+
+    return read_harbor(folder)
+
+
 FORMATS: Final[dict[str, Callable[[Path], Draft]]] = {
     "openevolve": _openevolve,
     "shinka": _shinka,
     "skydiscover": _skydiscover,
     "alphaevolve": _alphaevolve,
+    "harbor": _harbor,
 }
 """Importer of each system's directories, by its name on the command line. Importers run nothing in a directory."""

@@ -21,7 +21,8 @@ MEAN: Final = "mean_of_metrics"
 """Metric with which the script for OpenEvolve reports the mean of the others."""
 
 _CONTAINED: Final = Path(__file__).parent / "contained"
-_PROBE: Final = Objective(name="speciate_probe")
+PROBE: Final = Objective(name="speciate_probe")
+"""The only objective of a trial, which finds the names of the metrics."""
 
 
 class Objectives(Enum):
@@ -81,7 +82,7 @@ class Draft:
         Raises:
             InvalidInputError: The initial program or another file is invalid.
         """
-        return self._problem(self.texts((_PROBE,), {}, {}))
+        return self._problem(self.texts((PROBE,), {}, {}))
 
     def written(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float] | None = None
@@ -128,19 +129,19 @@ class Draft:
         margin = _NOISE_MARGIN * noise.get(first.name, 0.0)
         level = seed.get(first.name, 0.0) + (margin if better else -margin)
         rules = [f"{first.name} {'>' if better else '<'} {level!r}", *(f"{name} >= 1" for name in bound)]
-        names = "\n".join(f"  {_quoted(name)}," for name in (*self.files, ADAPTER))
+        names = "\n".join(f"  {quoted(name)}," for name in (*self.files, ADAPTER))
         return _PROBLEM.format(
             slug=self.slug,
-            title=_quoted(self.title),
-            seed=_quoted(self.seed),
+            title=quoted(self.title),
+            seed=quoted(self.seed),
             script=SCRIPT,
             language=self._language(),
             weights=_weights(weights),
             requirements=_requirements(self.requirements),
             names=names,
-            description=_text(self.description.strip()),
-            objectives="\n".join(_objective(o, seed.get(o.name)) for o in objectives),
-            rule=_quoted(" and ".join(rules)),
+            description=text_block(self.description.strip()),
+            objectives="\n".join(objective_text(o, seed.get(o.name)) for o in objectives),
+            rule=quoted(" and ".join(rules)),
             noise=_NOISE.format(names=", ".join(sorted(noise))) if noise else "",
             limits="\n".join(f"{name} = {json.dumps(value)}" for name, value in self._limits().items()),
         )
@@ -189,7 +190,8 @@ def _contained(name: str) -> str:
     return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
 
 
-def _objective(objective: Objective, value: float | None) -> str:
+def objective_text(objective: Objective, value: float | None) -> str:
+    """Return the table of an objective, and what the initial program has."""
     lines = ["[[objectives]]", f'name = "{objective.name}"', f'direction = "{objective.direction.value}"']
     if objective.role is not ObjectiveRole.OBJECTIVE:
         lines.append(f'role = "{objective.role.value}"')
@@ -202,7 +204,7 @@ def _objective(objective: Objective, value: float | None) -> str:
 def _requirements(packages: Sequence[str]) -> str:
     if not packages:
         return ""
-    lines = "\n".join(f"  {_quoted(package)}," for package in packages)
+    lines = "\n".join(f"  {quoted(package)}," for package in packages)
     return f"requirements = [                       # instead of the packages of the worker\n{lines}\n]\n"
 
 
@@ -213,14 +215,14 @@ def _weights(weights: Mapping[str, float]) -> str:
     return f"{_MEAN_WEIGHTS}{lines}\n\n"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a text as a TOML string, which has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _text(text: str) -> str:
+def text_block(text: str) -> str:
     """Return a text of several lines as a TOML string."""
-    lines = [_quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")]
+    lines = [quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")]
     return '"""\n' + "\n".join(lines).replace('"""', '""\\"') + '\n"""'
 
 

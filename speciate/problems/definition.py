@@ -176,7 +176,8 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
             field_errors += _seed_field_errors(seed, definition)
         field_errors += marker_field_errors(seed, where="seed_program")
     evaluator = definition.get("evaluator")
-    if isinstance(evaluator, str) and evaluator.strip():
+    by_command = kind == ProblemKind.IN_PROCESS.value and definition.get("image") is not None  # any language
+    if isinstance(evaluator, str) and evaluator.strip() and not by_command:
         missing = [python_field_errors(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
         field_errors += next(filter(None, missing), [])
     return field_errors

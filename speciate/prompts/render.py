@@ -187,7 +187,7 @@ def _setting(problem: Problem) -> str:
         return ""
     entry = f"The program must define the function {problem.entry_point}. " if problem.kind is ProblemKind.CASES else ""
     if problem.language is not None:
-        entry = _language(problem.language)
+        entry = _language(problem.language, called=problem.kind is not ProblemKind.IN_PROCESS)
     if problem.many_files:
         role = "is run" if problem.language is not None else "is called and imports the others"
         entry += f"A program is a set of files, each under a heading; {problem.main_file} {role}. "
@@ -199,8 +199,8 @@ def _setting(problem: Problem) -> str:
     return f"{entry}Each evaluation may take {use}."
 
 
-def _language(language: Language) -> str:
-    if not language.run:
+def _language(language: Language, *, called: bool) -> str:
+    if not called:
         return f"Programs are written in {language.name}, stored as {language.file}. The evaluator runs them. "
     built = f"built with `{' '.join(language.build)}` and " if language.build else ""
     spoken = {

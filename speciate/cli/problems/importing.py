@@ -29,6 +29,7 @@ IMPORT_EXAMPLES: Final = examples(
     "speciate problems import openevolve:./circle_packing",
     "speciate problems import shinka:./tours --reward length:min --reward spread:max --into ./my-tours",
     "speciate problems import skydiscover:./ADRS/eplb --wall-s 7200 --limit cores=4 --limit memory_bytes=8e9",
+    "speciate problems import harbor:./hello-world --image localhost/hello@sha256:…",
 )
 
 _SOURCES: Final = ("task:NAME", *(f"{name}:DIR" for name in FORMATS))
@@ -91,6 +92,9 @@ def import_command(
         list[str] | None,
         typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable."),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Image of a Harbor task, with its digest.", show_default="docker_image")
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Accept an initial program without any positive score.")
     ] = False,
@@ -108,16 +112,17 @@ def import_command(
         draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
         if requirement:
             draft = replace(draft, requirements=tuple(dict.fromkeys((*draft.requirements, *requirement))))
+        draft, anyway = _in_image(draft, Path(name), image, anyway=anyway)
         imported = convert(draft, reward or [], None if into is None else Path(into), anyway=anyway)
         if as_json:
             output.print_json(imported.as_json())
         else:
             imported.show()
         return
-    if reward or slug or wall_s or memory_mb or limits or requirement:
+    if reward or slug or wall_s or memory_mb or limits or requirement or image:
         raise InvalidInputError(
             "a task defines its own rewards, slugs, limits and packages.",
-            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit and --requirement.",
+            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit, --requirement and --image.",
         )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)
@@ -261,6 +266,35 @@ def read_draft(
         memory_bytes=draft.memory_bytes if memory_mb is None else memory_mb << 20,
         limits=_limits_in(limits),
     )
+
+
+def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) -> tuple[Draft, bool]:
+    """Return a Harbor task with its image, and True because its empty script may score 0; other drafts unchanged.
+
+    Raises:
+        InvalidInputError: The image has no digest, the draft no image, or its own solution scores nothing.
+    """
+    from speciate.cli.problems.check import evaluate_seed
+    from speciate.compat.harbor import SEED, HarborDraft, require_image
+    from speciate.compat.rewards import measured_in
+
+    if not isinstance(draft, HarborDraft):
+        if image is not None:
+            raise InvalidInputError("--image is for tasks of Harbor.", remedy="Omit it, or import harbor:DIR.")
+        return draft, anyway
+    draft = draft if image is None else replace(draft, image=image)
+    require_image(draft, folder)
+    if draft.reference and not anyway:
+        (found,) = evaluate_seed(draft.trial().model_copy(update={"seed_program": draft.reference}), seeds=[0])
+        if not any(value > 0 for value in measured_in(found.artifacts).values()):
+            _require_success(draft, found)
+            shown = "".join(f"--- {label}\n{text}\n" for label, text in found.artifacts.items())
+            raise InvalidInputError(
+                f"the task's own {SEED} gets no positive reward:\n{output.sanitize(shown)}\n",
+                remedy="Install what the test downloads in the image: containers have no network. If it is right, pass"
+                " --anyway.",
+            )
+    return draft, True
 
 
 def _limits_in(given: Sequence[str]) -> dict[str, float]:

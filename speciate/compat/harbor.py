@@ -1,0 +1,248 @@
+"""Read a task of Harbor, the successor of Terminal-Bench: ``task.toml``, ``instruction.md``, ``tests/test.sh``.
+
+A candidate is the script that an agent would have run: ``solve.sh``. It runs in the task's image, then the test runs in
+the same container and writes ``/logs/verifier/reward.txt`` or ``reward.json``; several rewards become objectives.
+Format: https://www.harborframework.com/docs/tasks.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from speciate.compat.draft import PROBE, Draft, Objectives, objective_text, quoted, text_block
+from speciate.compat.folder import read_folder, read_plain, refused
+from speciate.compat.naming import named_after
+from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.image import check_image
+from speciate.domain.objective import Direction, Objective
+from speciate.problems.loader import FILE_NAME
+from speciate.problems.unreadable import UnreadableError
+
+CONFIG: Final = "task.toml"
+INSTRUCTION: Final = "instruction.md"
+SEED: Final = "solve.sh"
+
+_SCRIPT: Final = "evaluate.sh"
+_REFERENCE: Final = "solution/solve.sh"
+_DOCKERFILE: Final = "environment/Dockerfile"
+_WORKDIR: Final = re.compile(r"(?im)^\s*WORKDIR\s+(/\S*)\s*$")
+_SIZE: Final = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*([kmg]?)i?b?")
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30}
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
+_DEFAULT_S: Final = 600.0
+_DEFAULT_BYTES: Final = 2 << 30
+_FOLDERS: Final = ("/logs", "/root", "/tests")
+
+
+@dataclass(frozen=True, slots=True)
+class HarborDraft(Draft):
+    """A task.
+
+    Attributes:
+        image: Image of the task; without a digest the problem cannot be made.
+        folder: Working folder in the image.
+        variables: Environment of the solution and of the test.
+        reference: The task's own solution, or "".
+    """
+
+    image: str = ""
+    folder: str = "/app"
+    variables: tuple[tuple[str, str], ...] = ()
+    reference: str = ""
+
+    def texts(
+        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
+    ) -> dict[str, str]:
+        """Return the files as ``written`` does, without validating them."""
+        trial = tuple(objectives) == (PROBE,)
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables)
+        script = _EVALUATE.replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)
+        script = script.replace("@PROBE@", f'"{PROBE.name}": 0, ' if trial else "")
+        definition = self._definition(objectives, seed, noise)
+        return {FILE_NAME: definition, _SCRIPT: script, SEED: _STUB.format(folder=self.folder), **self.files}
+
+    def _definition(
+        self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
+    ) -> str:
+        first = objectives[0]
+        level = seed.get(first.name, 0.0) + 2 * noise.get(first.name, 0.0)
+        rule = f"{first.name} {'>' if first.direction is Direction.MAXIMIZE else '<'} {level!r}"
+        writable = sorted({self.folder, *_FOLDERS})
+        limits = {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **_LIMITS, **self.limits}
+        return _PROBLEM.format(
+            slug=self.slug,
+            title=quoted(self.title),
+            image=quoted(self.image),
+            writable=", ".join(map(quoted, writable)),
+            names="\n".join(f"  {quoted(name)}," for name in self.files),
+            description=text_block(f"{self.description.strip()}\n\n{_TASK.format(folder=self.folder)}"),
+            objectives="\n".join(objective_text(each, seed.get(each.name)) for each in objectives),
+            rule=quoted(rule),
+            limits="\n".join(f"{name} = {value!r}" for name, value in limits.items()),
+        )
+
+
+def read_harbor(folder: Path) -> HarborDraft:
+    """Read the task in a directory.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
+    """
+    needed, _ = read_folder(folder, (CONFIG, INSTRUCTION), evaluator=CONFIG)
+    try:
+        config = tomllib.loads(needed[CONFIG])
+    except tomllib.TOMLDecodeError as error:
+        raise refused(folder, FieldError(f"is not TOML: {error}", file=CONFIG)) from None
+    tests, left_out = read_folder(folder / "tests", ("test.sh",))
+    environment, verifier = _table(config, "environment"), _table(config, "verifier")
+    variables, remarks = _variables(_table(environment, "env") | _table(verifier, "env"))
+    if environment.get("allow_internet", True):
+        remarks.append("the container has no network: a test or solution that downloads something fails")
+    if (folder / "environment" / "docker-compose.yaml").exists():
+        remarks.append("environment/docker-compose.yaml is left out: there is one container")
+    slug, title = named_after(folder, "harbor")
+    seconds = [_number(_table(config, part).get("timeout_sec"), _DEFAULT_S) for part in ("agent", "verifier")]
+    return HarborDraft(
+        slug=slug,
+        title=title,
+        seed=SEED,
+        files={f"tests/{name}": content for name, content in tests.items()},
+        adapter="",
+        description=needed[INSTRUCTION],
+        wall_s=sum(seconds),
+        memory_bytes=_bytes_in(environment),
+        undeclared=Objectives.ALL,
+        remarks=tuple(remarks),
+        left_out={f"tests/{name}": why for name, why in left_out.items()},
+        image=str(environment.get("docker_image", "")),
+        folder=_work_folder(folder, environment),
+        variables=tuple(variables.items()),
+        reference=_text(folder, _REFERENCE),
+    )
+
+
+def require_image(draft: HarborDraft, folder: Path) -> None:
+    """Check that the task has an image with a digest.
+
+    Raises:
+        InvalidInputError: It has none; the remedy builds it.
+    """
+    build = (
+        f"Build it with `podman build -t localhost/{draft.slug} {folder / 'environment'}`, print its reference with"
+        f" `podman image inspect --format '{{{{index .RepoDigests 0}}}}' localhost/{draft.slug}`, and pass that as"
+        " --image. Workers on other machines need it from a registry."
+    )
+    if not draft.image:
+        raise InvalidInputError(f"{folder} names no image: `docker_image` of {CONFIG} is not set.", remedy=build)
+    try:
+        check_image(draft.image)
+    except ValueError as error:
+        raise InvalidInputError(f"{error}.", remedy=f"Pass the reference as --image. {build}") from None
+
+
+def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(given: object, default: float) -> float:
+    return float(given) if isinstance(given, int | float) and given > 0 else default
+
+
+def _bytes_in(environment: Mapping[str, Any]) -> int:
+    if megabytes := int(_number(environment.get("memory_mb"), 0.0)):
+        return megabytes << 20
+    found = _SIZE.fullmatch(str(environment.get("memory", "")).strip())
+    return int(float(found[1]) * 2 ** _UNITS[found[2].lower()]) if found else _DEFAULT_BYTES
+
+
+def _variables(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables with values, and remarks about the others: values in ``${...}`` are secrets."""
+    found, remarks = {}, []
+    for name, value in given.items():
+        if not _VARIABLE.fullmatch(name) or "${" in str(value):
+            remarks.append(f"the variable {name} is left out: secrets do not reach containers")
+        else:
+            found[name] = str(value)
+    return found, remarks
+
+
+def _work_folder(folder: Path, environment: Mapping[str, Any]) -> str:
+    stated = environment.get("workdir")
+    named = [stated] if isinstance(stated, str) else _WORKDIR.findall(_text(folder, _DOCKERFILE))
+    return named[-1].rstrip("/") if named and named[-1].rstrip("/") else "/app"
+
+
+def _text(folder: Path, name: str) -> str:
+    try:
+        return read_plain(folder, name)
+    except (UnreadableError, OSError):
+        return ""
+
+
+_LIMITS: Final = {"tmp_bytes": 256 << 20, "file_bytes": 256 << 20, "threads": 128, "processes": 64}
+_STUB: Final = "#!/bin/bash\n# Commands that do the task in {folder}.\n"
+_TASK: Final = """\
+Write the bash script solve.sh that does this task. It runs once, as root in {folder}, without a network. Then the task
+is tested."""
+_EVALUATE: Final = """\
+# Runs a solution of a Harbor task, then its test, and prints the rewards on the last line.
+exec 3>&1 1>&2 < /dev/null
+cd @FOLDER@ || exit 1
+mkdir -p /logs/verifier /logs/agent
+@EXPORTS@
+bash /candidate/solve.sh
+kill -KILL -1 2> /dev/null  # what the solution left running; this shell is the first process, which the kernel spares
+cp -r /candidate/data/tests/. /tests/
+bash /tests/test.sh
+if [ -s /logs/verifier/reward.json ]; then
+    rewards=$(< /logs/verifier/reward.json)
+    rewards=${rewards//$'\\n'/ }
+    printf '{%s%s\\n' '@PROBE@' "${rewards#*\\{}" >&3
+elif [ -s /logs/verifier/reward.txt ]; then
+    printf '{%s"reward": %s}\\n' '@PROBE@' "$(< /logs/verifier/reward.txt)" >&3
+else
+    echo "the test wrote neither /logs/verifier/reward.txt nor reward.json" >&2
+    exit 1
+fi
+"""
+_PROBLEM: Final = """\
+# Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
+
+slug = "{slug}"
+title = {title}
+kind = "in_process"                    # the test runs in the candidate's container, so candidates can forge rewards
+image = {image}
+writable = [{writable}]
+seed = "solve.sh"
+evaluator = "evaluate.sh"              # runs solve.sh, then tests/test.sh
+data_files = [
+{names}
+]
+
+# The task as the policy reads it.
+description = {description}
+
+# direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
+{objectives}
+# Define success here. The default target is any candidate better than the empty script.
+[[targets]]
+name = "better_than_initial"
+rule = {rule}
+unlock = true
+
+[language]
+name = "Bash"
+file = "solve.sh"
+run = ["bash", "evaluator"]
+
+[limits]                               # for one evaluation: solution and test
+{limits}
+"""
