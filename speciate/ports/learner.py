@@ -75,7 +75,8 @@ class LearnedCheckpoint:
         digest: SHA-256 of its weights.
         options: Options of the client to set, such as the path of an adapter.
         seconds: Duration of the step.
-        metrics: Measurements: ``reward``, ``best``, ``entropy``, ``kl``, ``gap``, ``age``, ``truncated``, ``loss``.
+        metrics: Measurements: ``reward``, ``best``, ``entropy``, ``kl``, ``age``, ``truncated``, ``loss``, and
+            ``gap`` if a group is of the parent itself.
     """
 
     model: str

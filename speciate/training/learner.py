@@ -133,7 +133,7 @@ class TorchLearner:
             "best": float(np.mean(best)),
             "entropy": sums["entropy"] / count,
             "kl": sums["kl"] / count,
-            "gap": sums["gap"] / max(sums["fresh"], 1.0),
+            **({"gap": sums["gap"] / sums["fresh"]} if sums["fresh"] else {}),
             "age": float(rows.ages.float().mean()),
             "truncated": sums["truncated"] / count,
             "loss": sums["loss"],

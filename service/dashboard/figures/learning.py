@@ -36,7 +36,8 @@ def gap_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
     """Draw the difference between the log-probabilities of server and trainer at every training step."""
     note = (
         "Mean difference between the log-probabilities of the server that sampled and of the trainer, for the same"
-        " weights and tokens. It should stay near 0; learning ends at 0.5."
+        " weights and tokens: only steps whose groups are of age 0 measure it. It should stay near 0; learning ends at"
+        " 0.5."
     )
     return _chart("gap", "Sampler against trainer", note, steps, _GAP, "nats per token")
 
@@ -69,14 +70,14 @@ def learning_charts(steps: Sequence[Mapping[str, Any]]) -> list[Chart]:
 def _chart(
     name: str, title: str, note: str, steps: Sequence[Mapping[str, Any]], measures: Mapping[str, str], unit: str
 ) -> Chart:
-    at = [int(step["step"]) for step in steps]
-    keep = thinned(len(at), _MAX_STEPS)
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
-    for rank, (measure, label) in enumerate(measures.items() if steps else ()):
-        values = [float(step["measures"][measure]) for step in steps]
-        rows += [(label, at[i], values[i]) for i in keep]
+    for rank, (measure, label) in enumerate(measures.items()):
+        found = [(int(s["step"]), float(s["measures"][measure])) for s in steps if measure in s["measures"]]
+        kept = [found[i] for i in thinned(len(found), _MAX_STEPS)]
+        rows += [(label, step, value) for step, value in kept]
         template = hover(f"{label}: %{{y:.4g}}", "step %{x}")
-        data.append(step_line(rank, [at[i] for i in keep], [values[i] for i in keep], template, name=label))
+        if kept:
+            data.append(step_line(rank, [x for x, _ in kept], [y for _, y in kept], template, name=label))
     layout = {"xaxis": axis("training steps"), "yaxis": axis(unit), "showlegend": len(measures) > 1}
     return Chart(name, title, note, data, layout, Table(("measure", "step", "value"), rows))

@@ -97,6 +97,7 @@ def test_older_versions_have_truncated_ratios(tmp_path: Path) -> None:
     made = TorchLearner(tmp_path).step(task(groups=(far, second)))
     assert 0.2 < made.metrics["truncated"] < 0.8
     assert made.metrics["age"] == 2
+    assert "gap" not in made.metrics, "log-probabilities of an older version say nothing about the sampler"
 
 
 def damaged(**changes: Any) -> tuple[LearningGroup, ...]:
