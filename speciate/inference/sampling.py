@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
 from speciate.inference.checkpoint import Array
 
 Tokens = npt.NDArray[np.intp]
+
+_HEAD: Final = 256
+"""Weights that are sorted for top-p; all of them only in rows where these do not suffice."""
 
 
 def uniforms(seed: int, index: int, count: int) -> Array:
@@ -58,13 +63,21 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
 
 def nucleus(weights: Array, top_p: Array) -> Array:
     """Return weights (R, V) with those outside the nucleus (arXiv:1904.09751) set to 0; they need not sum to 1."""
-    ascending = np.sort(weights, axis=1)
-    mass = ascending.cumsum(1)
-    first = (mass > (1 - top_p)[:, None] * mass[:, -1:]).argmax(1)
-    # With a top_p of almost 0 there may be no such position: the likeliest token always stays.
-    first = np.where(top_p <= ascending[:, -1] / mass[:, -1], weights.shape[1] - 1, first)
-    edge = ascending[np.arange(len(weights)), first]
+    wanted = top_p * weights.sum(1)
+    count = min(_HEAD, weights.shape[1])
+    edge = _edge(np.partition(weights, -count, axis=1)[:, -count:], wanted)
+    if len(wide := np.flatnonzero(np.isnan(edge))):
+        edge[wide] = _edge(weights[wide], wanted[wide])
+        edge = np.nan_to_num(edge, copy=False)  # rounding: the mass of all weights is just short of the wanted one
     return np.where(weights < edge[:, None], np.float32(0), weights)
+
+
+def _edge(largest: Array, wanted: Array) -> Array:
+    """Return the least weight that belongs to the nucleus (R,), from the largest weights; NaN if more are needed."""
+    descending = np.sort(largest, axis=1)[:, ::-1]
+    reached = descending.cumsum(1) >= wanted[:, None]
+    edge = descending[np.arange(len(largest)), reached.argmax(1)]
+    return np.where(reached.any(1), edge, np.float32(np.nan))
 
 
 def top_logprobs(logits: Array, count: int) -> tuple[Tokens, Array]:

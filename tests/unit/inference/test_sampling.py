@@ -70,3 +70,15 @@ def test_top_logprobs_descend() -> None:
 def test_uniforms_differ_by_seed_and_index() -> None:
     assert np.array_equal(uniforms(1, 2, 5), uniforms(1, 2, 9)[:5])
     assert len({uniforms(s, i, 1)[0] for s in range(10) for i in range(10)}) == 100
+
+
+def test_the_nucleus_of_a_large_vocabulary_equals_that_of_a_full_sort() -> None:
+    rng = np.random.default_rng(1)
+    flat, steep = rng.random((8, 5000), np.float32), rng.exponential(size=(8, 5000)).astype(np.float32) ** 9
+    weights = np.concatenate([flat, steep])
+    top_p = np.tile(np.array([0.1, 0.5, 0.9, 0.999], np.float32), 4)
+    for before, after, mass in zip(weights, nucleus(weights, top_p), top_p, strict=True):
+        ordered = np.sort(before)[::-1].astype(float)
+        size = int((np.cumsum(ordered) < mass * ordered.sum()).sum()) + 1
+        assert abs(np.count_nonzero(after) - size) <= 1  # float32
+        assert after.max() == before.max()
