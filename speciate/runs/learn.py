@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-import numpy as np
-
 from speciate.domain.errors import ConfigurationError, LearningError
 from speciate.domain.learning import Lineage, learned_slug
 from speciate.domain.policy import Policy
 from speciate.ports.learner import LearnedCheckpoint, Learner, LearningGroup, LearningRollout, LearningTask
 from speciate.ports.work import Commit, LearnedStep, Lease, RunContext, StoredGroup, WorkStore
-from speciate.runs.learning import group_refs
+from speciate.runs.learning import group_refs, learned_rewards
 
 
 def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | None) -> Commit | None:
@@ -85,22 +83,9 @@ def _version(
 
 
 def _group(context: RunContext, stored: StoredGroup, age: int) -> LearningGroup:
-    answers = context.proposer.answers_per_rollout
     rollouts = tuple(
-        LearningRollout(rollout.token_ids, rollout.logprobs, _rewards(context, rollout.rewards, answers))
+        LearningRollout(rollout.token_ids, rollout.logprobs, learned_rewards(context, rollout.rewards))
         for rollout in stored.rollouts
     )
     weights = context.problem.weight_vector
     return LearningGroup(stored.prompt, rollouts, age, None if weights is None else tuple(weights))
-
-
-def _rewards(
-    context: RunContext, given: tuple[tuple[float, ...] | None, ...], answers: int
-) -> tuple[tuple[float, ...], ...]:
-    """Return normalised rewards, shape (answers, k): failures and missing answers are zero."""
-    k = len(context.problem.space.selected)
-    matrix = np.zeros((answers, k))
-    for row, rewards in enumerate(given[:answers]):
-        if rewards is not None:
-            matrix[row] = np.clip(context.problem.space.normalise([rewards])[0], 0.0, 1.0)
-    return tuple(tuple(row) for row in matrix.tolist())

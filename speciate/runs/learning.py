@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from speciate.domain.event import EventKind
@@ -103,7 +104,7 @@ def book_groups(
         state.seen += 1
         if state.ended is not None or group.size < MIN_GROUP or _lost(mine):
             state.dropped += 1
-        elif _flat(mine, group.size):
+        elif _flat(context, mine, group):
             state.flat += 1
         else:
             state.waiting.append(group)
@@ -116,11 +117,25 @@ def _lost(outcomes: Sequence[CandidateOutcome]) -> bool:
     return any(o.evaluation.failure is not None and o.evaluation.failure.by_evaluator for o in outcomes)
 
 
-def _flat(outcomes: Sequence[CandidateOutcome], size: int) -> bool:
-    earned: dict[int, list[tuple[float, ...] | None]] = {}
+def _flat(context: RunContext, outcomes: Sequence[CandidateOutcome], group: GroupRef) -> bool:
+    """Return True if all completions earn the same as the learner sees it: a failure is worth as much as the minimum.
+
+    Steps from such groups have no advantage, and the optimizer would follow rounding errors.
+    """
+    earned: list[list[tuple[float, ...] | None]] = [[] for _ in range(group.size)]
     for outcome in outcomes:
-        earned.setdefault(outcome.proposal.rollout or 0, []).append(outcome.evaluation.rewards)
-    return len(earned) == size and len({tuple(rewards) for rewards in earned.values()}) == 1
+        earned[(outcome.proposal.rollout or 0) - group.first].append(outcome.evaluation.rewards)
+    return len({learned_rewards(context, rewards) for rewards in earned}) == 1
+
+
+def learned_rewards(context: RunContext, given: Sequence[tuple[float, ...] | None]) -> tuple[tuple[float, ...], ...]:
+    """Return the normalised rewards of a completion, shape (answers, k): failures and missing answers are zero."""
+    answers = context.proposer.answers_per_rollout
+    matrix = np.zeros((answers, len(context.problem.space.selected)))
+    for row, rewards in enumerate(given[:answers]):
+        if rewards is not None:
+            matrix[row] = np.clip(context.problem.space.normalise([rewards])[0], 0.0, 1.0)
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 def _start_step(

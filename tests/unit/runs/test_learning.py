@@ -156,6 +156,23 @@ def test_flat_groups_teach_nothing() -> None:
     assert not session.learner.tasks
 
 
+def test_failures_beside_the_smallest_reward_are_flat() -> None:
+    class Hopeless(Varied):
+        def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
+            worst = "```python\nx = 0\ny = 10\n```"
+            texts = [worst if i % 2 else f"```python\nx = {i}\n```" for i in range(8)]
+            return [
+                SampleResult(tuple(Completion(t, 2, logprobs=(-1.0, -1.0), token_ids=(1, 2)) for t in texts[: r.n]), 3)
+                for r in requests
+            ]
+
+    session = Session(learning_spec(161), client=Hopeless())
+    state = session.go()
+    assert (state.flat, state.step) == (state.seen, 0)
+    failed = [c for c in session.store.runs[session.run].candidates.values() if c.outcome.evaluation.failure]
+    assert failed, "half of the answers have no rewards"
+
+
 def test_a_failed_step_is_undone_and_the_run_goes_on_frozen() -> None:
     learner = FakeLearner({3: LearningError("the loss of step 3 is not finite, so the step was undone.")})
     session = Session(learning_spec(321), learner)
