@@ -30,7 +30,8 @@ def serve_command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=DIR | DIR | MODEL]…",
-            help="Checkpoint directories, or downloaded models (default: the bundled policies).",
+            help="Checkpoint directories, or downloaded models (default: the bundled policies, each of which is loaded"
+            " when it is first requested).",
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; any but loopback requires a token.")] = "127.0.0.1",
@@ -53,7 +54,7 @@ def serve_command(
     folders = named_folders(models or [], load_settings().data_dir)
     with stop_on_signals():
         try:
-            _serve(folders, host, port, token, learned)
+            _serve(folders, host, port, token, learned, waiting=not models)
         except StopRequested:
             console(stderr=True).print("Stopping …")
 
@@ -115,7 +116,9 @@ def _token(host: str) -> str | None:
     return token
 
 
-def _serve(folders: dict[str, Path], host: str, port: int, token: str | None, learned: Path | None) -> None:
+def _serve(
+    folders: dict[str, Path], host: str, port: int, token: str | None, learned: Path | None, *, waiting: bool
+) -> None:
     import uvicorn
 
     from speciate.inference.app import create_app
@@ -124,7 +127,7 @@ def _serve(folders: dict[str, Path], host: str, port: int, token: str | None, le
 
     out = console(stderr=True)
     with out.status("Reading checkpoints …"):
-        app = create_app(folders, token=token, learned=learned)
+        app = create_app(folders, token=token, learned=learned, waiting=waiting)
     lower_priority(load_settings().work_nice)  # after the start, for which others wait
     with _listening(host, port) as listener:
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"

@@ -23,7 +23,7 @@ from speciate.domain.validation import validation_message
 from speciate.inference.access import AccessMiddleware
 from speciate.inference.engine import GenerationRequest, SamplingParams
 from speciate.inference.metrics import exposition
-from speciate.inference.models import LearnedVersions, LoadedModel, load_model
+from speciate.inference.models import LoadedModel, ServedModels, load_model
 from speciate.inference.protocol import MAX_N, ChatRequest, CompletionRequest, SamplingRequest, error_response
 from speciate.inference.responses import chat_completions, completions
 from speciate.inference.scheduler import Scheduler
@@ -39,29 +39,33 @@ _STATUSES: Final[dict[type[SpeciateError], HTTPStatus]] = {
 _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 
-def create_app(models: Mapping[str, Path], *, token: str | None = None, learned: Path | None = None) -> FastAPI:
-    """Return the application with its checkpoints loaded.
+def create_app(
+    models: Mapping[str, Path], *, token: str | None = None, learned: Path | None = None, waiting: bool = False
+) -> FastAPI:
+    """Return the application.
 
     Args:
         models: Checkpoint folders by model name.
         token: Token that requests must carry; None admits requests over loopback without one.
         learned: Folder of the versions that runs learn, each of which is loaded when it is first requested.
+        waiting: True to load each checkpoint when it is first requested; False (default) loads and checks all now.
 
     Raises:
         ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
     """
-    served = {name: load_model(folder) for name, folder in models.items()}
+    loaded = {} if waiting else {name: load_model(folder) for name, folder in models.items()}
+    served = ServedModels(loaded, models if waiting else {}, learned)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.routes.scheduler = Scheduler({name: each.engine for name, each in served.items()})
+        app.state.routes.scheduler = Scheduler({name: each.engine for name, each in loaded.items()})
         yield
         await asyncio.to_thread(app.state.routes.scheduler.close)
 
     app = FastAPI(
         title="Speciate's inference server", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
     )
-    app.state.routes = routes = Routes(served, learned)
+    app.state.routes = routes = Routes(served)
     app.get("/health")(routes.health)
     app.get("/metrics")(routes.metrics)
     app.get("/v1/models")(routes.models)
@@ -80,9 +84,8 @@ class Routes:
 
     scheduler: Scheduler
 
-    def __init__(self, served: Mapping[str, LoadedModel], learned: Path | None = None) -> None:
-        self._served = dict(served)
-        self._versions = LearnedVersions(learned, self._served)
+    def __init__(self, served: ServedModels) -> None:
+        self._served = served
         self._started = int(time.time())
 
     async def health(self) -> Response:
@@ -92,22 +95,23 @@ class Routes:
 
     async def metrics(self) -> PlainTextResponse:
         """Return the counters of all models."""
-        counters = {name: each.counters for name, each in self._served.items()}
-        text = exposition(counters, {name: self.scheduler.load(name) for name in self._served})
+        counters = {name: each.counters for name, each in self._served.loaded.items()}
+        text = exposition(counters, {name: self.scheduler.load(name) for name in counters})
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def models(self) -> dict[str, Any]:
         """List the served models."""
+        cards = await asyncio.to_thread(self._served.cards)
         data = [
             {
                 "id": name,
                 "object": "model",
                 "created": self._started,
                 "owned_by": "speciate",
-                "max_model_len": each.engine.checkpoint.config.max_position_embeddings,
-                "metadata": {"method": each.engine.checkpoint.method, "checkpoint_digest": each.digest},
+                "max_model_len": card.max_model_len,
+                "metadata": {"method": card.method, "checkpoint_digest": card.digest},
             }
-            for name, each in self._served.items()
+            for name, card in cards.items()
         ]
         return {"object": "list", "data": data}
 
@@ -147,21 +151,21 @@ class Routes:
         return JSONResponse(answer | fingerprint(served.digest))
 
     async def _find(self, model: str) -> LoadedModel:
-        if not await self._versions.prepare(model, self.scheduler):
-            raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served)}.")
-        return self._served[model]
+        if not await self._served.prepare(model, self.scheduler):
+            raise NotFoundError(f"there is no model {model[:200]!r}: this server has {', '.join(self._served.names)}.")
+        return self._served.loaded[model]
 
     async def _complete(
         self, model: str, asked: Iterable[GenerationRequest], http: HttpRequest
     ) -> list[GenerationRequest]:
         """Wait for requests; cancel all of them if the client disconnects or one fails."""
-        counters, begun = self._served[model].counters, time.monotonic()
+        counters, begun = self._served.loaded[model].counters, time.monotonic()
         requests: list[GenerationRequest] = []
         futures: list[asyncio.Future[GenerationRequest]] = []
         try:
             # Check all before any starts, and each before the next one is tokenized.
             for request in asked:
-                self._served[model].engine.check(request)
+                self._served.loaded[model].engine.check(request)
                 requests.append(request)
             # Extend one by one, so that the futures before a refused one are cancelled.
             futures.extend(asyncio.wrap_future(self.scheduler.submit(model, request)) for request in requests)

@@ -121,16 +121,25 @@ class Checkpoint:
     method: str | None
 
 
+def read_config(folder: Path) -> tuple[ModelConfig, str | None]:
+    """Return the shape of a folder's model and its training method, without reading the weights.
+
+    Raises:
+        ConfigurationError: ``config.json`` or ``manifest.json`` is missing or invalid.
+    """
+    return _config(folder / "config.json", read_json(folder / "config.json")), _method(folder)
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a folder.
 
     Raises:
         ConfigurationError: A file is missing or invalid, or belongs to a model that this server does not implement.
     """
-    config = _config(folder / "config.json", read_json(folder / "config.json"))
+    config, method = read_config(folder)
     tensors = _read_tensors(folder / "model.safetensors")
     _check_shapes(folder / "model.safetensors", tensors, config)
-    return Checkpoint(folder, config, tensors, _eos_ids(folder, config), _method(folder))
+    return Checkpoint(folder, config, tensors, _eos_ids(folder, config), method)
 
 
 def checkpoint_of(

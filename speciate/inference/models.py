@@ -1,14 +1,15 @@
-"""Served models: those given at the start, and the versions that runs learn, loaded when they are first requested."""
+"""Served models: those loaded at the start, and others, such as versions that runs learn, at their first request."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from speciate.inference.checkpoint import read_config
 from speciate.inference.engine import Engine
 from speciate.inference.metrics import ModelCounters
 from speciate.inference.scheduler import Scheduler
@@ -29,6 +30,12 @@ class LoadedModel:
     counters: ModelCounters
     digest: str
 
+    @property
+    def card(self) -> ModelCard:
+        """What the list of models says of it."""
+        checkpoint = self.engine.checkpoint
+        return ModelCard(checkpoint.config.max_position_embeddings, checkpoint.method, self.digest)
+
 
 def load_model(folder: Path) -> LoadedModel:
     """Load a checkpoint.
@@ -42,40 +49,87 @@ def load_model(folder: Path) -> LoadedModel:
     return LoadedModel(engine, text, ModelCounters(), weights_digest(folder))
 
 
-class LearnedVersions:
-    """Loads learned versions by name and unloads old ones. A restarted server finds them in the same folder.
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What the list of models says of one."""
+
+    max_model_len: int
+    method: str | None
+    digest: str
+
+
+def read_card(folder: Path) -> ModelCard:
+    """Return the card of a checkpoint without loading it.
+
+    Raises:
+        ConfigurationError: It cannot be used; the message names the file and the remedy.
+    """
+    config, method = read_config(folder)
+    return ModelCard(config.max_position_embeddings, method, weights_digest(folder))
+
+
+class ServedModels:
+    """The served models. Some are loaded when they are first requested.
+
+    Attributes:
+        loaded: Models in memory, by name.
 
     Args:
-        folder: The folder, with one checkpoint per version; None for none.
-        served: All served models, to which versions are added.
+        loaded: Models that were given at the start.
+        waiting: Folders of further ones by name, which stay once they are loaded.
+        learned: Folder with one checkpoint per learned version; None for none. Old versions are unloaded; they and a
+            restarted server find their checkpoints there.
     """
 
-    def __init__(self, folder: Path | None, served: MutableMapping[str, LoadedModel]) -> None:
-        self._folder, self._served = folder, served
+    def __init__(self, loaded: Mapping[str, LoadedModel], waiting: Mapping[str, Path], learned: Path | None) -> None:
+        self.loaded = dict(loaded)
+        self._waiting, self._learned = dict(waiting), learned
+        self._cards: dict[str, ModelCard] = {}
         self._recent: dict[str, None] = {}
         self._loading = asyncio.Lock()
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all models; learned versions only if they are loaded."""
+        return [*self._waiting, *(name for name in self.loaded if name not in self._waiting)]
+
+    def cards(self) -> dict[str, ModelCard]:
+        """Return the cards of all models by name; reading them for the first time takes a moment."""
+        for name in self.names:
+            if name not in self._cards and name in self._waiting:
+                self._cards[name] = read_card(self._waiting[name])
+        return {name: self._cards[name] if name in self._cards else self.loaded[name].card for name in self.names}
+
     async def prepare(self, name: str, scheduler: Scheduler) -> bool:
-        """Load a version if it is not served; return False if there is no such model.
+        """Load a model if it is not in memory; return False if there is no such model.
 
         Raises:
             ConfigurationError: Its checkpoint cannot be used.
         """
-        if name in self._served:
+        if name in self.loaded:
             if name in self._recent:
                 self._recent[name] = self._recent.pop(name)
             return True
-        if self._folder is None or not _NAME.fullmatch(name) or not (self._folder / name).is_dir():
+        if (folder := self._folder(name)) is None:
             return False
         async with self._loading:
-            if name not in self._served:
-                loaded = await asyncio.to_thread(load_model, self._folder / name)
+            if name not in self.loaded:
+                loaded = await asyncio.to_thread(load_model, folder)
                 scheduler.add(name, loaded.engine)
-                self._served[name], self._recent[name] = loaded, None
-                self._unload(scheduler)
+                self.loaded[name] = loaded
+                if name not in self._waiting:
+                    self._recent[name] = None
+                    self._unload(scheduler)
         return True
+
+    def _folder(self, name: str) -> Path | None:
+        if name in self._waiting:
+            return self._waiting[name]
+        if self._learned is None or not _NAME.fullmatch(name) or not (self._learned / name).is_dir():
+            return None
+        return self._learned / name
 
     def _unload(self, scheduler: Scheduler) -> None:
         for name in list(self._recent)[:-MOST_LEARNED]:
             if scheduler.remove(name):
-                del self._served[name], self._recent[name]
+                del self.loaded[name], self._recent[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -219,3 +220,31 @@ def test_a_defect_fails_one_request_and_not_the_server(http: TestClient, monkeyp
         patch.setattr(engine, "step", lambda: 1 / 0)
         assert "internal server error" in _refused(http.post("/v1/completions", json=ASKED), 500)
     assert _complete(http)["choices"]
+
+
+def test_models_that_wait_are_listed_and_loaded_when_they_are_requested(folders: dict[str, Path]) -> None:
+    with _client(folders) as eager, _client(folders, waiting=True) as client:
+        served = client.app.state.routes._served
+        assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["toy", "other"]
+        cards = [one["metadata"] | {"length": one["max_model_len"]} for one in client.get("/v1/models").json()["data"]]
+        assert cards == [
+            one["metadata"] | {"length": one["max_model_len"]} for one in eager.get("/v1/models").json()["data"]
+        ]
+        assert served.loaded == {}
+        assert "toy, other" in _refused(client.post("/v1/completions", json=ASKED | {"model": "third"}), 404)
+        answers = [_complete(each, model="other") for each in (eager, client, client)]
+        assert len({str(one["choices"]) for one in answers}) == 1
+        assert list(served.loaded) == ["other"]
+        assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["toy", "other"]
+        assert 'model_name="other"' in client.get("/metrics").text
+
+
+def test_a_broken_checkpoint_that_waits_is_reported_to_its_caller_alone(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folders["toy"], broken)
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    with _client({**folders, "broken": broken}, waiting=True) as client:
+        assert "model.safetensors" in client.post("/v1/completions", json=ASKED | {"model": "broken"}).text
+        _complete(client)
