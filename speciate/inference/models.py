@@ -32,7 +32,7 @@ class LoadedModel:
 
     @property
     def card(self) -> ModelCard:
-        """What the list of models says of it."""
+        """Its entry in the list of models."""
         checkpoint = self.engine.checkpoint
         return ModelCard(checkpoint.config.max_position_embeddings, checkpoint.method, self.digest)
 
@@ -51,7 +51,7 @@ def load_model(folder: Path) -> LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What the list of models says of one."""
+    """Entry of a model in the list of models."""
 
     max_model_len: int
     method: str | None
