@@ -10,6 +10,7 @@ from typing import Self
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import StageRewards
 from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
 from evaluators.text import sanitize
@@ -20,6 +21,7 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
+from speciate.ports.reporting import report_progress
 from speciate.ports.work import OUTPUT
 
 OTHER = "other metrics"
@@ -103,9 +105,11 @@ class Script:
         """
         session = self._running()
         try:
-            return session.receive(allowance)
+            while _is_progress(message := session.receive(allowance)):
+                report_progress(sanitize(message["progress"], PROGRESS_CHARS))
         except SessionEndedError as ended:
             raise self._end_session(ended) from None
+        return message
 
     def _running(self) -> Session:
         if self._session is None:
@@ -248,6 +252,10 @@ def read_notes(problem: Problem, message: Message) -> dict[str, str]:
             case _:
                 continue
     return notes
+
+
+def _is_progress(message: Message) -> bool:
+    return len(message) == 1 and isinstance(message.get("progress"), str)
 
 
 def _raised(detail: str) -> Failure:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Final
 
@@ -17,6 +17,7 @@ from evaluators.core_slots import CoreSlots
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
+from speciate.messaging.active import ActiveEvaluations
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
@@ -111,7 +112,25 @@ class LazyEvaluator:
 @cache
 def keeper() -> LeaseKeeper:
     """Return the lease keeper of this process."""
-    return LeaseKeeper(stores().work.extend, interval_s=settings().lease_s / 3)
+
+    def extend(lease: Lease) -> bool:
+        active().renew(lease)
+        return stores().work.extend(lease)
+
+    return LeaseKeeper(extend, interval_s=settings().lease_s / 3)
+
+
+@cache
+def active() -> ActiveEvaluations:
+    """Return the list of this process's long evaluations."""
+    return ActiveEvaluations(stores().redis, expiry_s=settings().lease_s)
+
+
+@contextmanager
+def keep(lease: Lease) -> Iterator[None]:
+    """Renew a lease while its work is in progress, and list it if it is a long evaluation."""
+    with keeper().keep(lease), active().track(lease):
+        yield
 
 
 @cache
@@ -124,7 +143,7 @@ def executor() -> WorkExecutor:
         signals=stores().signals,
         evaluator=CountedEvaluator(LazyEvaluator(), counters()),
         client_for=clients,
-        keep=keeper().keep,
+        keep=keep,
         count=count_unit,
         learner_for=learner,
         immediate=is_immediate,

@@ -3,7 +3,8 @@
 First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
 ``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
 candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` or ``{"raised": text}``, each with
-``notes``. Before that answer, the script sends calls into the candidate to the broker as
+``notes``. Before that answer, the script sends ``{"progress": text}``, which has no answer, and calls into
+the candidate to the broker as
 ``{"call": name, "args": [...], "timeout_s": s}`` and receives ``{"value": v}`` or ``{"failure": {...}}``.
 """
 
@@ -20,7 +21,7 @@ from . import numba_cache
 from .libraries import show_libraries
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
-from .wire import Wire, encode
+from .wire import PROGRESS_CHARS, Wire, encode
 
 NAME = "evaluator"
 
@@ -108,13 +109,17 @@ class Context:
         files: Texts of the problem's further files, by name.
     """
 
-    def __init__(self, seed: int, files: dict[str, str]) -> None:
-        self.seed, self.files = seed, files
+    def __init__(self, wire: Wire, seed: int, files: dict[str, str]) -> None:
+        self._wire, self.seed, self.files = wire, seed, files
         self.notes: list[tuple[str, str]] = []
 
     def note(self, label: str, text: object) -> None:
         """Store a text with the candidate as feedback for users and prompts. The text must not contain secrets."""
         self.notes.append((str(label), str(text)))
+
+    def progress(self, text: object) -> None:
+        """Show a text on the run's page while this evaluation runs; the last one counts."""
+        self._wire.write({"progress": str(text)[:PROGRESS_CHARS]})
 
     def invalid(self, detail: str) -> NoReturn:
         """End the evaluation because the answer breaks the rules; ``detail`` explains how."""
@@ -128,7 +133,7 @@ def serve(wire: Wire) -> None:
         return
     names = load_script(wire, first, seed=0)
     while names is not None and (task := wire.read()) is not None:
-        context = Context(task["seed"], dict(first["files"]))
+        context = Context(wire, task["seed"], dict(first["files"]))
         candidate = Candidate(wire, task["program"]) if first["calls"] else task["program"]
         seed_generators(task["seed"])
         function = names[task["function"]]

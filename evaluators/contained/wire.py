@@ -7,6 +7,8 @@ import os
 from typing import Any
 
 HEADER_BYTES = 4
+PROGRESS_CHARS = 200
+"""Characters of a text of progress."""
 _CHUNK_BYTES = 1 << 20
 
 

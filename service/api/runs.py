@@ -18,9 +18,10 @@ from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
 from speciate.domain.values import WORD
 from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
 from speciate.ports.records.base import Page
-from speciate.ports.records.runs import RunOrder, RunRecord, StrategyRecord
+from speciate.ports.records.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.runs.declarations import policies_of
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.runs.start import start_run
@@ -103,6 +104,17 @@ def get_run(run_id: RunId, stores: StoresDep, if_none_match: IfNoneMatch = None)
     if if_none_match is not None and matches(if_none_match, etag(run)):
         return Response(status_code=304, headers=headers)
     return Response(run.model_dump_json(), headers=headers, media_type="application/json")
+
+
+@router.get("/{run_id}/evaluations")
+@serialize_in_thread
+def list_active_evaluations(run_id: RunId, stores: StoresDep) -> Page[ActiveEvaluation]:
+    """List the evaluations in progress that last long: their candidates, worker, seconds and last text of progress.
+
+    One appears when it reports a text, or after a third of `lease_s`. The texts are untrusted.
+    """
+    stores.runs.get(run_id)
+    return Page(items=active_evaluations(stores.redis, run_id))
 
 
 # Every change reads the run first, so that a run of another project gives 404.

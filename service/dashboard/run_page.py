@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
 
+import redis
 from fastapi import Depends, Query
 
 from service.dashboard.answer import Answer, ProgramView, find_answer
@@ -27,8 +28,9 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.target import ClaimState
+from speciate.messaging.active import active_evaluations
 from speciate.ports.records.candidates import AdviceRecord, EliteRecord, RolloutDetail
-from speciate.ports.records.runs import RunRecord
+from speciate.ports.records.runs import ActiveEvaluation, RunRecord
 from speciate.ports.records.unlocks import UnlockRecord
 
 
@@ -108,6 +110,14 @@ class RunPage:
         queries = self.dashboard.stores.queries
         rollout_id = queries.candidate_of(self.run.id, found.candidate).rollout_id
         return None if rollout_id is None else queries.rollout(rollout_id)
+
+    @cached_property
+    def evaluations(self) -> tuple[ActiveEvaluation, ...]:
+        """Long evaluations in progress; none if Redis does not respond."""
+        try:
+            return active_evaluations(self.dashboard.stores.redis, self.run.id)
+        except redis.RedisError:
+            return ()
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:

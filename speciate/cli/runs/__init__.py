@@ -120,6 +120,23 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         )  # fmt: skip
 
 
+@app.command("evaluations", epilog=examples("speciate runs evaluations RUN", "speciate runs evaluations RUN --json"))
+def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """List the evaluations in progress that last long, with the last text of progress of each.
+
+    A script reports one with context.progress(TEXT).
+    """
+    with client(ctx) as service:
+        found = resolve_run(service, run_id).evaluations()
+    output.print_records(
+        found,
+        ("candidates", "worker", ">seconds", "text"),
+        lambda e: ("-".join(map(str, dict.fromkeys(e.candidates))), e.worker, f"{e.seconds:.0f}", e.text),
+        empty="No evaluation of this run has lasted long.",
+        as_json=as_json,
+    )
+
+
 @app.command("guidance", epilog=examples("speciate runs guidance RUN", "speciate runs guidance RUN --json"))
 def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the advice a run wrote for its own prompts, and how often it helped.

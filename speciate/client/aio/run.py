@@ -178,6 +178,10 @@ class AsyncRunHandle:
         """Yield rollouts without their texts, newest first."""
         return self._transport.items(get_page(f"{self._path}/rollouts", records.candidates.RolloutRecord))
 
+    def evaluations(self) -> AsyncIterator[records.runs.ActiveEvaluation]:
+        """Yield the evaluations in progress that last long, oldest first, with their last texts of progress."""
+        return self._transport.items(get_page(f"{self._path}/evaluations", records.runs.ActiveEvaluation))
+
     def guidance(self) -> AsyncIterator[records.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
         return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))

@@ -245,6 +245,26 @@ class WorkRecord(Record):
     lease_seconds_left: float | None
 
 
+class ActiveEvaluation(Record):
+    """A long evaluation in progress.
+
+    Attributes:
+        kind: ``evaluate`` or ``confirm``.
+        candidates: Number of the first and of the last candidate of its batch.
+        worker: Machine and process that evaluate.
+        seconds: Seconds since its start.
+        text: Last text of progress that the evaluator reported, untrusted; empty if none.
+    """
+
+    work_id: UUID
+    kind: str
+    candidates: tuple[int, int]
+    worker: str
+    started_at: datetime
+    seconds: float
+    text: str = ""
+
+
 class WorkerProcess(Record):
     """A live worker process.
 
