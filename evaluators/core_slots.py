@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import time
 import weakref
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ class CoreSlots:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._file = os.memfd_create("speciate-core-slots")
+        self._file = _anonymous_file()
         weakref.finalize(self, os.close, self._file)
 
     @contextmanager
@@ -71,3 +72,11 @@ class CoreSlots:
 
     def _unlock(self, slot: int) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, slot, os.SEEK_SET)
+
+
+def _anonymous_file() -> int:
+    """Return the descriptor of a file without a name, also where the kernel has none in memory (macOS)."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("speciate-core-slots")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

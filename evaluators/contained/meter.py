@@ -125,11 +125,19 @@ class Meter:
         except OSError:
             return b""
         try:
-            return os.read(fd, _READ_BYTES)
+            return _whole(fd)
         except OSError:
             return b""
         finally:
             os.close(fd)
+
+
+def _whole(fd: int) -> bytes:
+    content = part = os.read(fd, _READ_BYTES)
+    while len(part) > _READ_BYTES // 2:  # the kernel returns whole entries, so a full part may have fewer bytes
+        part = os.read(fd, _READ_BYTES)
+        content += part
+    return content
 
 
 def _kilobytes(text: bytes, *names: bytes) -> int:

@@ -16,6 +16,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
 _THREADS: Final = 17
+_READ_BYTES: Final = 4096
 
 
 class SchedulingDelay:
@@ -116,8 +117,16 @@ def _read(path: str) -> bytes:
     if fd is None:
         return b""
     try:
-        return os.read(fd, 4096)
+        return _whole(fd)
     except OSError:
         return b""
     finally:
         os.close(fd)
+
+
+def _whole(fd: int) -> bytes:
+    content = part = os.read(fd, _READ_BYTES)
+    while len(part) > _READ_BYTES // 2:  # the kernel returns whole entries, so a full part may have fewer bytes
+        part = os.read(fd, _READ_BYTES)
+        content += part
+    return content

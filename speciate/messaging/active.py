@@ -60,7 +60,8 @@ class ActiveEvaluations:
             self._write(entry)
 
     def _report(self, entry: _Entry, text: str) -> None:
-        entry.text = text
+        # Without line breaks and the control characters of terminals.
+        entry.text = "".join(char if char.isprintable() else " " for char in text).strip()
         if time.monotonic() - entry.listed_at >= _EVERY_S:
             self._write(entry)
 

@@ -55,9 +55,9 @@ def test_a_text_lists_an_evaluation_until_it_ends() -> None:
     active = ActiveEvaluations(client, expiry_s=30)  # type: ignore[arg-type]
     with active.track(held):  # type: ignore[arg-type]
         assert active_evaluations(client, held.run_id) == ()  # type: ignore[arg-type]  # a short one costs nothing
-        report_progress("half")
+        report_progress("h\x1balf\n")
         (found,) = active_evaluations(client, held.run_id)  # type: ignore[arg-type]
-        assert (found.candidates, found.kind, found.text) == ((4, 5), "evaluate", "half")
+        assert (found.candidates, found.kind, found.text) == ((4, 5), "evaluate", "h alf")
     assert active_evaluations(client, held.run_id) == ()  # type: ignore[arg-type]
     report_progress("dropped")
 

@@ -127,7 +127,7 @@ def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> N
     A script reports one with context.progress(TEXT).
     """
     with client(ctx) as service:
-        found = resolve_run(service, run_id).evaluations()
+        found = [*resolve_run(service, run_id).evaluations()]
     output.print_records(
         found,
         ("candidates", "worker", ">seconds", "text"),

@@ -9,6 +9,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from evaluators.core_slots import CoreSlots
 from speciate.ports.interruption import interruptible
 
@@ -56,5 +58,12 @@ def test_a_killed_process_leaves_its_slots_and_an_interrupted_one_stops_waiting(
     assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(30)
+    with slots.take(2) as taken:
+        assert taken == 2
+
+
+def test_slots_need_no_file_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    slots = CoreSlots(COUNT)
     with slots.take(2) as taken:
         assert taken == 2
