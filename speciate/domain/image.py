@@ -32,5 +32,7 @@ def check_image(given: Any) -> Any:
 ImageName = Annotated[str, BeforeValidator(check_image), StringConstraints(max_length=500)]
 """Reference to an image by digest."""
 
-ImageFolder = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)+$", max_length=200)]
+FOLDER: Final = r"^(/[A-Za-z0-9._-]+)+$"
+
+ImageFolder = Annotated[str, StringConstraints(pattern=FOLDER, max_length=200)]
 """Absolute path of a folder in an image."""

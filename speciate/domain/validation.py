@@ -8,12 +8,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from speciate.domain import values
+from speciate.domain import image, values
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value
 
 _PATTERNS: Final = {
+    image.FOLDER: "an absolute path of letters, digits, dots, hyphens and underscores, such as /app",
     values.REQUIREMENT: "a package with versions, such as networkx==3.4, without paths, URLs and options",
     values.SLUG: "lower-case words joined by hyphens, such as my-problem",
     values.IDENTIFIER: "letters, digits and underscores, and no digit first",

@@ -37,8 +37,8 @@ def test_the_image_is_part_of_the_digest_only_if_it_is_set():
         ({"image": 7}, "image", "string"),
         ({"language": None}, "image", "declare `language`"),
         ({"image": None, "writable": ["/app"]}, "writable", "the problem has no `image`"),
-        ({"writable": ["app"]}, "writable", "pattern"),
-        ({"writable": ["/app:rw,exec"]}, "writable", "pattern"),
+        ({"writable": ["app"]}, "writable", "an absolute path"),
+        ({"writable": ["/app:rw,exec"]}, "writable", "an absolute path"),
     ],
 )
 def test_mistakes_name_the_field(changes, where, said):
