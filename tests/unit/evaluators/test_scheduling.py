@@ -1,4 +1,4 @@
-"""What the broker reads about processes."""
+"""Files of the kernel that the broker and supervisors read about processes."""
 
 from pathlib import Path
 
