@@ -23,7 +23,9 @@ _KINDS: Final = "w.kind IN ('evaluate', 'confirm')"
 # The run with the fewest leased units of the project with the fewest; among equals the unit of the message, or else the
 # one that has waited longest. Without rows the unit is no evaluation, or no longer ready.
 _CHOOSE: Final = sa.text(
-    "WITH held AS (SELECT w.run_id, r.project_id, count(*) AS units FROM work w JOIN runs r ON r.id = w.run_id"
+    "WITH held AS (SELECT w.run_id, r.project_id,"
+    " sum(coalesce(cast(d.definition -> 'limits' ->> 'cores' AS integer), 1)) AS units"  # a slot for each core
+    " FROM work w JOIN runs r ON r.id = w.run_id JOIN problems d ON d.id = r.problem_id"
     f" WHERE w.state = 'leased' AND {_KINDS} GROUP BY w.run_id, r.project_id),"
     " waiting AS (SELECT DISTINCT ON (w.run_id) w.id, w.run_id, r.project_id, w.dispatched_at FROM work w"
     " JOIN runs r ON r.id = w.run_id JOIN run_progress p ON p.run_id = w.run_id"

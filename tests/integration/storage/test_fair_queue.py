@@ -18,9 +18,11 @@ from tests.support.runs import toy_policy, toy_problem, toy_spec
 pytestmark = pytest.mark.servers
 
 
-def _begin(stores: Stores) -> tuple[UUID, WorkRef]:
+def _begin(stores: Stores, cores: int = 1) -> tuple[UUID, WorkRef]:
     """Start a run and return it with its first evaluation, which is ready."""
-    stored, _ = stores.catalog.add_problem(toy_problem())
+    problem = toy_problem()
+    limits = problem.limits.model_copy(update={"cores": cores})
+    stored, _ = stores.catalog.add_problem(problem.model_copy(update={"limits": limits}))
     policy, _ = stores.catalog.add_policy(toy_policy())
     run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
     (ref,) = (ref for ref in stores.runs.start(run_id).dispatch if ref.kind is WorkKind.EVALUATE)
@@ -58,6 +60,18 @@ def test_the_run_with_the_fewest_evaluations_is_next(stores: Stores) -> None:
     assert queue.choose(second) == waiting.id
     assert stores.work.claim(waiting.id) is not None
     assert queue.choose(second) == second  # both hold one
+
+
+def test_an_evaluation_holds_a_slot_for_each_core(stores: Stores) -> None:
+    queue = FairQueue(stores.engine, slots=lambda: 8)
+    wide, first = _begin(stores, cores=2)
+    narrow, second = _begin(stores)
+    assert stores.work.claim(first.id) is not None
+    assert stores.work.claim(second.id) is not None
+    waiting = _another(stores, wide)
+    assert queue.choose(waiting) == waiting
+    assert queue.choose(_another(stores, narrow)) != waiting
+    assert queue.choose(waiting) != waiting  # two slots against one
 
 
 def test_a_unit_that_is_no_evaluation_or_not_ready_is_left_to_the_claim(stores: Stores) -> None:
