@@ -1,0 +1,1 @@
+"""Measure what share of a small model's completions the parser reads."""
