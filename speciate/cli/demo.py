@@ -92,8 +92,11 @@ class DemoRun:
         return next(o for o in self.problem.objectives if o.name == self.source.objective)
 
 
-MODEL_DEMO: Final = DemoProblem("circle-packing-26", 64, "sum_of_radii")
-"""Problem of ``--model``."""
+MODEL_DEMO: Final = DemoProblem("circle-packing-26", 32, "sum_of_radii")
+"""Problem of ``--model``: a small budget, since a processor writes about a hundred tokens of such a model a second."""
+
+_MODEL_BATCH: Final = 8
+"""Answers that a model writes before the first of them are shown."""
 
 
 @app.command(
@@ -181,7 +184,8 @@ def _start_runs(client: Client, seed: int, scale: float, model: str | None) -> l
         problem = load_problem(bundled()[source.slug])
         version = client.problems.add(problem)
         budget = max(32 if model is None else 8, round(source.evaluations * scale))
-        run = client.runs.create(version.id, policy.id, budget=budget, seed=seed)
+        batch = None if model is None else _MODEL_BATCH
+        run = client.runs.create(version.id, policy.id, budget=budget, seed=seed, batch=batch)
         runs.append(DemoRun(source, problem, run))
     return runs
 
@@ -208,7 +212,11 @@ def _summary(each: DemoRun) -> str:
     if each.seed is None:
         return "…"
     reached = f", reached {', '.join(each.run.record.reached)}" if each.run.record.reached else ""
-    return f"{each.source.objective} {each.seed[each.source.objective]:.4g} → {_format(each.best)}{reached}"
+    spent = each.run.record.spent
+    pace = (
+        f", {spent.tokens:,} tokens at {spent.tokens / spent.seconds:.0f}/s" if spent.tokens and spent.seconds else ""
+    )
+    return f"{each.source.objective} {each.seed[each.source.objective]:.4g} → {_format(each.best)}{reached}{pace}"
 
 
 def _format(value: float | None) -> str:
