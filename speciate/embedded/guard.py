@@ -210,8 +210,8 @@ class Guard:
         signal.set_wakeup_fd(wakeup_in, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._finish())
-        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            # A handler, not SIG_IGN: the children would inherit that.
+        for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE):
+            # A handler, not SIG_IGN: the children would inherit that. A shell ignores SIGQUIT in what it runs with `&`.
             signal.signal(ignored, lambda *_: None)
 
     def run(self) -> None:

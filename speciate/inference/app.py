@@ -186,7 +186,7 @@ def _request(
     text: TextTokenizer, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int
 ) -> GenerationRequest:
     seed = secrets.randbits(63) if asked.seed is None else asked.seed
-    params = SamplingParams(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops)
+    params = SamplingParams(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops, asked.repetition_penalty)
     return GenerationRequest(prompt, params, stops=text.watch(asked.stops) if asked.stops else None)
 
 

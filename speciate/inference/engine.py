@@ -15,7 +15,7 @@ import numpy.typing as npt
 from speciate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 from speciate.inference.checkpoint import Array, Checkpoint, load_checkpoint
 from speciate.inference.model import Model, padded
-from speciate.inference.sampling import Tokens, sample, top_logprobs, uniforms
+from speciate.inference.sampling import Tokens, penalize, sample, top_logprobs, uniforms
 from speciate.inference.sequences import SequenceTable
 
 MAX_LIVE: Final = 128
@@ -41,6 +41,7 @@ class SamplingParams:
         top_p: Nucleus mass.
         seed: Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests.
         tops: Likeliest tokens to report at every position.
+        repetition_penalty: Factor against tokens of prompt and completion (``sampling.penalize``); 1 for none.
     """
 
     n: int = 1
@@ -49,6 +50,7 @@ class SamplingParams:
     top_p: float = 1.0
     seed: int = 0
     tops: int = 0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class SampledCompletion:
 
     Attributes:
         token_ids: Its tokens, including the one that ended it.
-        logprobs: Log-probability of each token, before temperature and top-p.
+        logprobs: Log-probability of each token, before penalty, temperature and top-p.
         finish_reason: ``stop`` (end-of-text, or the caller's rule) or ``length``.
         tops: For each position the likeliest tokens with their log-probabilities; empty unless requested.
     """
@@ -96,11 +98,12 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class _RowOwner:
-    """Request and completion of a row."""
+    """Request and completion of a row; ``seen`` are its tokens so far, (V,), if repetition has a penalty."""
 
     request: GenerationRequest
     index: int
     tops: list[Alternatives] = field(default_factory=list)
+    seen: npt.NDArray[np.bool_] | None = None
 
 
 class Engine:
@@ -264,13 +267,16 @@ class Engine:
         state, index = rows.state[:live], np.arange(live)
         count = state["count"]
         logits = rows.logits[:live]
-        tokens, logprobs = sample(logits, state["temperature"], state["top_p"], state["uniforms"][index, count])
+        uniform, penalized = state["uniforms"][index, count], self._penalized(logits)
+        tokens, logprobs = sample(logits, state["temperature"], state["top_p"], uniform, penalized)
         self._note_tops(logits, state["tops"])
         state["tokens"][index, count] = tokens
         state["logprobs"][index, count] = logprobs
         state["count"] += 1
         stopped = self._ends[tokens]
         for row, owner in enumerate(self._owners):
+            if owner.seen is not None:
+                owner.seen[tokens[row]] = True
             stops = owner.request.stops
             if stops is not None and not stopped[row] and stops(owner.index, int(tokens[row])):
                 stopped[row] = True
@@ -282,6 +288,17 @@ class Engine:
             rows.logits[:live] = self._model.decode(last.astype(np.intp), state["position"], rows.cache)
             state["position"] += 1
         return complete
+
+    def _penalized(self, logits: Array) -> Array | None:
+        """Return the logits after repetition penalties; None without any."""
+        rows = [row for row, owner in enumerate(self._owners) if owner.seen is not None]
+        if not rows:
+            return None
+        seen = np.array([self._owners[row].seen for row in rows])
+        penalty = np.array([self._owners[row].request.params.repetition_penalty for row in rows], np.float32)
+        penalized = np.array(logits)
+        penalized[rows] = penalize(logits[rows], seen, penalty)
+        return penalized
 
     def _note_tops(self, logits: Array, tops: Tokens) -> None:
         asking = np.flatnonzero(tops)
@@ -367,6 +384,9 @@ class Engine:
             state["position"], state["count"], state["limit"] = len(request.prompt), 0, params.max_tokens
             state["temperature"], state["top_p"], state["tops"] = params.temperature, params.top_p, params.tops
             state["uniforms"][: params.max_tokens] = uniforms(params.seed, owner.index, params.max_tokens)
+            if params.repetition_penalty != 1:
+                owner.seen = np.zeros(self.checkpoint.config.vocab_size, np.bool_)
+                owner.seen[list(request.prompt)] = True
             rows.live += 1
             self._owners.append(owner)
         # Only the first waiting request may have started.
@@ -385,5 +405,7 @@ class Engine:
 
 def _check_params(params: SamplingParams) -> None:
     counts_fit = params.n >= 1 and params.max_tokens >= 1 and params.seed >= 0
-    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1:
-        raise InvalidInputError("expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1.")
+    if not counts_fit or params.temperature < 0 or not 0 < params.top_p <= 1 or params.repetition_penalty <= 0:
+        raise InvalidInputError(
+            "expected n ≥ 1, max_tokens ≥ 1, seed ≥ 0, temperature ≥ 0, 0 < top_p ≤ 1 and repetition_penalty > 0."
+        )

@@ -38,7 +38,6 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "min_tokens": (None, 0),
     "presence_penalty": (None, 0),
     "prompt_logprobs": (None,),
-    "repetition_penalty": (None, 1),
     "response_format": (None, {"type": "text"}),
     "skip_special_tokens": (None, True),
     "stop_token_ids": (None, []),
@@ -64,6 +63,7 @@ class SamplingRequest(BaseModel):
         n: Completions of each prompt.
         temperature: Softmax temperature; 0 takes the likeliest token.
         top_p: Nucleus mass.
+        repetition_penalty: Factor against tokens of prompt and completion (arXiv:1909.05858); 1 for none.
         seed: Completion i is drawn from (seed, i); random by default.
         stop: Strings that end a completion and are not part of it.
         return_token_ids: True to report the ids of the sampled tokens.
@@ -75,6 +75,7 @@ class SamplingRequest(BaseModel):
     n: int = Field(default=1, ge=1, le=MAX_N)
     temperature: float = Field(default=1.0, ge=0, le=100)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
     return_token_ids: bool = False

@@ -26,7 +26,9 @@ def uniforms(seed: int, index: int, count: int) -> Array:
     return np.random.default_rng((seed, index)).random(count, np.float32)
 
 
-def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Tokens, Array]:
+def sample(
+    logits: Array, temperature: Array, top_p: Array, uniform: Array, penalized: Array | None = None
+) -> tuple[Tokens, Array]:
     """Sample a token for each row.
 
     Args:
@@ -34,9 +36,10 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
         temperature: (R,); 0 takes the likeliest token.
         top_p: (R,); tokens are drawn from the smallest set with this mass. All tokens tied at its edge belong to it.
         uniform: (R,), in [0, 1).
+        penalized: (R, V), the logits to draw from if they differ.
 
     Returns:
-        Tokens (R,), and their log-probabilities (R,) before temperature and top-p, as vLLM reports them.
+        Tokens (R,), and their log-probabilities (R,) before penalties, temperature and top-p, as vLLM reports them.
     """
     rows = np.arange(len(logits))
     shifted = logits - logits.max(1, keepdims=True)
@@ -44,9 +47,10 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
     normaliser = np.log(raw.sum(1))
     greedy = temperature == 0
     weights = raw
-    if (temperature != 1).any():
+    drawn = shifted if penalized is None else penalized - penalized.max(1, keepdims=True)
+    if penalized is not None or (temperature != 1).any():
         with np.errstate(over="ignore"):  # with a tiny temperature all but the maximum become -inf, as intended
-            weights = np.exp(shifted / np.where(greedy, np.float32(1), temperature)[:, None])
+            weights = np.exp(drawn / np.where(greedy, np.float32(1), temperature)[:, None])
     cut = np.flatnonzero(top_p < 1)
     if len(cut):
         weights = np.array(weights)
@@ -57,8 +61,20 @@ def sample(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
     target = np.minimum(uniform * total, np.nextafter(total, np.float32(0)))
     tokens = (mass > target[:, None]).argmax(1)
     if greedy.any():
-        tokens = np.where(greedy, logits.argmax(1), tokens)
+        tokens = np.where(greedy, drawn.argmax(1), tokens)
     return tokens, shifted[rows, tokens] - normaliser
+
+
+def penalize(logits: Array, seen: npt.NDArray[np.bool_], penalty: Array) -> Array:
+    """Return logits (R, V) after the repetition penalty of CTRL (arXiv:1909.05858, section 4.1).
+
+    Args:
+        logits: (R, V).
+        seen: (R, V); True for the tokens of prompt and completion.
+        penalty: (R,); positive logits of these tokens are divided by it, and negative ones multiplied.
+    """
+    factor = penalty[:, None]
+    return np.where(seen, np.where(logits > 0, logits / factor, logits * factor), logits)
 
 
 def nucleus(weights: Array, top_p: Array) -> Array:
