@@ -451,7 +451,6 @@ def upgrade() -> None:
         sa.Column("stopping", sa.Text),
         sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
-        sa.Column("batch_size", sa.Integer, nullable=False, server_default="0"),
         sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
         sa.Column("learning", pg.JSONB, nullable=False, server_default="{}"),

@@ -55,10 +55,6 @@ def transition_error(run: str, source: RunState, goal: RunState) -> ConflictErro
     return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}: {why}.")
 
 
-FIRST_BATCH: Final = 16
-LARGEST_BATCH: Final = 256
-
-
 class RunSpec(Value):
     """Specification of a run.
 
@@ -68,9 +64,8 @@ class RunSpec(Value):
         budget: Limits of the run.
         seed: Seed of every random choice of the run.
         lanes: Batches in flight at once. With 1 the run can be replayed exactly.
-        batch: Answers to request in one work unit. None (default) begins with ``FIRST_BATCH``; with several lanes it
-            follows the pace of generation and evaluation up to ``LARGEST_BATCH``.
-        samples_per_prompt: Answers sampled for one prompt; a batch holds its size divided by it in prompts.
+        batch: Answers to request in one work unit.
+        samples_per_prompt: Answers sampled for one prompt; a batch holds ``batch / samples_per_prompt`` prompts.
         stop_on_unlock: True to complete the run when its unlock is confirmed.
         stop_on_plateau: Evaluations without an improvement of the archive after which the run completes; None (default)
             spends the whole budget.
@@ -91,7 +86,7 @@ class RunSpec(Value):
     budget: Budget
     seed: int = Field(default=0, ge=0, lt=2**63)
     lanes: int = Field(default=4, ge=1, le=1024)
-    batch: int | None = Field(default=None, ge=1, le=LARGEST_BATCH)
+    batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
     stop_on_unlock: bool = False
     stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
@@ -102,11 +97,6 @@ class RunSpec(Value):
     guidance: Guidance | None = None
     keep_tokens: bool = False
     learning: Learning | None = None
-
-    @property
-    def first_batch(self) -> int:
-        """Answers to request in the first work unit."""
-        return FIRST_BATCH if self.batch is None else self.batch
 
     @property
     def keeps_tokens(self) -> bool:

@@ -275,7 +275,6 @@ class ProposedBatch:
         placements: Archive updates requested by the strategy's maintenance.
         advice: A new piece of advice, if the unit requested and received one.
         step: Step of the learned version that wrote the batch; 0 for the policy that the run began with.
-        seconds: Time that it took.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -283,7 +282,6 @@ class ProposedBatch:
     placements: tuple[Placement, ...] = ()
     advice: Advice | None = None
     step: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,12 +340,10 @@ class EvaluatedBatch:
     Attributes:
         outcomes: One per proposal, in order.
         placements: Archive updates requested by the strategy.
-        seconds: Time that its generation and evaluation took, without waiting for workers.
     """
 
     outcomes: tuple[CandidateOutcome, ...]
     placements: tuple[Placement, ...] = ()
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

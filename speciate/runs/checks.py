@@ -101,10 +101,10 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
             f" {policies.policy.name} writes {answers}.",
             remedy="Use vpo or multi_rlvr, or a policy with one answer per completion.",
         )
-    if min(spec.first_batch, spec.samples_per_prompt) < MIN_GROUP * answers:
+    if min(spec.batch, spec.samples_per_prompt) < MIN_GROUP * answers:
         raise InvalidInputError(
             f"learning: compares the completions of one prompt: expected samples_per_prompt and batch of at least"
-            f" {MIN_GROUP * answers}, not {spec.samples_per_prompt} and {spec.first_batch}."
+            f" {MIN_GROUP * answers}, not {spec.samples_per_prompt} and {spec.batch}."
         )
     size = -(-spec.samples_per_prompt // answers)
     if learning.kappa is not None and learning.kappa >= size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -92,7 +91,6 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     Raises:
         EvaluatorUnavailableError: The evaluator does not work.
     """
-    started = time.perf_counter()
     context = work.context(lease.run_id)
     batch = _ProposalBatch.of(lease, context)
     known = batch.known(work)
@@ -103,8 +101,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     outcomes = _outcomes(batch, results, {**known, **near})
     outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=batch.first)]
     placements = _placements(StoredPopulation(work, context, lease.ordinal), context, new, results)
-    seconds = round(float(lease.payload.get("seconds", 0.0)) + time.perf_counter() - started, 4)
-    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements, seconds))
+    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements))
 
 
 def _placements(

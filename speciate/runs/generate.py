@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +50,6 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     Raises:
         PolicyUnavailableError: A policy gave no usable answer.
     """
-    started = time.perf_counter()
     context = work.context(lease.run_id)
     version = work.learned(lease.run_id) if context.spec.learning is not None else None
     context = context.learned(version)
@@ -83,8 +81,7 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     rollouts, proposals = _read(planned, results, context)
     advice = adviser.read(lease.ordinal, rollouts)
     if version is None:
-        seconds = time.perf_counter() - started
-        return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice, seconds=seconds))
+        return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
     wrote = str(version.policy_id)
     rollouts = tuple(replace(rollout, version=wrote) for rollout in rollouts)
     proposals = tuple(replace(proposal, version=wrote) for proposal in proposals)

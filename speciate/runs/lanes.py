@@ -10,7 +10,6 @@ from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
-from speciate.runs.batches import size_of
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import confirm_payload, evaluate_payload
@@ -64,8 +63,7 @@ def continue_held(progress: RunProgress, context: RunContext, effects: Effects, 
 
 def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     left = progress.evaluations_left(context.spec.budget)
-    size = size_of(progress, context)
-    wanted = size if left is None else min(size, left)
+    wanted = context.spec.batch if left is None else min(context.spec.batch, left)
     if progress.stopping or wanted == 0 or _spent_limits(progress, context):
         return
     if holds_lane(progress, context, lane):

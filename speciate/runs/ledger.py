@@ -27,7 +27,6 @@ from speciate.ports.work import (
     ProposedBatch,
     RunContext,
 )
-from speciate.runs.batches import adapt, adapts
 from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
@@ -168,18 +167,11 @@ def record_proposals(
             ordinal=lease.ordinal,
             proposals=proposals,
             reserved=len(proposals),
-            more=_carried(context, batch),
+            more=None if context.spec.learning is None else {"groups": groups_of(batch.rollouts), "step": batch.step},
         )
     else:
         continue_lane(progress, context, effects, lease.lane)
     return effects
-
-
-def _carried(context: RunContext, batch: ProposedBatch) -> dict[str, Any]:
-    """Return what the recording of a batch's evaluation must know of its generation."""
-    if context.spec.learning is not None:
-        return {"groups": groups_of(batch.rollouts), "step": batch.step}
-    return {"seconds": round(batch.seconds, 4)} if adapts(context) else {}
 
 
 def receive(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
@@ -240,8 +232,6 @@ def record_evaluations(
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
-    if adapts(context):
-        adapt(progress, context, len(batch.outcomes), batch.seconds)
     effects.event(
         EventKind.BATCH_EVALUATED,
         batch=lease.ordinal,

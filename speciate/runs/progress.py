@@ -54,7 +54,6 @@ class RunProgress(RunCounters):
             reason, ``unreadable`` answers in a row, and ``readable`` after the first readable one.
         diagnosis: Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
         learning: Fields of ``LearningState``; empty if the run does not learn or has no group yet.
-        batch_size: Answers to request in the next batch; 0 before a batch has changed the first size.
         events: Sequence number of the newest event.
         revision: Number of commits.
     """
@@ -87,7 +86,6 @@ class RunProgress(RunCounters):
     streaks: dict[str, int] = Field(default_factory=dict)
     diagnosis: dict[str, Any] = Field(default_factory=dict)
     learning: dict[str, Any] = Field(default_factory=dict)
-    batch_size: int = 0
     events: int = 0
     revision: int = 0
 

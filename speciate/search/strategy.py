@@ -192,8 +192,6 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[StrategyConfig]]
-    batch_is_turn: ClassVar[bool] = False
-    """True if a batch is a turn of the search, so that its size must not change."""
     config: StrategyConfig
 
     def __init__(self, config: StrategyConfig) -> None:

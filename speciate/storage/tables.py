@@ -248,7 +248,6 @@ progress = sa.Table(
     sa.Column("arms", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("advice", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("alarm", sa.Text),
-    sa.Column("batch_size", sa.Integer, nullable=False, server_default="0"),
     sa.Column("streaks", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("diagnosis", pg.JSONB, nullable=False, server_default="{}"),
     sa.Column("learning", pg.JSONB, nullable=False, server_default="{}"),

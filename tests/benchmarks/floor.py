@@ -55,7 +55,7 @@ difference from `program_mutator` (Student), positive is better.
 HEAD: Final = f"| problem | {' | '.join([*ARMS, SCIPY])} | seconds |\n|---|{'---|' * (len(ARMS) + 2)}"
 
 
-class InProcessEvaluator:
+class _Evaluator:
     """Scores programs in this process: the same function that scipy minimizes, without the sandbox's time."""
 
     tier = "in process"
@@ -96,7 +96,7 @@ def searched(slug: str, seed: int, options: Mapping[str, float]) -> tuple[float,
     spec = RunSpec(strategy=STRATEGY, budget=Budget(evaluations=EVALUATIONS), seed=seed, lanes=1)
     context = RunContext(uuid4(), problem, policy, uuid4(), spec, policy, uuid4())
     store, signals, client = MemoryWorkStore(), LocalQueue(), build_client(policy)
-    evaluator = InProcessEvaluator(evaluator_in(known_problems()[slug]))
+    evaluator = _Evaluator(evaluator_in(known_problems()[slug]))
     began = time.process_time()
     store.add(context)
     signals.committed(store.start(context.run_id))

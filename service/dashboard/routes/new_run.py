@@ -39,7 +39,7 @@ _LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "num
 _COUNTS: Final = {
     "seed": "Seed of all random choices.",
     "lanes": "Batches in flight. With 1 the run can be replayed exactly.",
-    "batch": "Candidates per batch. Empty: 16, and up to 256 as long as they come quickly.",
+    "batch": "Candidates per batch.",
     "samples_per_prompt": "Completions per prompt.",
     "stop_on_plateau": "Stop after this many evaluations without an improvement of the archive. Empty: never.",
 }

@@ -96,10 +96,7 @@ def run_command(
     lanes: Annotated[
         int | None, typer.Option(help="Batches in flight; with 1 the run can be replayed exactly.", show_default=_LANES)
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(help="Answers per batch.", show_default="16, and up to 256 as long as they come quickly"),
-    ] = None,
+    batch: Batch = None,
     samples_per_prompt: SamplesPerPrompt = None,
     stop_on_unlock: Annotated[
         bool, typer.Option("--stop-on-unlock", help="Complete the run when the unlock is confirmed.")

@@ -70,7 +70,6 @@ class MindEvolution(Strategy):
     """Generations of recombination of 0 to 5 parents and of refinement turns, on islands with migration and resets."""
 
     name: ClassVar[str] = "mind_evolution"
-    batch_is_turn = True
     Config: ClassVar[type[EvolutionConfig]] = MindEvolutionConfig
     config: MindEvolutionConfig
 

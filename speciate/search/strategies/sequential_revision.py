@@ -78,7 +78,6 @@ class SequentialRevision(Strategy):
     """Parallel chains that revise their latest answer with its feedback, with restarts."""
 
     name: ClassVar[str] = "sequential_revision"
-    batch_is_turn = True
     Config: ClassVar[type[StrategyConfig]] = SequentialRevisionConfig
     config: SequentialRevisionConfig
 

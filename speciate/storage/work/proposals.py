@@ -350,7 +350,7 @@ def _add(
         batch.add(made, taken, island)
         batch.cost += one.cost
         taken += 1
-        if len(batch.proposals) >= context.spec.first_batch:
+        if len(batch.proposals) >= context.spec.batch:
             batch.flush(connection, context, progress, effects, request_id)
             batch = _Batch()
     if batch.proposals:

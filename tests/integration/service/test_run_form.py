@@ -25,8 +25,8 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
     names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
     assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds", "dollars"]
     for default in (
-        "islands_map_elites, seed 0, lanes 4, samples per prompt 4",
-        "Empty: 16, and up to 256",
+        "islands_map_elites, seed 0, lanes 4, batch 16, samples per prompt 4",
+        "Default 16.",
         "Default weights.",
     ):
         assert default in text
@@ -44,7 +44,7 @@ def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) ->
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
     query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=islands_map_elites&guidance.every="
     assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
-    assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(lanes=4, batch=None)}").text)[0]
+    assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(lanes=4, batch=16)}").text)[0]
     assert _advanced(lab.api.get(f"/runs/new?like={lab.start(seed=3)}").text)[0]
 
 
