@@ -125,14 +125,15 @@ class Meter:
         except OSError:
             return b""
         try:
-            return _whole(fd)
+            return read_whole(fd)
         except OSError:
             return b""
         finally:
             os.close(fd)
 
 
-def _whole(fd: int) -> bytes:
+def read_whole(fd: int) -> bytes:
+    """Return the content of an open ``/proc`` file, however long."""
     content = part = os.read(fd, _READ_BYTES)
     while len(part) > _READ_BYTES // 2:  # the kernel returns whole entries, so a full part may have fewer bytes
         part = os.read(fd, _READ_BYTES)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from evaluators.contained.meter import read_whole
+
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 # Fields after the name: user and system time, and both of ended children (man 5 proc_pid_stat).
 _OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
 _THREADS: Final = 17
-_READ_BYTES: Final = 4096
 
 
 class SchedulingDelay:
@@ -117,16 +118,8 @@ def _read(path: str) -> bytes:
     if fd is None:
         return b""
     try:
-        return _whole(fd)
+        return read_whole(fd)
     except OSError:
         return b""
     finally:
         os.close(fd)
-
-
-def _whole(fd: int) -> bytes:
-    content = part = os.read(fd, _READ_BYTES)
-    while len(part) > _READ_BYTES // 2:  # the kernel returns whole entries, so a full part may have fewer bytes
-        part = os.read(fd, _READ_BYTES)
-        content += part
-    return content
