@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Annotated, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -78,6 +79,14 @@ class Value(BaseModel):
         """
         values: dict[str, Any] = _omit_defaults(self, self.model_dump(mode="json"))
         return values
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with changes; cached properties, such as a digest, are computed again if anything changes."""
+        copied = super().model_copy(update=update, deep=deep)
+        if update:
+            for name in copied.__dict__.keys() - type(self).model_fields.keys():
+                del copied.__dict__[name]
+        return copied
 
 
 def canonical_json(value: Any) -> str:

@@ -159,3 +159,11 @@ def test_a_run_spec_omits_only_new_fields_at_their_default() -> None:
     spec = RunSpec(budget=Budget(evaluations=1))
     assert spec.stored_json().keys() == RunSpec.model_fields.keys() - RunSpec.omitted_at_default
     assert "policy_discount" in spec.model_copy(update={"policy_discount": 0.9}).stored_json()
+
+
+def test_a_changed_copy_has_a_digest_of_its_own() -> None:
+    policy = Policy(slug="a", kind="scripted")
+    before = policy.digest
+    changed = policy.model_copy(update={"slug": "b"})
+    assert changed.digest == Policy(slug="b", kind="scripted").digest != before
+    assert policy.model_copy().digest == policy.digest == before
