@@ -1,90 +1,111 @@
-"""Run the declared comparison on a service with a learn worker; a repeated command continues it.
+"""Do the declared jobs on one core; a repeated command continues where the last one stopped.
 
-``speciate up --learn``, then ``python -m experiments.learning --url http://127.0.0.1:8420 --out learning.jsonl``. Runs
-are started one after the other, so that running time is time of the whole machine. Every finished run is one line of
-the file; lines that are there are not repeated. The results are written into the page after every run, so that a
-command that is stopped leaves what it measured.
+``nice -n 15 python -m experiments.learning`` appends one line per job to ``docs/evidence/learning.jsonl`` and writes
+the results into ``docs/evidence/learning.md`` after every job.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from pathlib import Path
-from typing import Any
+import os
 
-from experiments.learning.plan import PARITIES, TASKS, DeclaredRun, Plan, declared_runs
-from experiments.learning.report import report, write_results
-from speciate.client import Client
-from speciate.domain.run import RunState
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # before numpy: processor seconds are those of one core
+    os.environ[_name] = "1"
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any, Final  # noqa: E402
+
+from experiments.learning.plan import (  # noqa: E402
+    FROZEN,
+    SCREENED,
+    TASKS,
+    Job,
+    Plan,
+    declared_jobs,
+    number_of_jobs,
+    positions,
+)
+from experiments.learning.report import write_results  # noqa: E402
+from experiments.learning.service import LocalService, local_service  # noqa: E402
+
+_EVIDENCE: Final = Path(__file__).parents[2] / "docs" / "evidence"
+_SCREENING_SEED: Final = 1_000_000
+"""No search has it: the answers of the screening are used for nothing else."""
 
 
 def main() -> int:
-    """Do the missing runs; print progress and the report, and write the page."""
+    """Do the missing jobs, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m experiments.learning")
-    parser.add_argument("--url", default="http://127.0.0.1:8420", help="service with a learn worker")
-    parser.add_argument("--out", type=Path, default=Path("learning.jsonl"), help="results, one line per run")
-    parser.add_argument("--problems", type=int, default=Plan.problems, help="problems of each task")
-    parser.add_argument("--seeds", type=int, default=Plan.seeds, help="training seeds")
-    parser.add_argument("--evaluations", type=int, default=Plan.evaluations, help="budget at equal answers")
-    parser.add_argument("--seconds", type=float, default=Plan.seconds, help="budget at equal time")
-    parser.add_argument("--groups", type=int, default=Plan.groups, help="groups of a step")
-    parser.add_argument("--parity", choices=PARITIES, help="do only the runs at equal answers or at equal time")
-    parser.add_argument("--page", type=Path, help="page whose results are written, such as docs/evidence/learning.md")
-    asked = parser.parse_args()
-    plan = Plan(asked.problems, asked.seeds, asked.evaluations, asked.seconds, asked.groups)
-    wanted = [run for run in declared_runs(plan) if asked.parity in {None, run.parity}]
-    done = {line["key"]: line for line in _lines(asked.out)}
-    with Client(asked.url) as service, asked.out.open("a", encoding="utf-8") as file:
-        for number, declared in enumerate(wanted, start=1):
-            if declared.key in done:
-                continue
-            done[declared.key] = line = _measure(service, declared)
+    parser.add_argument("--out", type=Path, default=_EVIDENCE / "learning.jsonl", help="results, one line per job")
+    parser.add_argument("--page", type=Path, default=_EVIDENCE / "learning.md", help="page whose results are written")
+    for name in Plan.__dataclass_fields__:
+        parser.add_argument(f"--{name}", type=int, default=getattr(Plan, name), help=f"default {getattr(Plan, name)}")
+    given = vars(parser.parse_args())
+    out, page = given.pop("out"), given.pop("page")
+    plan, lines = Plan(**given), _lines(out)
+    with out.open("a", encoding="utf-8") as file, local_service() as service:
+
+        def keep(line: dict[str, Any]) -> None:
+            lines[line["key"]] = line
             file.write(json.dumps(line) + "\n")
             file.flush()
-            sys.stderr.write(f"{number} of {len(wanted)}: {_progress(line)}\n")
-            if asked.page is not None:
-                write_results(asked.page, [done[run.key] for run in wanted if run.key in done])
-    sys.stdout.write(report(done[run.key] for run in wanted))
+
+        service.warm_up()
+        hard = {task: _hard(service, plan, task, lines, keep) for task in TASKS}
+        known: dict[str, list[int]] = {task: [] for task in TASKS}
+
+        def hard_at(task: str, place: int) -> int:
+            while len(known[task]) <= place:
+                known[task].append(next(hard[task]))
+            return known[task][place]
+
+        for number, job in enumerate(declared_jobs(plan, hard_at), start=1):
+            if job.key not in lines:
+                keep(_done(service, job, plan))
+                sys.stderr.write(f"{number} of {number_of_jobs(plan)}: {job.key}\n")
+                write_results(page, plan, list(lines.values()))
+        write_results(page, plan, list(lines.values()))
     return 0
 
 
-def _progress(line: dict[str, Any]) -> str:
-    unlocked = "unlocked" if line["unlocked"] else "not unlocked"
-    return (
-        f"{line['problem']} {line['arm']} seed {line['seed']} {line['parity']}: {unlocked} after"
-        f" {line['evaluations']:,} answers, {line['seconds']:.0f} s, {line['steps']} steps"
-    )
+def _lines(path: Path) -> dict[str, dict[str, Any]]:
+    rows = map(json.loads, path.read_text("utf-8").splitlines() if path.exists() else [])
+    return {row["key"]: row for row in rows}
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+def _hard(
+    service: LocalService,
+    plan: Plan,
+    task: str,
+    lines: dict[str, dict[str, Any]],
+    keep: Callable[[dict[str, Any]], None],
+) -> Iterator[int]:
+    """Yield the positions of the problems that the frozen policy does not unlock in the screening."""
+    for number in positions(task, SCREENED[task]):
+        job = Job("screening", task, FROZEN, _SCREENING_SEED, number)
+        if job.key not in lines:
+            keep({"key": job.key, "kind": job.kind, "unlocked": service.search(job, plan.screening).unlocked})
+        if lines[job.key]["unlocked"] is None:
+            yield number
 
 
-def _measure(service: Client, declared: DeclaredRun) -> dict[str, Any]:
-    problem = service.problems.add(declared.problem)
-    policy = TASKS[declared.task]
-    run = service.runs.create(problem.id, policy, idempotency_key=declared.key, **declared.spec)
-    record = run.wait()
-    if record.state is not RunState.COMPLETED:
-        raise SystemExit(f"run {record.id} is {record.state.value}: {record.reason}. Repair it, resume it, and repeat.")
-    learned = record.learning
-    return {
-        "key": declared.key,
-        "run": str(record.id),
-        "task": declared.task,
-        "problem": declared.problem.slug,
-        "arm": declared.arm,
-        "seed": declared.seed,
-        "parity": declared.parity,
-        "unlocked": record.unlocked,
-        "evaluations": record.spent.evaluations,
-        "seconds": record.spent.seconds,
-        "tokens": record.spent.tokens,
-        "steps": 0 if learned is None else learned.step,
-        "learning_s": 0.0 if learned is None else learned.seconds,
-        "ended": None if learned is None else learned.ended,
+def _done(service: LocalService, job: Job, plan: Plan) -> dict[str, Any]:
+    named = {"key": job.key, "kind": job.kind, "task": job.task, "arm": job.arm, "seed": job.seed, "number": job.number}
+    if job.kind == "campaign":
+        return named | service.campaign(job, plan)
+    # Without learning an answer depends on no other, so the first ones are those of a smaller budget.
+    found = service.search(job, plan.answers if job.arm != FROZEN else plan.answers * plan.patience)
+    return named | {
+        "unlocked": found.unlocked,
+        "answers": found.answers,
+        "seconds": round(found.seconds, 3),
+        "steps": found.state.step,
+        "flat": found.state.flat,
+        "seen": found.state.seen,
+        "ended": found.state.ended,
     }
 
 

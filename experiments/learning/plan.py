@@ -1,28 +1,67 @@
-"""The declared runs: arms, problems, seeds and budgets (docs/evidence/learning.md)."""
+"""The declared jobs: screenings, searches of one problem, and campaigns (docs/evidence/learning.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Final
 
 from speciate.domain.problem import Problem
 from speciate.training.tasks import GENERATED, Split
+from speciate.training.tasks.programs import ProgramsTask
 
 FROZEN: Final = "frozen"
+FROZEN_SETS: Final = "frozen_sets"
 ARMS: Final[dict[str, str | None]] = {
     FROZEN: None,
+    FROZEN_SETS: None,
     "grpo": "grpo",
     "vpo": "vpo",
     "vector_max_at_k": "vector_max_at_k",
     "entropic": "entropic",
 }
-TASKS: Final = {"maze-9": "maze-base", "programs-hard": "programs-base"}
-PARITIES: Final = ("answers", "time")
-EVALUATIONS: Final = 2000
-SECONDS: Final = 300.0
-_FIRST: Final = {"maze-9": 0, "programs-hard": 400}
-"""Position of the first problem among the held-out ones: the earlier ones are in other tables."""
+"""Estimators by arm; None does not learn."""
+SETS: Final = frozenset({FROZEN_SETS, "vpo"})
+"""Arms whose policy writes three answers per completion, the form of VPO."""
+GROUP: Final = 8
+"""Completions of a prompt."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of batches and steps, so that all arms take a step about every 64 answers.
+
+    Attributes:
+        answers: Answers per completion.
+        prompts: Prompts of a batch; two batches are in flight.
+        groups: Groups of a step.
+    """
+
+    answers: int
+    prompts: int
+    groups: int
+
+
+_ONE: Final = Shape(1, 4, 8)
+_THREE: Final = Shape(3, 2, 3)
+
+
+def shape_of(arm: str) -> Shape:
+    """Return the sizes of an arm."""
+    return _THREE if arm in SETS else _ONE
+
+
+TASKS: Final = {"programs": "programs-base", "maze": "maze-base"}
+
+SCREENED: Final = {"programs": 400, "maze": 200}
+"""Position of the first held-out problem that is screened: the earlier ones are in other tables."""
+TAUGHT: Final = 10_000
+"""Position of the first problem of a campaign."""
+FRESH: Final = 20_000
+"""Position of the first problem that measures a campaign."""
+CUTS: Final = (8, 64)
+"""Answers within which a fresh problem is unlocked: 64 decides for programs, 8 for mazes, most of which 64 unlock."""
 
 
 @dataclass(frozen=True)
@@ -30,72 +69,84 @@ class Plan:
     """Size of the comparison.
 
     Attributes:
-        problems: Problems of each task.
+        problems: Hard problems of each task.
         seeds: Training seeds, the unit of the test.
-        evaluations: Budget of the comparison at equal answers.
-        seconds: Budget of the comparison at equal time.
-        groups: Groups of a step.
+        answers: Answers of a search.
+        patience: The frozen search goes on to this multiple, for the comparison at equal processor time.
+        screening: Answers of the frozen policy that do not unlock a hard problem.
+        taught: Problems of a campaign.
+        turn: Answers for each of them.
+        fresh: Problems on which the ends of a campaign are measured.
+        tries: Answers for each of them.
     """
 
-    problems: int = 100
+    problems: int = 50
     seeds: int = 3
-    evaluations: int = EVALUATIONS
-    seconds: float = SECONDS
-    groups: int = 8
+    answers: int = 512
+    patience: int = 6
+    screening: int = 256
+    taught: int = 60
+    turn: int = 128
+    fresh: int = 100
+    tries: int = CUTS[-1]
 
 
 @dataclass(frozen=True)
-class DeclaredRun:
-    """A run of the plan.
+class Job:
+    """One search or one campaign.
 
     Attributes:
-        task: Task of its problem.
-        problem: The problem.
+        kind: ``search`` or ``campaign``.
+        task: Key of ``TASKS``.
         arm: Key of ``ARMS``.
-        seed: Seed of the run.
-        parity: ``answers`` or ``time``.
-        spec: Arguments of the client's ``runs.create``.
+        seed: Seed of everything random.
+        number: Position of the problem; 0 for a campaign.
     """
 
+    kind: str
     task: str
-    problem: Problem
     arm: str
     seed: int
-    parity: str
-    spec: dict[str, Any]
+    number: int = 0
 
     @property
     def key(self) -> str:
-        """Idempotency key: a repeated command finds the run of the first one."""
-        ((unit, amount),) = self.spec["budget"].items()
-        return f"learning/{self.task}/{self.problem.slug}/{self.arm}/{self.seed}/{self.parity}/{unit}={amount}"
+        """Name of its line in the file of results."""
+        return f"{self.kind}/{self.task}/{self.number}/{self.arm}/{self.seed}"
 
 
-def declared_runs(plan: Plan) -> Iterator[DeclaredRun]:
-    """Yield the runs: seeds outermost, so that an interrupted comparison has whole seeds; arms innermost, paired.
+@cache
+def problem_at(task: str, number: int) -> Problem:
+    """Return a held-out problem."""
+    (problem,) = GENERATED[task].problems(Split.TEST, 1, start=number)
+    return problem
 
-    A policy writes one answer per completion in every arm; ``vpo`` then scores sets of one answer.
+
+def positions(task: str, start: int) -> Iterator[int]:
+    """Yield the positions of problems that an answer can solve, from ``start``, without end."""
+    kind = GENERATED[task]
+    while True:
+        if not isinstance(kind, ProgramsTask) or kind.solvable(problem_at(task, start)):
+            yield start
+        start += 1
+
+
+def declared_jobs(plan: Plan, hard: Callable[[str, int], int]) -> Iterator[Job]:
+    """Yield the jobs: seeds outermost, so that an interrupted comparison has whole seeds; arms innermost, paired.
+
+    Args:
+        plan: The sizes.
+        hard: Returns the position of the n-th hard problem of a task.
     """
-    budgets: dict[str, dict[str, float]] = {
-        "answers": {"evaluations": plan.evaluations},
-        "time": {"seconds": plan.seconds},
-    }
-    drawn = {
-        task: [*GENERATED[task].problems(Split.TEST, first + plan.problems)][first:] for task, first in _FIRST.items()
-    }
     for seed in range(plan.seeds):
-        for task, problems in drawn.items():
-            for problem in problems:
-                for parity, budget in budgets.items():
-                    for arm, estimator in ARMS.items():
-                        learning = None if estimator is None else {"estimator": estimator, "groups": plan.groups}
-                        spec = {
-                            "budget": budget,
-                            "seed": seed,
-                            "strategy": "best_of_n",
-                            "samples_per_prompt": 8,
-                            "lanes": 2,
-                            "stop_on_unlock": True,
-                            "learning": learning,
-                        }
-                        yield DeclaredRun(task, problem, arm, seed, parity, spec)
+        for place in range(plan.problems):
+            for task in TASKS:
+                position = hard(task, place)
+                yield from (Job("search", task, arm, seed, position) for arm in ARMS)
+        for task in TASKS:
+            yield from (Job("campaign", task, arm, seed) for arm in ARMS)
+
+
+def number_of_jobs(plan: Plan) -> int:
+    """Return the number of declared jobs."""
+    return plan.seeds * len(TASKS) * len(ARMS) * (plan.problems + 1)
