@@ -1,4 +1,4 @@
-"""Form fields of a run: policies, novelty, guidance and labels."""
+"""Form fields of a run: policies, novelty, guidance, learning and labels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from service.dashboard.fields import Field, build_fields, parse_number, read_values
+from service.dashboard.learning_fields import learning_values, read_learning
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.guidance import Guidance
@@ -68,18 +69,19 @@ def search_fields(values: Mapping[str, str]) -> list[Field]:
 
 
 def read_search(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of ``search_fields`` as ``RunSpec`` fields; validation reports malformed ones."""
+    """Return policy choice, novelty, guidance and learning as ``RunSpec`` fields; validation reports malformed ones."""
     choice, discount = (values.get(name, "").strip() for name in (_CHOICE, _DISCOUNT))
     return {
         "novelty": read_values(Novelty, _NOVELTY, values),
         "guidance": read_values(Guidance, _GUIDANCE, values) if values.get(_EVERY, "").strip() else None,
+        "learning": read_learning(values),
         **({_CHOICE: choice} if choice else {}),
         **({_DISCOUNT: parse_number("number", discount)} if discount else {}),
     }
 
 
 def search_from_run(run: RunRecord) -> dict[str, str]:
-    """Return the form values that repeat a run's policies, novelty and guidance."""
+    """Return the form values that repeat a run's policies, novelty, guidance and learning."""
     spec = run.spec
     values: dict[str, Any] = {
         "policy": _ensemble(run, PolicyRole.PROPOSE) or f"{run.policy}@{run.policy_version}",
@@ -88,6 +90,7 @@ def search_from_run(run: RunRecord) -> dict[str, str]:
         _DISCOUNT: spec.policy_discount,
         **{_NOVELTY + name: value for name, value in spec.novelty},
         **{_GUIDANCE + name: value for name, value in spec.guidance or ()},
+        **learning_values(spec.learning),
     }
     return {name: "" if value is None else str(value) for name, value in values.items()}
 

@@ -70,7 +70,11 @@ def create(
     mutator: Annotated[str | None, typer.Option(help="Common mutator of an additional group of entrants.")] = None,
     strategy: Annotated[
         str,
-        typer.Option("--strategy", "-s", help="Strategy of the evolved groups; islands need large budgets."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            help="Strategy of the evolved groups; islands need large budgets, and best_of_n leaves these groups out.",
+        ),
     ] = _STRATEGY,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each problem: 8 means 0 to 7.", min=1, max=1000)] = 8,
     budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from speciate.domain.entrant import Entrant
+from speciate.domain.errors import InvalidInputError
+
+_INDEPENDENT: Final = "best_of_n"
 
 
 class _Competitor(NamedTuple):
@@ -36,12 +39,15 @@ def head_to_head(
     There are three groups, so that a mutator cannot hide a policy: ``independent`` (best of n), ``evolved`` (each
     policy changes its own parents) and, with a mutator, ``common-mutator`` (it changes the parents of all policies).
     In each group the policies are compared with the first policy; its searches are compared with its own independent
-    answers.
+    answers. With the strategy ``best_of_n`` there is only the first group.
 
     Args:
         policies: Names of policies, the baseline first.
         mutator: The common mutator.
         strategy: Strategy of the evolved groups.
+
+    Raises:
+        InvalidInputError: There is a mutator, and the strategy never changes a parent.
     """
     first, *others = policies
     return _entrants([_Competitor(first, None), *(_Competitor(each, first) for each in others)], mutator, strategy)
@@ -71,8 +77,15 @@ def methods_head_to_head(
 def _entrants(
     competitors: Sequence[_Competitor], mutator: str | None, strategy: str
 ) -> tuple[tuple[Entrant, ...], str]:
-    groups: list[tuple[str, str, str | None]] = [("independent", "best_of_n", None), ("evolved", strategy, None)]
+    groups: list[tuple[str, str, str | None]] = [("independent", _INDEPENDENT, None)]
+    if strategy != _INDEPENDENT:
+        groups.append(("evolved", strategy, None))
     if mutator is not None:
+        if strategy == _INDEPENDENT:
+            raise InvalidInputError(
+                f"strategy {_INDEPENDENT!r} never changes a parent, so a common mutator does nothing.",
+                remedy="Omit --mutator, or choose another --strategy.",
+            )
         groups.append(("common-mutator", strategy, mutator))
     baseline = f"{competitors[0].label}-independent"
     entrants = [

@@ -13,8 +13,10 @@ from service.dashboard.fields import number_fields, parse_number, read_strategy,
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.figures.learning import learning_charts
 from service.dashboard.forms import FormDep
+from service.dashboard.learning_fields import learning_fields, read_learning
 from service.dashboard.routes.declarations import DeclarationPages
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
+from speciate.domain.learning import LearningScope
 from speciate.ports.records.declarations import CampaignRecord
 from speciate.runs.declarations import pin_campaign
 from speciate.runs.lanes import WAITING
@@ -29,7 +31,7 @@ _COUNTS: Final = {
     "samples_per_prompt": "Completions per prompt.",
     "seed": "Seed of every run and of tie-breaking.",
 }
-_TEXTS: Final = ("title", "policy", "mutator", "mode")
+_TEXTS: Final = ("title", "policy", "mutator", "mode", "learning_scope")
 
 
 class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
@@ -64,18 +66,29 @@ class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
     def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of a campaign from the form, unvalidated."""
         text = {name: value.strip() for name, value in values.items()}
+        # A default is left out, because it depends on other fields: a shared learner serves one problem at a time.
+        counts = [field.name for field in number_fields(Campaign, _COUNTS, values) if field.changed]
         return {
             "slug": text.get("slug", ""),
             "problems": text.get("problems", "").split(),
             **read_strategy(values),
+            "learning": read_learning(values),
             **{name: text[name] for name in _TEXTS if text.get(name)},
-            **{name: parse_number("integer", text[name]) for name in _COUNTS if text.get(name)},
+            **{name: parse_number("integer", text[name]) for name in counts if text.get(name)},
         }
 
     def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the number fields with their defaults, the modes and the strategy's options."""
         counts = number_fields(Campaign, _COUNTS, values)
-        return {"counts": counts, "modes": [mode.value for mode in AllocationMode], **strategy_context(values)}
+        learning = learning_fields(values)
+        return {
+            "counts": counts,
+            "modes": [mode.value for mode in AllocationMode],
+            "learning": learning,
+            "learns": any(field.changed for field in learning),
+            "scopes": [scope.value for scope in LearningScope],
+            **strategy_context(values),
+        }
 
 
 _PAGES: Final = CampaignPages(Campaign, lambda stores: stores.campaigns, pin_campaign)

@@ -23,6 +23,7 @@ from service.dashboard.fields import (
     strategy_context,
 )
 from service.dashboard.forms import FormDep, FormErrors, form_errors, require_confirmation
+from service.dashboard.learning_fields import learning_fields
 from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
 from speciate.domain.errors import NotFoundError, SpeciateError
@@ -116,9 +117,9 @@ def _form(
     catalog = dashboard.stores.catalog
     strategy = strategy_context(values)
     execution = [*number_fields(RunSpec, _COUNTS, values), *check_fields(_CHECKS, values)]
-    search = search_fields(values)
+    search, learning = search_fields(values), learning_fields(values)
     changed = strategy["strategy"] != DEFAULT_STRATEGY or any(values.get(name) for name in _OPTIONAL)
-    changed = changed or any(field.changed for field in (*strategy["options"], *execution, *search))
+    changed = changed or any(field.changed for field in (*strategy["options"], *execution, *search, *learning))
     wrong = any(detail.where and not _BASIC.match(detail.where) for detail in (errors.details if errors else ()))
     return page(
         request,
@@ -129,6 +130,7 @@ def _form(
         **strategy,
         execution=execution,
         search=search,
+        learning=learning,
         advanced=changed or wrong,
         limits=[
             (name, values.get(name, "1000" if name == "evaluations" and not values.get("tokens") else ""))

@@ -211,3 +211,18 @@ def test_without_sharing_every_run_trains_its_own_policy(school: Lab) -> None:
 )
 def test_campaigns_that_cannot_learn_are_refused(school: Lab, changes: dict[str, Any], words: str) -> None:
     assert words in refused(school.api.post("/v1/campaigns", body(**changes)), 422, "invalid-input")["detail"]
+
+
+@pytest.mark.parametrize(("scope", "parallel"), [("campaign", 1), ("run", 8)])
+def test_the_form_declares_a_campaign_that_learns(school: Lab, scope: str, parallel: int) -> None:
+    form = {"slug": "taught", "problems": "never soon", "policy": "base", "evaluations": "480", "slice": "48",
+            "parallel": "8", "samples_per_prompt": "8", "learning.estimator": "entropic", "learning.groups": "4",
+            "learning_scope": scope}  # fmt: skip
+    assert 'name="learning.groups"' in school.api.get("/campaigns/new").text
+    own = {"Origin": str(school.api.http.base_url).rstrip("/")}
+    answer = school.api.http.post("/campaigns", data=form, headers=own, follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    declared = school.api.get("/v1/campaigns/taught").json()["declaration"]
+    learning = declared["learning"]
+    assert (learning["estimator"], learning["groups"], learning["staleness"]) == ("entropic", 4, 1)
+    assert (declared["learning_scope"], declared["parallel"]) == (scope, parallel)

@@ -6,6 +6,8 @@ from collections import Counter
 
 import sqlalchemy as sa
 
+from speciate.domain.policy import Policy
+from speciate.storage.rows import read_stored
 from tests.integration.service.conftest import Lab, refused
 from tests.unit.runs.test_learning import BASE, FakeLearner, Varied
 
@@ -38,6 +40,8 @@ def test_a_run_that_learns_is_recorded_and_shown(lab: Lab) -> None:
     }
     assert version["lineage"] == expected
     with lab.stores.engine.connect() as connection:
+        digests = connection.execute(sa.text("SELECT digest, definition FROM policies")).all()
+        assert all(digest == read_stored(Policy, definition).digest for digest, definition in digests)
         query = sa.text(
             "SELECT coalesce(a.version, 0), a.slug FROM candidates c JOIN policies a ON a.id = c.policy_id"
             " WHERE c.run_id = :id ORDER BY c.number"

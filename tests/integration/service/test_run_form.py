@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.integration.service.conftest import Lab
+from tests.unit.runs.test_learning import BASE
 
 pytestmark = pytest.mark.servers
 
@@ -35,7 +36,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "query",
     ["lanes=2", "strategy=best_of_n", "option.islands=9", "mutator=scripted", "tags=a", "novelty.near=0.9",
-     "guidance.every=3", "reuse_results=on", "shown=1"],
+     "guidance.every=3", "learning.estimator=entropic", "reuse_results=on", "shown=1"],
 )  # fmt: skip
 def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) -> None:
     assert _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
@@ -58,3 +59,21 @@ def test_an_error_in_an_advanced_field_unfolds_the_form(lab: Lab, given: dict[st
     answer = lab.api.http.post("/runs", data=form, headers=own)
     assert answer.status_code == 422, answer.text
     assert _advanced(answer.text)[0] is unfolded
+
+
+def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
+    lab.stores.catalog.add_policy(BASE)
+    form = {"problem": "toy", "policy": "base", "evaluations": "64", "learning.estimator": "entropic"}
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    answer = lab.api.http.post("/runs", data=form, headers=own)
+    assert answer.status_code == 422
+    assert "samples_per_prompt" in answer.text
+    given = {**form, "samples_per_prompt": "8", "learning.groups": "2", "learning.kl": "0.5"}
+    answer = lab.api.http.post("/runs", data=given, headers=own, follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    run = answer.headers["location"].rpartition("/")[2]
+    learning = lab.api.get(f"/v1/runs/{run}").json()["spec"]["learning"]
+    assert (learning["estimator"], learning["groups"], learning["kl"], learning["steps"]) == ("entropic", 2, 0.5, 1000)
+    repeated = lab.api.get(f"/runs/new?like={run}").text
+    assert "<option selected>entropic</option>" in repeated
+    assert 'name="learning.kl" value="0.5"' in repeated

@@ -59,6 +59,17 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
     assert names == ["base-independent", "new-independent", "base-evolved", "new-evolved"]
 
 
+def test_best_of_n_has_no_evolved_group(cli: Cli, service: FakeService) -> None:
+    service.on("POST", "/v1/tournaments", say(_record(), 202))
+    args = ["tournaments", "create", "mine", "--problem", "p", "-p", "base", "-p", "new", "-b", 90, "-s", "best_of_n"]
+    assert cli(*args).code == ExitCode.OK
+    (request,) = service.requests
+    assert [entrant["name"] for entrant in request.body["entrants"]] == ["base-independent", "new-independent"]
+    refused = cli(*args, "--mutator", "program-mutator")
+    assert refused.code == ExitCode.INVALID
+    assert "'best_of_n' never changes a parent, so a common mutator does nothing. Omit --mutator" in refused.err
+
+
 def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeService) -> None:
     declared = methods_of(3, 3).declared
     service.on("POST", "/v1/tournaments", say(_record(declared), 202))

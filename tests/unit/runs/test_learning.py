@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.domain.errors import InvalidInputError, LearningError, UnavailableError
+from speciate.domain.errors import InvalidInputError, LearningError, ReplayError, UnavailableError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
@@ -24,6 +24,7 @@ from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState
 from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.replay import replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 MEASURES = dict.fromkeys(("reward", "best", "entropy", "kl", "gap", "age"), 0.1)
@@ -64,6 +65,7 @@ class FakeLearner:
 
     def step(self, task: LearningTask) -> LearnedCheckpoint:
         self.tasks.append(task)
+        assert task.base.digest, "the learner reads it, and the version gets a digest of its own"
         if (error := self.failures.get(len(self.tasks))) is not None:
             raise error
         return LearnedCheckpoint(f"v{task.step + 1}", f"{task.step + 1:064x}", {"check": False}, 0.5, MEASURES)
@@ -237,3 +239,17 @@ def test_runs_that_cannot_learn_are_refused(changes: dict[str, Any], policy: dic
     spec = RunSpec.model_validate(learning_spec(100).model_dump() | changes)
     with pytest.raises(InvalidInputError, match=words):
         check_run(Stored(), RunPolicies(version), spec)  # type: ignore[arg-type]
+
+
+def test_a_run_that_learns_is_not_replayed() -> None:
+    session = Session(learning_spec(81).model_copy(update={"lanes": 1}))
+    session.go()
+    with pytest.raises(ReplayError, match="trained its policy, and a replay trains nothing"):
+        replay(
+            session.store.context(session.run),
+            [],
+            session.store.events(session.run),
+            store=MemoryWorkStore(ticking_clock()),
+            evaluator=ToyEvaluator(),
+            client_for=lambda _: session.client,
+        )
