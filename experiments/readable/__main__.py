@@ -1,8 +1,9 @@
 """Sample completions of a small model for the bundled problems and write what the parser reads of them.
 
 ``python -m experiments.readable --model DIR --out readable.jsonl``. Declared before the sample was drawn: five
-bundled problems, temperatures 0.2, 0.7 and 1.0, top-p 0.95, 384 tokens, seed 30. The parent is the seed program, shown
-without its score. Every completion is one line; groups that are in the file are not sampled again.
+bundled problems, temperatures 0.2, 0.7 and 1.0, top-p 0.95, 384 tokens, seed 31 for ``prefilled`` and 30 for the other
+forms. The parent is the seed program, shown without its score. Every completion is one line; forms that are in the file
+are not sampled again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole, Sampling
 from speciate.domain.problem import Problem
 from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
+from speciate.inference.responses import completion_text
 from speciate.inference.tokenizer import TextTokenizer
 from speciate.problems.loader import bundled, load_problem
+from speciate.prompts.compact import opening_of, stops_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 
@@ -35,15 +38,16 @@ PROBLEMS: Final = (
 )
 FORMS: Final[dict[str, dict[str, Any]]] = {
     "compact": {"prompt_style": "compact"},
+    "prefilled": {"prompt_style": "prefilled"},
     "standard": {},
     "diff": {"edit_format": "diff"},
     "multi": {"prompt_style": "compact", "answers_per_rollout": 3},
 }
 """Fields of the policy by the form of the prompt."""
-COUNTS: Final = {"compact": 4, "standard": 1, "diff": 1, "multi": 1}
+COUNTS: Final = {"compact": 4, "prefilled": 4, "standard": 1, "diff": 1, "multi": 1}
 """Completions for each problem and temperature."""
 TEMPERATURES: Final = (0.2, 0.7, 1.0)
-SEED: Final = 30
+SEEDS: Final = {"compact": 30, "prefilled": 31, "standard": 30, "diff": 30, "multi": 30}
 MAX_TOKENS: Final = 384
 TOP_P: Final = 0.95
 _MEMORY_BYTES: Final = 6 << 30
@@ -94,12 +98,13 @@ def _sample(engine: Engine, folder: Path, form: str) -> Iterator[dict[str, Any]]
         problem = load_problem(bundled()[slug])
         parent = Individual(1, problem.seed_program, None)
         for step, temperature in enumerate(TEMPERATURES):
-            seed = SEED + len(TEMPERATURES) * place + step
+            seed = SEEDS[form] + len(TEMPERATURES) * place + step
             rng = np.random.default_rng(seed)
             prompt = build_prompt(problem, PolicyRole.MUTATE, [parent], [], policy_of_form(form), rng)
-            messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+            opening = opening_of(policy_of_form(form), prompt)
             params = SamplingParams(COUNTS[form], MAX_TOKENS, temperature, TOP_P, seed)
-            request = GenerationRequest(tokenizer.chat(messages), params)
+            stops = tokenizer.watch(stops_of(opening)) if opening else None
+            request = GenerationRequest(tokenizer.chat(prompt.messages(), opening), params, stops)
             engine.check(request)
             engine.add(request)
             asked.append((problem, temperature, request))
@@ -108,7 +113,7 @@ def _sample(engine: Engine, folder: Path, form: str) -> Iterator[dict[str, Any]]
     for problem, temperature, request in asked:
         for index in range(request.params.n):
             one = request.sampled[index]
-            text = tokenizer.decode(one.token_ids)
+            text = completion_text(tokenizer, request, index)
             yield {
                 "problem": problem.slug,
                 "form": form,

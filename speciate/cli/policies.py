@@ -101,7 +101,7 @@ def add(
     codec: Annotated[str | None, typer.Option(help="Codec of a tiny model: maze or programs.")] = None,
     edit_format: Annotated[str | None, typer.Option(help="Edit format: rewrite or diff.")] = None,
     prompt_style: Annotated[
-        str | None, typer.Option(help="Prompt style: standard, or compact for small models.")
+        str | None, typer.Option(help="Prompt style: standard; compact or prefilled for small models.")
     ] = None,
     answers_per_rollout: Annotated[int | None, typer.Option(help="Answers per completion.")] = None,
     prompt_tokens: Annotated[

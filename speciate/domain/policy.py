@@ -38,6 +38,13 @@ class PromptStyle(StrEnum):
     """Problem, rewards, targets, further programs and feedback."""
     COMPACT = "compact"
     """A few sentences and the code to change, for small models; whole programs in Python only."""
+    PREFILLED = "prefilled"
+    """Compact, and the completion continues an opened code block; needs a server that continues messages."""
+
+    @property
+    def is_compact(self) -> bool:
+        """True for the styles of small models."""
+        return self is not PromptStyle.STANDARD
 
 
 class PolicyRole(StrEnum):
@@ -152,7 +159,7 @@ class Policy(Value):
         prompt_format: Chat or completion.
         codec: Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English.
         edit_format: Whole programs or diffs.
-        prompt_style: Standard prompts, or compact ones for small models.
+        prompt_style: Standard prompts, or compact and prefilled ones for small models.
         answers_per_rollout: m, the number of programs in one completion.
         prompt_tokens: Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The
             least useful parts are cut first. Prompts of a codec are not bounded.
@@ -193,8 +200,10 @@ class Policy(Value):
     def _codec_completes(self) -> Self:
         if self.codec is not None and self.prompt_format is not PromptFormat.COMPLETION:
             raise ValueError("a policy with a codec needs prompt_format 'completion'")
-        if self.prompt_style is PromptStyle.COMPACT and self.edit_format is EditFormat.DIFF:
-            raise ValueError("prompt_style 'compact' asks for whole programs: expected edit_format 'rewrite'")
+        if self.prompt_style.is_compact and self.edit_format is EditFormat.DIFF:
+            raise ValueError(
+                f"prompt_style '{self.prompt_style}' asks for whole programs: expected edit_format 'rewrite'"
+            )
         return self
 
     @cached_property

@@ -143,7 +143,9 @@ class Routes:
     async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
         """Continue a conversation."""
         served = await self._find(body.model)
-        prompt = served.text.chat([message.model_dump() for message in body.messages])
+        messages = [message.model_dump() for message in body.messages]
+        opening = messages.pop()["content"] if body.continue_final_message else ""
+        prompt = served.text.chat(messages, opening)
         left = served.engine.checkpoint.config.max_position_embeddings - len(prompt)
         request = _request(served.text, body, prompt, body.longest or max(left, 1), body.top_logprobs)
         await self._complete(body.model, [request], http)

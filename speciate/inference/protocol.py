@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -143,6 +143,8 @@ class ChatRequest(SamplingRequest):
         max_completion_tokens: Newer name of ``max_tokens``.
         logprobs: True to report log-probabilities.
         top_logprobs: Likeliest tokens to report at every position.
+        add_generation_prompt: True to begin a reply.
+        continue_final_message: True to continue the last message, which is the assistant's, instead.
     """
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
@@ -150,6 +152,16 @@ class ChatRequest(SamplingRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_TOPS)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+    @model_validator(mode="after")
+    def _ends_with_a_reply(self) -> Self:
+        if self.continue_final_message and self.messages[-1].role != "assistant":
+            raise ValueError("continue_final_message needs a last message of role assistant")
+        if self.continue_final_message == self.add_generation_prompt:
+            raise ValueError("expected either add_generation_prompt or continue_final_message")
+        return self
 
     @property
     def longest(self) -> int | None:

@@ -81,8 +81,8 @@ class TextTokenizer:
         """Return the text of one token, for lists of log-probabilities."""
         return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
-        """Return the tokens of a conversation, ready for the model's reply.
+    def chat(self, messages: Sequence[Mapping[str, str]], opening: str = "") -> tuple[int, ...]:
+        """Return the tokens of a conversation, ready for the model's reply or for its continuation after ``opening``.
 
         Raises:
             InvalidInputError: There is no chat template or no jinja2 to render it, or it refuses the messages.
@@ -102,7 +102,7 @@ class TextTokenizer:
             )
         except Exception as error:  # noqa: BLE001 - templates may fail in any way
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
-        return self.encode(text, special=False)
+        return self.encode(text + opening, special=False)
 
     def watch(self, stops: Sequence[str]) -> StopStringWatcher:
         """Return a watcher for stop strings in a request's completions."""

@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import Field, JsonValue, ValidationError
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
-from speciate.domain.policy import Policy, PromptFormat, Sampling, Training
+from speciate.domain.policy import Policy, PromptFormat, PromptStyle, Sampling, Training
 from speciate.domain.validation import validation_message
 from speciate.domain.values import Value, digest_of
 
@@ -30,6 +30,7 @@ class Manifest(Value):
         description: Description of its policy; empty for one from task and method.
         max_tokens: Longest answer in tokens.
         answers_per_rollout: Answers in one completion, m. It can write single answers, too.
+        prompt_style: Prompts of its training.
         seed: Seed of all randomness.
         steps: Updates made.
         config: Configuration of the training, as JSON values.
@@ -45,6 +46,7 @@ class Manifest(Value):
     description: str = ""
     max_tokens: int = Field(ge=1)
     answers_per_rollout: int = Field(default=1, ge=1)
+    prompt_style: PromptStyle = PromptStyle.STANDARD
     seed: int
     steps: int = Field(ge=0)
     config: dict[str, JsonValue] = Field(default_factory=dict)
@@ -129,6 +131,7 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
         prompt_format=PromptFormat.COMPLETION if manifest.codec else PromptFormat.CHAT,
         codec=manifest.codec,
         answers_per_rollout=manifest.answers_per_rollout,
+        prompt_style=manifest.prompt_style,
         sampling=Sampling(
             temperature=1.0, max_tokens=manifest.max_tokens * manifest.answers_per_rollout, logprobs=True
         ),

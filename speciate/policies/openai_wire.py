@@ -13,6 +13,7 @@ from speciate.domain.values import storable
 from speciate.policies.numbers import read_count, read_logprobs, read_token_ids
 from speciate.policies.usage import TokenCeilings, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.prompts.compact import opening_of, stops_of
 
 _FINGERPRINT: Final = "system_fingerprint"
 _WEIGHTS: Final = "weights-sha256:"
@@ -79,9 +80,21 @@ def payload_of(policy: Policy, request: SampleRequest) -> dict[str, Any]:
         body["prompt"] = storable(request.prompt.text())
         if logprobs:
             body["logprobs"] = 1
+    if opening := opening_of(policy, request.prompt):
+        body |= _continued(body, opening)
+        if policy.answers_for(request.role) == 1:
+            body["stop"] = list(stops_of(opening))
     if request.keep_tokens:
         body["return_token_ids"] = True
     return body
+
+
+def _continued(body: Mapping[str, Any], opening: str) -> dict[str, Any]:
+    """Return the fields that make a completion continue an opened reply."""
+    if "prompt" in body:
+        return {"prompt": f"{body['prompt']}\n\n{opening}"}
+    messages = [*body["messages"], {"role": "assistant", "content": opening}]
+    return {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
 
 
 def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenCeilings:

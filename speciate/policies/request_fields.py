@@ -17,7 +17,18 @@ from speciate.domain.values import Value
 from speciate.ports.policy import SampleRequest, SampleResult
 
 RequestField = Literal[
-    "n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "stream", "reasoning_effort", "return_token_ids"
+    "n",
+    "seed",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "logprobs",
+    "stream",
+    "reasoning_effort",
+    "return_token_ids",
+    "stop",
+    "add_generation_prompt",
+    "continue_final_message",
 ]
 """Fields of a request that a policy may rename or omit."""
 

@@ -3,24 +3,37 @@
 Models of some hundred million parameters lose the request in a page of rewards, targets and rules, and copy protected
 code with mistakes; a prompt that begins with its subject makes them write an essay about it. They see the code that may
 change, the first paragraph of the description, the rewards in one line, and the form of the answer last.
+
+With the style ``prefilled`` the completion continues a code block that begins with the first line of the function to
+write. The prompt ends with that line, and the client sends it again in the begin of the reply: without a line break at
+its end, because models write the indentation of the next line together with it.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import textwrap
 from typing import Final
 
 from speciate.domain.candidate import Individual
 from speciate.domain.objective import Direction, ObjectiveRole
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
-from speciate.prompts.python_source import defined_names
+from speciate.prompts.python_source import defined_names, read_python
 from speciate.prompts.render import number, secret_objectives
 from speciate.prompts.text import bounded, fenced
 
 _SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else, without explanations."
+_FENCE: Final = "```python"
+_BEGIN: Final = re.compile(r" It begins with `(.*)`\.$")
+CLOSING: Final = "\n```"
+"""End of a code block."""
+_AFTER_FUNCTION: Final = ("\ndef ", "\nprint(", "\n# ")
+"""Begins of what small models write after a function, until the limit of tokens; some servers take four stops."""
 _MOST_TASK_CHARS: Final = 700
 _MOST_FAILURE_CHARS: Final = 200
 _MOST_REWARDS: Final = 4
@@ -32,6 +45,30 @@ _MOST_CALL_CHARS: Final = 200
 def takes_compact(problem: Problem) -> bool:
     """Return True if a problem's candidates are single Python programs, which compact prompts ask for."""
     return problem.is_python and not problem.many_files
+
+
+def opening_of(policy: Policy, prompt: Prompt) -> str:
+    """Return the text with which the reply to a prompt begins, and which the policy does not write; often empty.
+
+    Prompts are stored as they are, so compact ones are recognized by their first part.
+    """
+    if policy.prompt_style is not PromptStyle.PREFILLED or prompt.system != _SYSTEM:
+        return ""
+    line = _BEGIN.search(prompt.user)
+    return f"{_FENCE}\n{line[1] if line else ''}"
+
+
+def stops_of(opening: str) -> tuple[str, ...]:
+    """Return the texts that end a reply with one program."""
+    return (CLOSING,) if opening == f"{_FENCE}\n" else (CLOSING, *_AFTER_FUNCTION)
+
+
+def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None) -> str:
+    """Return a completion with its opening, unless the endpoint began a block of its own."""
+    if policy.prompt_style is not PromptStyle.PREFILLED or not takes_compact(problem):
+        return text
+    begun = text.lstrip().startswith(CLOSING.strip())
+    return text if begun else f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}{text}"
 
 
 def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, request: str) -> Prompt:
@@ -52,7 +89,7 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
         "" if parent is None else _result(problem, parent),
         _examples(problem),
         _existing(base, code),
-        f"{request} {_form(problem, code, policy)}",
+        f"{request} {_form(problem, code, policy)}{_begin(problem, base, policy)}",
     ]
     return Prompt(system=_SYSTEM, user=storable("\n\n".join(part for part in parts if part)))
 
@@ -61,6 +98,29 @@ def _changeable(program: str) -> str:
     """Return the only marked region of a program, or the whole program."""
     blocks = blocks_or_none(program)
     return contents_of(program, blocks)[0].strip("\n") + "\n" if len(blocks) == 1 else program
+
+
+def _begin(problem: Problem, base: str, policy: Policy) -> str:
+    """Return the sentence that names the first line of the function; empty if there is no single one to write."""
+    line = _first_line(problem, base) if policy.prompt_style is PromptStyle.PREFILLED else ""
+    return f" It begins with `{line}`." if line else ""
+
+
+def _first_line(problem: Problem, base: str) -> str:
+    """Return the first line of the function to write: the only one of a program, or the one in the description."""
+    if not base:
+        found = re.search(rf"\b{problem.entry_point}\([\w, ]*\)", problem.description)
+        return f"def {found[0]}:" if found else ""
+    tree = read_python(textwrap.dedent(_changeable(base)))
+    nodes = [node for node in tree.body if not _is_text(node)] if isinstance(tree, ast.Module) else []
+    if len(nodes) != 1 or not isinstance(nodes[0], ast.FunctionDef) or nodes[0].decorator_list:
+        return ""
+    nodes[0].body = [ast.Pass()]
+    return ast.unparse(nodes[0]).partition("\n")[0]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _existing(program: str, code: str) -> str:

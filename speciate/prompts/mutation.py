@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.candidate import Individual
-from speciate.domain.policy import EditFormat, Policy, PolicyRole, PromptStyle
+from speciate.domain.policy import EditFormat, Policy, PolicyRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
@@ -46,7 +46,7 @@ def build_prompt(
     first; the problem's examples; the middle of the program to change; the middle of the description; the middle of the
     prompt.
 
-    A policy with the style ``compact`` gets ``compact_prompt`` for problems that take it.
+    A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
     Args:
         problem: The problem.
@@ -66,7 +66,7 @@ def build_prompt(
         text = codec_of(policy.codec).prompt(problem, answers=policy.answers_for(role), parent=parent, goal=goal)
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
-    if policy.prompt_style is PromptStyle.COMPACT and takes_compact(problem):
+    if policy.prompt_style.is_compact and takes_compact(problem):
         wordings = writer.requests(_PromptParts("", (), "", ()))
         request = wordings[int(rng.integers(len(wordings)))]
         return clipped(compact_prompt(problem, parents[0] if parents else None, policy, request), policy.prompt_tokens)

@@ -15,6 +15,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
+from speciate.prompts.compact import with_opening
 from speciate.prompts.diff import apply_edits, read_edits
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
@@ -55,7 +56,7 @@ def parse_completion(
     """Return the answers of a completion.
 
     Args:
-        text: The completion.
+        text: The completion; that of a policy with the style ``prefilled`` continues an opened code block.
         problem: Determines the kind of candidate.
         policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
         parent: Program to change; None stands for the problem's seed program, if there is one. Diffs are applied to it,
@@ -66,6 +67,7 @@ def parse_completion(
         One to m answers in the order written. A completion without any gives one rejected answer.
     """
     cut = finish_reason == _CUT
+    text = with_opening(text, problem, policy, parent)
     if cut and _ends_in_reasoning(text):
         return [Answer("", rejected(Reason.TRUNCATED_THINKING, _still_reasoning(policy)))]
     base = (parent if parent is not None else problem.seed_program) or None

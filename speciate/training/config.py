@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.policy import PromptStyle
 from speciate.domain.suggestions import did_you_mean
 from speciate.training.advantages import ESTIMATORS, MULTI_ANSWER
 from speciate.training.reward_batch import EstimatorConfig
@@ -90,6 +91,7 @@ class TrainConfig:
             faster for tiny models on a CPU (docs/adr/0024-engine-rollouts.md).
         max_prompt_tokens: Longest prompt of English tasks; longer ones are refused.
         max_tokens: Longest completion of English tasks; tiny tasks define their own.
+        prompt_style: Prompts of English tasks: standard ones, or those for small models.
     """
 
     method: str
@@ -114,6 +116,7 @@ class TrainConfig:
     use_engine: bool = False
     max_prompt_tokens: int = 4096
     max_tokens: int = 1024
+    prompt_style: PromptStyle = PromptStyle.STANDARD
 
     def __post_init__(self) -> None:
         if self.method not in ESTIMATORS:
@@ -127,8 +130,8 @@ class TrainConfig:
         self._check_batch()
         if not 0 <= self.mutation_share < 1:
             raise InvalidInputError(f"mutation_share = {self.mutation_share}: expected 0 to 1, and not 1.")
-        if self.use_engine and (self.use_vllm or self.lora_rank):
-            raise InvalidInputError("use_engine excludes use_vllm and lora_rank: set use_engine to false.")
+        if self.use_engine and self.use_vllm:
+            raise InvalidInputError("use_engine excludes use_vllm: set one of them to false.")
 
     def _check_batch(self) -> None:
         if self.problems < self.prompts:

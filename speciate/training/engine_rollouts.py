@@ -7,16 +7,45 @@ fast as transformers' ``generate`` for models of this size. The same engine serv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
 from speciate.domain.errors import ConfigurationError, InvalidInputError
 from speciate.inference.checkpoint import Checkpoint, checkpoint_of
 from speciate.inference.engine import Engine, GenerationRequest, SamplingParams
+from speciate.prompts.compact import CLOSING
 
 MAX_LIVE: Final = 256
+
+
+Rule = Callable[[int, int], bool]
+"""Called with the index of a completion and its next token; True ends it."""
+
+
+def block_rule(tokenizer: Tokenizer, answers: int, stops: Sequence[str]) -> Rule:
+    """Return a rule that ends a rollout with the code block of its last answer; the prompt opens the first block.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        answers: Answers of a rollout; every block but the first has an opening fence.
+        stops: Texts that end a rollout with one answer.
+    """
+    texts: dict[int, str] = {}
+    streams: dict[int, DecodeStream] = {}
+
+    def ends(index: int, token: int) -> bool:
+        stream = streams.setdefault(index, DecodeStream(skip_special_tokens=True))
+        texts[index] = texts.get(index, "") + (stream.step(tokenizer, token) or "")
+        if answers == 1:
+            return any(stop in texts[index] for stop in stops)
+        return texts[index].count(CLOSING) >= 2 * answers - 1
+
+    return ends
 
 
 def write_rollouts(
@@ -27,16 +56,18 @@ def write_rollouts(
     end: int,
     temperature: float,
     seed: int,
+    rules: Sequence[Rule | None] = (),
 ) -> list[list[int]]:
     """Return a rollout for each prompt, including the token that ends it.
 
     Args:
-        model: A Llama or Qwen2 model of transformers, on the CPU.
+        model: A Llama or Qwen2 model of transformers, on the CPU; with an adapter of PEFT or without.
         prompts: Token ids, number of answers, and longest rollout in tokens.
         close: Token that closes an answer, so that the last answer's ends the rollout; None without such a token.
         end: Token that ends any rollout.
         temperature: Softmax temperature.
         seed: Seed of all randomness.
+        rules: Further rules that end rollouts, one for each prompt, shared by equal prompts; may be empty.
 
     Raises:
         ConfigurationError: The engine does not implement the model.
@@ -50,13 +81,13 @@ def write_rollouts(
             "the training has diverged: its model computes NaN or infinity.",
             remedy="Start again in another folder with a smaller learning_rate.",
         ) from None
-    requests = []
+    requests: list[GenerationRequest] = []
     for place, (asked, same) in enumerate(groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))):
         prompt, answers, most = asked
         params = SamplingParams(n=len(list(same)), max_tokens=most, temperature=temperature, seed=seed + place)
-        requests.append(
-            GenerationRequest(prompt, params, _closed(close, answers) if answers > 1 and close is not None else None)
-        )
+        rule = _closed(close, answers) if answers > 1 and close is not None else None
+        further = rules[sum(request.params.n for request in requests)] if rules else None
+        requests.append(GenerationRequest(prompt, params, further or rule))
     for request in requests:
         engine.check(request)
         engine.add(request)
@@ -66,8 +97,9 @@ def write_rollouts(
 
 
 def _checkpoint(model: Any, end: int) -> Checkpoint:
-    config = model.config.to_dict() | {"architectures": [type(model).__name__]}
-    tensors = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = model.config.to_dict() | {"architectures": [type(plain).__name__]}
+    tensors = {name: tensor.numpy() for name, tensor in _merged(plain)}
     try:
         return checkpoint_of(Path("the model in training"), config, tensors, (end,))
     except ConfigurationError as error:
@@ -77,7 +109,19 @@ def _checkpoint(model: Any, end: int) -> Checkpoint:
         ) from None
 
 
-def _closed(close: int, answers: int) -> Callable[[int, int], bool]:
+def _merged(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the weights of a model by name, each with the change that an adapter makes to it."""
+    adapted = {name: part for name, part in model.named_modules() if hasattr(part, "get_delta_weight")}
+    for name, part in adapted.items():
+        own = part.base_layer.state_dict()
+        yield from ((f"{name}.{each}", tensor) for each, tensor in own.items() if each != "weight")
+        yield f"{name}.weight", own["weight"] + part.get_delta_weight("default").detach()
+    for name, tensor in model.state_dict().items():
+        if not name.startswith(tuple(f"{place}." for place in adapted)):
+            yield name, tensor.detach()
+
+
+def _closed(close: int, answers: int) -> Rule:
     """Return a rule that ends a completion with its m-th closing token."""
     seen: Counter[int] = Counter()
 

@@ -20,9 +20,11 @@ import torch
 from speciate.domain.errors import LearningError
 from speciate.domain.policy import PromptFormat
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
+from speciate.prompts.compact import opening_of
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.learned_folder import Weights, keep_checkpoint, load_weights, optimizer_state
 from speciate.training.losses import low_variance_kl
+from speciate.training.models import chat_text
 from speciate.training.reward_batch import EstimatorConfig
 
 RATIO_CAP: Final = 2.0
@@ -220,5 +222,6 @@ def _prompt_ids(task: LearningTask, tokenizer: Any, prompt: Any) -> list[int]:
     if task.base.prompt_format is PromptFormat.COMPLETION:
         ids = tokenizer(prompt.text())["input_ids"]
     else:
-        ids = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, return_dict=False)
+        text = chat_text(tokenizer, prompt, opening_of(task.base, prompt))
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     return [int(i) for i in ids]

@@ -12,9 +12,16 @@ import torch
 from safetensors import SafetensorError
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.rollout import Prompt
 
 PAD: Final = "<pad>"
 END: Final = "<eos>"
@@ -101,6 +108,12 @@ def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
             remedy="Copy the tokenizer that the model was trained with into the folder.",
         )
     return model, tokenizer
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str = "") -> str:
+    """Return a chat prompt as the model reads it, ready for the reply or for its continuation after ``opening``."""
+    text: str = tokenizer.apply_chat_template(prompt.messages(), add_generation_prompt=True, tokenize=False)
+    return text + opening
 
 
 def library_versions() -> dict[str, str]:

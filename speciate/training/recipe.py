@@ -220,6 +220,7 @@ def _manifest(
         codec=task.codec,
         max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
         answers_per_rollout=task.answers if config.multi_answer else 1,
+        prompt_style=config.prompt_style,
         seed=config.seed,
         steps=config.steps,
         config=identity["config"],

@@ -28,16 +28,17 @@ from trl import GRPOConfig, GRPOTrainer
 
 from speciate.domain.candidate import Individual
 from speciate.domain.errors import ConflictError, InvalidInputError
-from speciate.domain.policy import Policy, PolicyRole, PromptFormat
+from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
+from speciate.prompts.compact import opening_of, stops_of
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
 from speciate.training.config import TrainConfig
-from speciate.training.engine_rollouts import write_rollouts
+from speciate.training.engine_rollouts import Rule, block_rule, write_rollouts
 from speciate.training.losses import low_variance_kl, token_losses
-from speciate.training.models import AT_ONCE, writing
+from speciate.training.models import AT_ONCE, chat_text, writing
 from speciate.training.reward_batch import Advantages
 from speciate.training.rollouts import RolloutRewards, TrainingPopulations, measure, stack_rollouts
 from speciate.training.shared_prompts import shared_logps
@@ -87,8 +88,10 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.rng = np.random.default_rng([config.seed, args.process_index])
         self._close = tokenizer.convert_tokens_to_ids(CLOSE) if task.codec is not None else None
         self._advantages = Advantages(np.zeros(0), {})
-        self._single = policy_of(task, 1)
-        self._asking = policy_of(task, task.answers) if config.multi_answer else self._single
+        self._single = policy_of(task, 1, config.prompt_style)
+        self._asking = policy_of(task, task.answers, config.prompt_style) if config.multi_answer else self._single
+        # TRL adds the tokenizer's first token to prompts that are texts, and chat templates begin with it, too.
+        self._begin = tokenizer.decode(tokenizer("")["input_ids"])
         super().__init__(
             model=model,
             reward_funcs=[_component(name) for name in task.rewards],
@@ -125,25 +128,33 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         prompt = build_prompt(problem, role, [] if parent is None else [parent], [], policy, self.rng, goal)
         if policy.prompt_format is PromptFormat.COMPLETION:
             return {"prompt": prompt.text(), "policy": policy}
-        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        encoded = self.processing_class.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
-        if (size := len(encoded["input_ids"])) > self.config.max_prompt_tokens:
+        opening = opening_of(policy, prompt)
+        text = chat_text(self.processing_class, prompt, opening)
+        ids = self.processing_class(text, add_special_tokens=False)["input_ids"]
+        if (size := len(ids)) > self.config.max_prompt_tokens:
             raise InvalidInputError(
                 f"the prompt of problem {problem.slug!r} has {size} tokens, more than max_prompt_tokens ="
                 f" {self.config.max_prompt_tokens}.",
                 remedy="Raise it with --set if model and memory allow it, or remove the problem.",
             )
-        return {"prompt": messages, "policy": policy}
+        return {"prompt": text.removeprefix(self._begin), "policy": policy, "opening": opening}
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows = self._draw_prompts(inputs)
         self._answers_of_rows = [row["policy"].answers_per_rollout for row in rows]
+        self._rules = [self._rule(row) for row in rows]
         output: dict[str, Any] = super()._generate_and_score_completions(rows)
         device = output["advantages"].device
         kl = [self.config.kl if row["parent"] is None else self.config.mutation_kl for row in rows]
         output["advantages"] = torch.tensor(self._advantages.values, dtype=torch.float32, device=device)
         output["kl_weight"] = torch.tensor(kl, dtype=torch.float32, device=device)
         return output
+
+    def _rule(self, row: dict[str, Any]) -> Rule | None:
+        if not row.get("opening"):
+            return None
+        answers = row["policy"].answers_per_rollout
+        return block_rule(self.processing_class.backend_tokenizer, answers, stops_of(row["opening"]))
 
     # 2. Rollouts
 
@@ -155,7 +166,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         completions, logprobs = super()._generate_single_turn(
             prompt_ids, images, multimodal_fields, num_generations, has_tool_images
         )
-        ends = [self._end(ids, m) for ids, m in zip(completions, self._answers_of_rows, strict=True)]
+        ends = [self._end(*row) for row in zip(completions, self._answers_of_rows, self._rules, strict=True)]
         if logprobs is not None:
             logprobs = [values[:end] for values, end in zip(logprobs, ends, strict=True)]
         return [ids[:end] for ids, end in zip(completions, ends, strict=True)], logprobs
@@ -171,12 +182,15 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             limited,
             close=self._close,
             end=self.processing_class.eos_token_id,
+            rules=self._rules,
             temperature=self.config.temperature,
             seed=int(self.rng.integers(1 << 48)),
         )
 
-    def _end(self, ids: Sequence[int], answers: int) -> int:
+    def _end(self, ids: Sequence[int], answers: int, rule: Rule | None) -> int:
         """Return the number of tokens in the first m answers; without this limit a policy learns to write ever more."""
+        if rule is not None:
+            return next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))
         if self._close is None:
             return len(ids)
         if answers == 1:
@@ -424,10 +438,10 @@ def _at_once(config: TrainConfig, local: int, processes: int, *, cpu: bool) -> i
     return config.group * max(fitting, default=1)
 
 
-def policy_of(task: Task, answers: int) -> Policy:
+def policy_of(task: Task, answers: int, style: PromptStyle = PromptStyle.STANDARD) -> Policy:
     """Return the policy as registered with the service, so that prompts and parsing are those of the service."""
     if task.codec is None:
-        return Policy(slug="training", kind="training", answers_per_rollout=answers)
+        return Policy(slug="training", kind="training", answers_per_rollout=answers, prompt_style=style)
     return Policy(
         slug="training",
         kind="training",

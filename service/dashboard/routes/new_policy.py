@@ -52,7 +52,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "prompt_format": ("Prompt format", "Chat or completion."),
         "codec": ("Codec", "Token vocabulary of a tiny model, for completion. Empty: English."),
         "edit_format": ("Edit format", "Whole programs or diffs."),
-        "prompt_style": ("Prompt style", "Standard, or compact for small models."),
+        "prompt_style": ("Prompt style", "Standard; compact or prefilled for small models."),
         "answers_per_rollout": ("Answers", "Answers per completion."),
         "prompt_tokens": ("Prompt limit", "Tokens, counted as one per byte of UTF-8."),
         "sampling.temperature": ("Temperature", "With 0 the policy is greedy."),

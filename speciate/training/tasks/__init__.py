@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,10 @@ DATASETS: Final[dict[str, Callable[[Path, EvaluatorClient | None], Task]]] = {
 """Tasks that read a public dataset from a user's folder, by name."""
 
 
-SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {"python": PythonTask}
+SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
+    "python": PythonTask,
+    "python-easy": partial(PythonTask, name="python-easy", most_steps=2),
+}
 """Tasks that generate problems for language models, whose programs run in the sandbox, by name."""
 
 

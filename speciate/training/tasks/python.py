@@ -1,8 +1,8 @@
 """Task ``python``: small functions on integers, lists and texts, written in Python from a description and examples.
 
-A function is a chain of one to four steps (``python_steps.STEPS``), and the number of steps is its difficulty. Each
-step matters: without it, the function would be another one. Programs run in the service's sandbox, and each of the
-eight tests is a reward. Three tests are visible.
+A function is a chain of one to four steps (``python_steps.STEPS``), and the number of steps is its difficulty; those of
+the task ``python-easy`` have one or two. Each step matters: without it, the function would be another one. Programs run
+in the service's sandbox, and each of the eight tests is a reward. Three tests are visible.
 
 Split: the parity of the digest of what a function *does* on probe inputs. Two chains that compute the same function are
 in the same split, so no test function is trained on in other words.
@@ -51,11 +51,14 @@ class PythonTask:
 
     Attributes:
         evaluator: Evaluator that scores answers; None if nothing is scored.
+        name: Its key in ``SANDBOXED``.
+        most_steps: Steps of the longest function.
     """
 
     evaluator: EvaluatorClient | None = None
+    name: str = "python"
+    most_steps: int = MOST_STEPS
 
-    name: ClassVar[str] = "python"
     rewards: ClassVar[tuple[str, ...]] = tuple(f"test_{i + 1}" for i in range(TESTS))
     answers: ClassVar[int] = 3
     max_tokens: ClassVar[int] = 160
@@ -67,22 +70,21 @@ class PythonTask:
 
     def with_solutions(self, split: Split, count: int, *, start: int = 0) -> Iterator[tuple[Problem, str]]:
         """Yield problems with a reference program each, which no part of the problem contains."""
-        for number, content in drawn_problems(self.name, split, count, start, _draw, key=_behaviour):
-            yield _problem(f"python-{split}-{number}", content), solution(_chain(content))
+        for number, content in drawn_problems(self.name, split, count, start, self._draw, key=_behaviour):
+            yield _problem(f"{self.name}-{split}-{number}", content), solution(_chain(content))
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
         """Return 1 for every test that a program passes, from the sandbox."""
         return score_by_evaluator(self.name, self.evaluator, batch)
 
-
-def _draw(rng: np.random.Generator) -> Content:
-    while True:
-        family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
-        kind = FAMILIES[family]
-        chain = draw_chain(kind, 1 + int(rng.integers(MOST_STEPS)), rng)
-        inputs = draw_inputs(kind, TESTS, rng)
-        if _is_function(chain, kind) and len({repr(run(chain, value)) for value in inputs}) >= _LEAST_RESULTS:
-            return {"family": family, "chain": [list(step) for step in chain], "inputs": inputs}
+    def _draw(self, rng: np.random.Generator) -> Content:
+        while True:
+            family = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
+            kind = FAMILIES[family]
+            chain = draw_chain(kind, 1 + int(rng.integers(self.most_steps)), rng)
+            inputs = draw_inputs(kind, TESTS, rng)
+            if _is_function(chain, kind) and len({repr(run(chain, value)) for value in inputs}) >= _LEAST_RESULTS:
+                return {"family": family, "chain": [list(step) for step in chain], "inputs": inputs}
 
 
 def _is_function(chain: Chain, kind: str) -> bool:

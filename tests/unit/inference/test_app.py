@@ -108,6 +108,16 @@ def test_chat(http: TestClient) -> None:
         "content": _complete(http, prompt="w1 w2 w9")["choices"][0]["text"],
     }
     assert all(len(place["top_logprobs"]) == 2 for place in choice["logprobs"]["content"])
+    whole = _complete(http, prompt="w1 w2 w9 w4")["choices"][0]["text"]
+    opened = {**asked, "messages": [*messages, {"role": "assistant", "content": " w4"}]}
+    continued = {**opened, "add_generation_prompt": False, "continue_final_message": True}
+    body = http.post("/v1/chat/completions", json=continued).json()
+    assert body["choices"][0]["message"]["content"] == whole
+    both = http.post("/v1/chat/completions", json={**opened, "continue_final_message": True})
+    assert "expected either add_generation_prompt or continue_final_message" in _refused(both)
+    assert "last message of role assistant" in _refused(
+        http.post("/v1/chat/completions", json={**continued, "messages": messages})
+    )
     unlimited = {"model": "toy", "messages": messages, "seed": 5}
     assert http.post("/v1/chat/completions", json=unlimited).json()["usage"]["total_tokens"] <= 128
     assert "no chat template" in _refused(http.post("/v1/chat/completions", json=asked | {"model": "other"}))

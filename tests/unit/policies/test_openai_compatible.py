@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
@@ -20,6 +21,9 @@ from speciate.policies import build_client
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
+from speciate.problems.loader import bundled, load_problem
+from speciate.prompts.compact import opening_of
+from speciate.prompts.mutation import build_prompt
 from tests.support.openai_endpoint import Endpoint, Reply, serve
 
 KEY = "sk-very-secret-0123456789"
@@ -96,6 +100,28 @@ def test_completion_sends_one_text(endpoint: Endpoint, connect: Connect) -> None
     assert endpoint.seen[0]["prompt"] == "You improve.\n\nImprove x."
     assert endpoint.seen[0]["logprobs"] == 1
     assert result.completions[0].mean_logprob == -3.0
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+def test_a_prefilled_reply_is_continued(endpoint: Endpoint, connect: Connect, answers: int) -> None:
+    changes = {"prompt_style": "prefilled", "answers_per_rollout": answers}
+    policy = Policy.model_validate({"slug": "p", "kind": "scripted", **changes})
+    asked = build_prompt(
+        load_problem(bundled()["sorting-network-8"]), PolicyRole.PROPOSE, [], [], policy, np.random.default_rng(0)
+    )
+    connect(**changes, options={"fields": {"add_generation_prompt": None}}).sample(
+        [SampleRequest(asked, PolicyRole.PROPOSE, 2, 1)]
+    )
+    connect(**changes, prompt_format="completion").sample([SampleRequest(asked, PolicyRole.PROPOSE, 2, 1)])
+    chat, text = endpoint.seen
+    opening = opening_of(policy, asked)
+    assert opening.startswith("```python\n")
+    assert chat["messages"][-1] == {"role": "assistant", "content": opening}
+    assert chat["continue_final_message"] is True
+    assert "add_generation_prompt" not in chat
+    assert text["prompt"].endswith(f"\n\n{opening}")
+    stops = ["\n```", "\ndef ", "\nprint(", "\n# "] if answers == 1 else None
+    assert [body.get("stop") for body in (chat, text)] == [stops, stops]
 
 
 def test_impossible_numbers_in_an_answer_are_ignored(endpoint: Endpoint, connect: Connect) -> None:

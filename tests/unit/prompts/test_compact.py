@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.problems.loader import bundled, load_problem
+from speciate.prompts.compact import opening_of
 from speciate.prompts.mutation import build_prompt
+from speciate.prompts.parse import parse_completion
 from speciate.prompts.text import prompt_tokens
 
 
@@ -51,13 +54,72 @@ def test_failures_and_several_answers_are_named(problem: Callable[..., Problem])
     assert "Give 3 different programs" in user
 
 
+OPENINGS: Final = {
+    "circle-packing-26": "def centres():",
+    "online-bin-packing": "def priority(item, rooms):",
+    "planck-radiation": "def formula(omega, temperature):",
+    "relativistic-energy": "def formula(mass, speed, light):",
+    "sorting-network-8": "def build(network):",
+}
+PREFILLED: Final = Policy(slug="p", kind="scripted", prompt_style="prefilled")
+
+
+@pytest.mark.parametrize("slug", bundled())
+def test_a_prefilled_reply_begins_with_the_function_to_write(slug: str) -> None:
+    problem = load_problem(bundled()[slug])
+    asked = prompt(problem, Individual(1, problem.seed_program, None), prompt_style="prefilled")
+    assert opening_of(PREFILLED, asked) == f"```python\n{OPENINGS[slug]}"
+    assert asked.user.endswith(f" It begins with `{OPENINGS[slug]}`.")
+    (answer,) = parse_completion("\n    return []", problem=problem, policy=PREFILLED, parent=problem.seed_program)
+    assert answer.failure is None
+    assert f"{OPENINGS[slug]}\n    return []\n" in answer.program
+
+
+@pytest.mark.parametrize(
+    ("code", "opening"),
+    [
+        (
+            "import re\n\ndef f(a, *b, c: int = 1) -> int:\n    return 1\n",
+            "import re\ndef f(a, *b, c: int=1) -> int:\n",
+        ),
+        ('"""Text."""\ndef f(): return 1\n', "def f():\n"),
+        ("def f():\n    return 1\n\ndef g():\n    return 2\n", ""),
+        ("@cache\ndef f():\n    return 1\n", ""),
+        ("x = 1\n\ndef f():\n    return x\n", ""),
+        ("def f(:\n", ""),
+    ],
+)
+def test_only_a_single_function_is_begun(problem: Callable[..., Problem], code: str, opening: str) -> None:
+    asked = prompt(problem(), Individual(1, code, None), prompt_style="prefilled")
+    assert opening_of(PREFILLED, asked) == f"```python\n{opening}"
+
+
+def test_a_first_program_begins_with_the_call_in_the_description(problem: Callable[..., Problem]) -> None:
+    asked = problem(seed_program="", description="Define solve(a, b), the sum.")
+    assert opening_of(PREFILLED, prompt(asked, None, prompt_style="prefilled")) == "```python\ndef solve(a, b):"
+    other = problem(seed_program="", description="Add numbers.")
+    assert opening_of(PREFILLED, prompt(other, None, prompt_style="prefilled")) == "```python\n"
+
+
+def test_a_reply_that_begins_its_own_block_is_read_as_it_is(problem: Callable[..., Problem]) -> None:
+    text = "```python\ndef solve():\n    return 2\n```"
+    (answer,) = parse_completion(text, problem=problem(), policy=PREFILLED, parent="def solve():\n    return 1\n")
+    assert answer.program == "def solve():\n    return 2\n"
+
+
+def test_other_prompts_are_not_continued(problem: Callable[..., Problem], data_problem: Problem) -> None:
+    assert opening_of(PREFILLED, prompt(data_problem, None, prompt_style="prefilled")) == ""
+    assert opening_of(PREFILLED.model_copy(update={"prompt_style": "compact"}), prompt(problem(), None)) == ""
+
+
 def test_other_candidates_get_standard_prompts(data_problem: Problem) -> None:
     assert prompt(data_problem, None) == prompt(data_problem, None, prompt_style="standard")
 
 
-def test_diffs_have_no_compact_form() -> None:
-    with pytest.raises(ValueError, match="asks for whole programs"):
-        Policy.model_validate({"slug": "p", "kind": "scripted", "prompt_style": "compact", "edit_format": "diff"})
+@pytest.mark.parametrize("style", ["compact", "prefilled"])
+def test_diffs_have_no_compact_form(style: str) -> None:
+    with pytest.raises(ValueError, match=f"'{style}' asks for whole programs"):
+        Policy.model_validate({"slug": "p", "kind": "scripted", "prompt_style": style, "edit_format": "diff"})
 
 
 def test_long_programs_are_cut_to_the_limit(problem: Callable[..., Problem]) -> None:

@@ -1,0 +1,89 @@
+"""Do declared runs on a service, one line of JSON for each; a repeated command does those that are missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speciate.client import Client
+from speciate.client.sync.run import RunHandle
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunState
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DeclaredRun:
+    """A run that was declared before any was done.
+
+    Attributes:
+        key: Idempotency key, so that a repeated command finds the run of the first one.
+        arm: Name of what is compared.
+        problem: The problem.
+        policies: Names of its policies, of equal weight.
+        seed: Seed of the run.
+        spec: Further arguments of the client's ``runs.create``.
+    """
+
+    key: str
+    arm: str
+    problem: Problem
+    policies: tuple[str, ...]
+    seed: int
+    spec: Mapping[str, Any]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return the lines of a file; none if it does not exist."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def do_runs(
+    service: Client,
+    declared: Sequence[DeclaredRun],
+    out: Path,
+    measure: Callable[[RunHandle, DeclaredRun], Line],
+    after: Callable[[Sequence[Line]], None],
+) -> list[Line]:
+    """Do the runs that are not in a file, one after the other; return the lines of all, in the declared order.
+
+    Args:
+        service: The service.
+        declared: The runs.
+        out: File of the lines.
+        measure: Returns the results of a completed run.
+        after: Called with the lines so far after every run, to write a page.
+    """
+    done = {line["key"]: line for line in read_lines(out)}
+    with out.open("a", encoding="utf-8") as file:
+        for number, one in enumerate(declared, 1):
+            if one.key in done:
+                continue
+            problem = service.problems.add(one.problem)
+            run = service.runs.create(
+                problem.id, dict.fromkeys(one.policies, 1.0), seed=one.seed, idempotency_key=one.key, **one.spec
+            )
+            record = run.wait()
+            if record.state is not RunState.COMPLETED:
+                raise SystemExit(f"run {record.id} is {record.state.value}: {record.reason}. Repair it and repeat.")
+            known = {"key": one.key, "arm": one.arm, "problem": one.problem.slug, "seed": one.seed}
+            spent = {"seconds": record.spent.seconds, "tokens": record.spent.tokens}
+            done[one.key] = line = known | spent | measure(run, one)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            sys.stderr.write(f"{number} of {len(declared)}: {one.key}, {record.spent.seconds:.0f} s\n")
+            after([done[each.key] for each in declared if each.key in done])
+    return [done[each.key] for each in declared if each.key in done]
+
+
+def write_results(page: Path, heading: str, text: str) -> None:
+    """Replace the part of a page below a heading."""
+    before, found, _ = page.read_text("utf-8").partition(f"{heading}\n")
+    if not found:
+        raise SystemExit(f"{page} has no heading {heading!r}.")
+    page.write_text(f"{before}{heading}\n\n{text.rstrip()}\n", "utf-8")

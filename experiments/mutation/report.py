@@ -1,0 +1,66 @@
+"""Find the improvements of a run, and write the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from experiments.mutation.plan import ARMS, PROBLEMS
+from speciate.domain.problem import Problem
+
+_HEAD: Final = (
+    "| problem | arm | runs | evaluations | failed | improvements, by policy | last improvement at | best | tokens |"
+    " seconds |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def improvements(problem: Problem, rewards: Sequence[Mapping[str, float] | None]) -> list[int]:
+    """Return the positions of the candidates that became the best of their run, the first feasible one excluded.
+
+    Args:
+        problem: Ranks the candidates as a run does.
+        rewards: Rewards of the candidates in order; None for failed ones.
+    """
+    places = [place for place, found in enumerate(rewards) if found is not None]
+    vectors = [[float(found[name]) for name in problem.space.names] for found in rewards if found is not None]
+    if not vectors:
+        return []
+    met = np.array([problem.targets_met(vector) for vector in vectors], dtype=np.int64)
+    best = problem.ranking.best_so_far(np.array(vectors), met).tolist()
+    found = [places[row] for row, last in zip(best[1:], best, strict=False) if row != last and last >= 0]
+    return list(dict.fromkeys(found))
+
+
+def report(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return the table; a cell with several runs has one value for each, in the order of their seeds."""
+    found = list(lines)
+    rows = [_HEAD]
+    for problem in PROBLEMS:
+        for arm in ARMS:
+            mine = [line for line in found if (line["problem"], line["arm"]) == (problem, arm)]
+            if mine:
+                rows.append(_row(problem, arm, mine))
+    return "\n".join(rows) + "\n"
+
+
+def _row(problem: str, arm: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    by: Counter[str] = Counter()
+    for run in runs:
+        by.update(policy for _, policy in run["improvements"])
+    last = [run["improvements"][-1][0] if run["improvements"] else None for run in runs]
+    columns = [
+        problem,
+        arm,
+        len(runs),
+        sum(run["evaluations"] for run in runs),
+        sum(run["failed"] for run in runs),
+        ", ".join(f"{policy} {count}" for policy, count in by.most_common()) or "none",
+        ", ".join("–" if place is None else str(place) for place in last),
+        ", ".join("–" if run["best"] is None else f"{run['best']:.4g}" for run in runs),
+        f"{sum(run['tokens'] for run in runs):,}",
+        f"{sum(run['seconds'] for run in runs):,.0f}",
+    ]
+    return f"| {' | '.join(map(str, columns))} |"
