@@ -214,12 +214,13 @@ def train_policy(
 def _manifest(
     task: Task, config: TrainConfig, identity: dict[str, Any], history: Sequence[dict[str, float]]
 ) -> Manifest:
+    answers = task.answers if config.multi_answer else 1
     return Manifest(
         task=task.name,
         method=config.method,
         codec=task.codec,
-        max_tokens=task.max_tokens + 1 if task.codec is not None else config.max_tokens,
-        answers_per_rollout=task.answers if config.multi_answer else 1,
+        max_tokens=task.max_tokens + 1 if task.codec is not None else -(-config.max_tokens // answers),
+        answers_per_rollout=answers,
         prompt_style=config.prompt_style,
         seed=config.seed,
         steps=config.steps,

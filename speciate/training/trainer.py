@@ -187,7 +187,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             seed=int(self.rng.integers(1 << 48)),
         )
 
-    def _end(self, ids: Sequence[int], answers: int, rule: Rule | None) -> int:
+    def _end(self, ids: Sequence[int], answers: int, rule: Rule | None = None) -> int:
         """Return the number of tokens in the first m answers; without this limit a policy learns to write ever more."""
         if rule is not None:
             return next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))

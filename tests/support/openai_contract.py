@@ -245,6 +245,11 @@ class OpenAIContract(ABC):
         assert body["usage"]["completion_tokens"] == completed["usage"]["completion_tokens"]
         found = [place["logprob"] for place in choice["logprobs"]["content"]]
         assert np.allclose(found, completed["choices"][0]["logprobs"]["token_logprobs"], atol=TOLERANCE, rtol=0)
+        opened = [{"role": "user", "content": "Improve x → y."}, {"role": "assistant", "content": "Begin:"}]
+        continues = {"messages": opened, "add_generation_prompt": False, "continue_final_message": True}
+        continued = chatty.chat("", temperature=0, **continues)
+        completed = chatty.complete(f"{filled}Begin:", temperature=0, seed=1)
+        assert continued["choices"][0]["message"]["content"] == completed["choices"][0]["text"]
         several, again = (chatty.chat("x", n=3, temperature=1.5, seed=2)["choices"] for _ in range(2))
         assert [choice["message"] for choice in several] == [choice["message"] for choice in again]
 

@@ -78,11 +78,9 @@ def test_a_prefilled_reply_begins_with_the_function_to_write(slug: str) -> None:
 @pytest.mark.parametrize(
     ("code", "opening"),
     [
-        (
-            "import re\n\ndef f(a, *b, c: int = 1) -> int:\n    return 1\n",
-            "import re\ndef f(a, *b, c: int=1) -> int:\n",
-        ),
-        ('"""Text."""\ndef f(): return 1\n', "def f():\n"),
+        ("def f(a, *b, c: int = 1) -> int:\n    return 1\n", "def f(a, *b, c: int=1) -> int:"),
+        ('"""Text."""\ndef f(): return 1\n', "def f():"),
+        ("import re\n\ndef f():\n    return re\n", ""),
         ("def f():\n    return 1\n\ndef g():\n    return 2\n", ""),
         ("@cache\ndef f():\n    return 1\n", ""),
         ("x = 1\n\ndef f():\n    return x\n", ""),

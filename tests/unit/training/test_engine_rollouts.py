@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
+from tokenizers.models import WordLevel
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError  # noqa: E402
 from speciate.training.config import TrainConfig  # noqa: E402
-from speciate.training.engine_rollouts import write_rollouts  # noqa: E402
+from speciate.training.engine_rollouts import block_rule, write_rollouts  # noqa: E402
 from speciate.training.models import AT_ONCE, new_model, new_tokenizer  # noqa: E402
 
 pytestmark = [
@@ -89,10 +92,60 @@ def test_an_unsupported_architecture_is_refused_by_name(tokenizer):
     assert "use_engine=false" in refused.value.remedy
 
 
-@pytest.mark.parametrize("choice", [{"use_vllm": True}, {"lora_rank": 8}])
-def test_use_engine_excludes_adapters_and_vllm(choice):
+def test_use_engine_excludes_vllm():
     with pytest.raises(InvalidInputError, match="use_engine"):
-        TrainConfig("vpo", use_engine=True, **choice)
+        TrainConfig("vpo", use_engine=True, use_vllm=True)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_adapter_writes_rollouts_with_the_engine(model, tokenizer, bias):
+    from peft import LoraConfig, get_peft_model
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    if bias:  # Qwen2 has biases beside the adapted weights
+        config = model.config.to_dict() | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+        model = Qwen2ForCausalLM(Qwen2Config.from_dict(config)).eval()
+    prompt = tokenizer("w0 w1 w2")["input_ids"]
+    (before,) = write(model, tokenizer, [(prompt, 1, 20)], temperature=0.0)
+    adapted = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    with torch.no_grad():
+        for name, weights in adapted.named_parameters():
+            if "lora_" in name or name.endswith("bias"):
+                weights.normal_(generator=torch.Generator().manual_seed(4))
+    (ours,) = write(adapted, tokenizer, [(prompt, 1, 20)], temperature=0.0)
+    given = torch.tensor([prompt])
+    theirs = adapted.generate(input_ids=given, do_sample=False, max_new_tokens=20)[0, len(prompt) :].tolist()
+    assert ours == theirs[: len(ours)]
+    assert ours != before
+
+
+def test_rules_end_rollouts_with_their_code_blocks():
+    words = ["x", "\n", "```", "\ndef ", "python"]
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}))
+    tokenizer.decoder = Fuse()
+
+    def end(ids, answers, stops=("\n```",)):
+        rule = block_rule(tokenizer, answers, stops)
+        return next((place for place, token in enumerate(ids, 1) if rule(0, token)), None)
+
+    one = [0, 1, 0, 1, 2]
+    assert end(one, 1) == 5
+    assert end([0, 3, 0], 1) is None
+    assert end([0, 3, 0], 1, ("\n```", "\ndef ")) == 2
+    two = [*one, 1, 2, 4, 1, 0, 1, 2]  # close, open, close
+    assert end(two, 2) == len(two)
+    assert end(two[:-1], 2) is None
+    rule = block_rule(tokenizer, 1, ("\n```",))
+    assert [rule(index, token) for index, token in [(0, 1), (1, 2), (0, 2), (1, 2)]] == [False, False, True, False]
+
+
+def test_a_rule_belongs_to_its_prompt(model, tokenizer):
+    prompts = [(tokenizer(text)["input_ids"], 1, 9) for text in ("w0 w1", "w0 w1", "w3")]
+    free = write(model, tokenizer, prompts)
+    rules = [lambda _index, _token: True, lambda _index, _token: True, None]
+    ended = write_rollouts(model, prompts, close=None, end=tokenizer.eos_token_id, temperature=1.0, seed=0, rules=rules)
+    assert [len(ids) for ids in ended[:2]] == [1, 1]
+    assert ended[2] == free[2]
 
 
 @pytest.mark.parametrize("group", [8, 16, 24, 48])

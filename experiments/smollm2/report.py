@@ -1,0 +1,55 @@
+"""Write the tables of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from experiments.smollm2.plan import BASE, EVALUATIONS, KS, METHODS, PROBLEMS
+from speciate.tournaments.statistics.estimators import best_at_k
+from speciate.tournaments.statistics.significance import holm, mcnemar
+
+_ARMS: Final = (BASE, *METHODS)
+_SCORES: Final = (
+    f"| policy | {' | '.join(f'best@{k}' for k in KS)} | unlocked | different vectors | tokens | seconds |\n"
+    f"|---|{'---|' * (len(KS) + 4)}"
+)
+_TESTS: Final = "| policy | only base / only policy | p | p, Holm |\n|---|---|---|---|"
+
+
+def scores_of(vectors: Iterable[Sequence[float] | None]) -> list[float]:
+    """Return the mean reward of every answer; 0 for an answer that failed. Answers beyond the budget are left out."""
+    return [0.0 if vector is None else float(np.mean(vector)) for vector in vectors][:EVALUATIONS]
+
+
+def report(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return the tables over the problems that all policies have answered.
+
+    Args:
+        lines: One mapping for each run: ``arm, problem, vectors, unlocked, tokens, seconds``.
+    """
+    runs = {(line["arm"], line["problem"]): line for line in lines}
+    whole = [p for p in dict.fromkeys(p for _, p in runs) if all((arm, p) in runs for arm in _ARMS)]
+    head = f"{len(whole)} of {PROBLEMS} declared problems were answered by all policies.\n"
+    if not whole:
+        return head
+    rows = [_scores(arm, [runs[arm, problem] for problem in whole]) for arm in _ARMS]
+    unlocked = {arm: [bool(runs[arm, problem]["unlocked"]) for problem in whole] for arm in _ARMS}
+    tables = [mcnemar(unlocked[BASE], unlocked[method]) for method in METHODS]
+    adjusted = holm([table.p_value for table in tables])
+    tests = [
+        f"| {method} | {table.only_a} / {table.only_b} | {table.p_value:.2g} | {p:.2g} |"
+        for method, table, p in zip(METHODS, tables, adjusted, strict=True)
+    ]
+    return "\n".join([head, _SCORES, *rows, "", _TESTS, *tests]) + "\n"
+
+
+def _scores(arm: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    best = np.mean([best_at_k(scores_of(run["vectors"]), list(KS)) for run in runs], axis=0)
+    unlocked = sum(bool(run["unlocked"]) for run in runs)
+    kinds = np.mean([len({tuple(vector) for vector in run["vectors"] if vector is not None}) for run in runs])
+    tokens, seconds = (sum(float(run[name]) for run in runs) for name in ("tokens", "seconds"))
+    values = " | ".join(f"{value:.3f}" for value in best)
+    return f"| {arm} | {values} | {unlocked} | {kinds:.1f} | {tokens:,.0f} | {seconds:,.0f} |"
