@@ -84,13 +84,14 @@ def folder_of(name: str, data_dir: Path) -> Path:
 def policy_of_model(name: str, folder: Path) -> Policy:
     """Return the registration of a downloaded model that is served beside the service.
 
-    Prompts are compact and bounded for its context, and the timeout for a processor: eight completions of 384 tokens
-    take two minutes on a busy core.
+    Prompts are those for small models and bounded for its context. The timeout is for a processor: eight completions
+    of 384 tokens take two minutes on a busy core.
     """
     policy = policy_of(folder, name)
-    compact = {"prompt_style": PromptStyle.COMPACT}
     sampling = policy.sampling.model_copy(update={"temperature": 0.8, "top_p": 0.95})
-    return policy.model_copy(update={"prompt_tokens": 6000, "timeout_s": 1800.0, "sampling": sampling, **compact})
+    return policy.model_copy(
+        update={"prompt_tokens": 6000, "timeout_s": 1800.0, "sampling": sampling, "prompt_style": PromptStyle.PREFILLED}
+    )
 
 
 def models_dir(data_dir: Path) -> Path:
