@@ -19,6 +19,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Limits, Problem, ProblemKind
 from speciate.ports.interruption import interrupted
+from speciate.ports.reporting import report_evaluation
 
 _START_S = 30.0
 _ATTEMPTS = 3
@@ -56,7 +57,10 @@ class EvaluationBatch:
     image: Sandbox | None = None
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        return iter(zip(self.programs, self.seeds, strict=True))
+        """Iterate over programs and seeds, reporting each evaluation that begins."""
+        for program, seed in zip(self.programs, self.seeds, strict=True):
+            report_evaluation(seed)
+            yield program, seed
 
     @property
     def home(self) -> Sandbox:

@@ -12,6 +12,7 @@ import time
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
 from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.images.scoring import evaluate_in_image
 from evaluators.script import OTHER, ScriptOutput, read_notes, read_outcome
@@ -20,6 +21,7 @@ from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
+from speciate.ports.reporting import report_progress
 
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
@@ -47,7 +49,7 @@ class _InProcessRun:
         self._findings = ScriptOutput()
         limits = batch.problem.limits
         frame_bytes = limits.output_bytes + ENVELOPE_BYTES
-        self._session = Session(starter.take(), frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
+        self._session = Session(starter.take(), frame_bytes=frame_bytes, log_bytes=limits.log_bytes, heard=_report_line)
         self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:
@@ -121,3 +123,11 @@ class _InProcessRun:
         if self._usage is None:
             self._usage = self._session.end()
         return self._usage
+
+
+def _report_line(printed: bytes) -> None:
+    """Report the last line of an output as progress: evaluators of other systems know no other way."""
+    # Bars of progress overwrite their line.
+    lines = printed[-4 * PROGRESS_CHARS :].decode("utf-8", "replace").replace("\r", "\n").split("\n")
+    if line := next((line for line in reversed(lines) if line.strip()), ""):
+        report_progress(sanitize(line.strip(), PROGRESS_CHARS), asked=False)

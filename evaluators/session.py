@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 from enum import StrEnum
 
 from evaluators.channel import FrameError, FrameReader, Message, encode
@@ -90,10 +91,23 @@ class Session:
     """The broker's end of one contained process.
 
     The broker drains logs whenever it waits, so a process that floods them never blocks and never fills memory.
+
+    Args:
+        contained: The process.
+        frame_bytes: Longest frame to accept.
+        log_bytes: Bytes to keep of each of its logs.
+        heard: Receives what the process prints, as it arrives.
     """
 
-    def __init__(self, contained: SandboxedProcess, *, frame_bytes: int, log_bytes: int) -> None:
-        self._contained = contained
+    def __init__(
+        self,
+        contained: SandboxedProcess,
+        *,
+        frame_bytes: int,
+        log_bytes: int,
+        heard: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        self._contained, self._heard = contained, heard
         self._channel = contained.channel
         self._fd = contained.channel.fileno()
         self._reader = FrameReader(frame_bytes)
@@ -199,4 +213,5 @@ class Session:
             self._open_logs.discard(fd)
             self._poll.unregister(fd)
         self._tails[fd].feed(data)
+        self._heard(data)
         return bool(data)

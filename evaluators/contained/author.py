@@ -118,7 +118,7 @@ class Context:
         self.notes.append((str(label), str(text)))
 
     def progress(self, text: object) -> None:
-        """Show a text on the run's page while this evaluation runs; the last one counts."""
+        """Show a text on the pages of candidate and run while this evaluation runs; the last one counts."""
         self._wire.write({"progress": str(text)[:PROGRESS_CHARS]})
 
     def invalid(self, detail: str) -> NoReturn:

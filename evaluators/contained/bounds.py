@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 
 from .meter import STACK_BYTES, Exceeded, Footprint, Meter
 from .requests import SpawnRequest
 
+_TICKS = os.sysconf("SC_CLK_TCK")
 RLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Resources with their soft and hard limits."""
 
@@ -34,6 +36,11 @@ class Bounds:
         self._meter = meter
         self._threads = order.tasks if threads else None
         self._resident = warm.resident + order.memory_bytes
+
+    @property
+    def seen(self) -> tuple[float, int]:
+        """CPU time in seconds and memory in KiB that it has seen processes use; 0 if one process ran alone."""
+        return sum(self._meter.times.values()) / _TICKS, self._meter.resident >> 10
 
     def watched(self, *, memory: bool) -> bool:
         """Return True if there is a limit for ``exceeded`` to check."""

@@ -16,7 +16,8 @@ from .kernel import out_of_the_way
 
 _PAGE = resource.getpagesize()
 _READ_BYTES = 4096
-_THREADS = 17  # among the fields after the name of a process (man 5 proc_pid_stat)
+# Among the fields after the name of a process (man 5 proc_pid_stat): user and system time, threads, start.
+_TIMES, _THREADS, _STARTED = slice(11, 13), 17, 19
 STACK_BYTES = 8 << 20
 """Memory that a thread reserves for its stack by default."""
 
@@ -55,9 +56,16 @@ class Meter:
     """Reads ``/proc`` for the child of the process that uses it.
 
     Create it before anything covers ``/proc``: it keeps the folder open, in which process ids are those outside.
+
+    Attributes:
+        times: CPU time, in the kernel's ticks, of each process that it saw beside another, by id and start. The kernel
+            drops the usage of children if their parent ignores ``SIGCHLD``.
+        resident: Largest resident memory of one of them, in bytes.
     """
 
     def __init__(self) -> None:
+        self.times: dict[tuple[str, bytes], int] = {}
+        self.resident = 0
         self._proc = out_of_the_way(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     @cached_property
@@ -71,11 +79,21 @@ class Meter:
 
     def holds_more(self, resident: int) -> bool:
         """Return True if all processes together hold more than that many bytes, without pages of files."""
-        held = [self._held(pid) for pid in self._descendants()]
+        found = self._descendants()
+        held = [self._held(pid) for pid in found]
+        if len(found) > 1:
+            self._note(found, max(size for _, size in held))
         # All resident pages first, which costs a tenth: most programs are far from the limit.
         if sum(size for _, size in held) <= resident:
             return False
         return sum(self._own(place, shared=len(held) > 1) for place, _ in held) > resident
+
+    def _note(self, found: list[str], resident: int) -> None:
+        self.resident = max(self.resident, resident)
+        for pid in found:
+            fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
+            if len(fields) > _STARTED:
+                self.times[pid, fields[_STARTED]] = sum(map(int, fields[_TIMES]))
 
     def _held(self, pid: str) -> tuple[str, int]:
         """Return a folder that describes the memory of a process, and its resident bytes."""

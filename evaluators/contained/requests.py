@@ -31,8 +31,8 @@ READY = b"+"
 """First byte of the message of a process that is ready for its program; then the name of its folder, if it has one."""
 
 EXIT = b"="
-"""First byte of the report of an exit: a ``REPORT``, then JSON with the usage of processes that it left running, if
-there were any."""
+"""First byte of the report of an exit: a ``REPORT``, then JSON if several processes ran: the usage of those that it
+left running, and what all were seen to use."""
 
 REPORT = struct.Struct("=cBi5q104x")
 """``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and

@@ -88,7 +88,7 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         for fd in cgroup:
             os.close(fd)
         flags = _wait(pid, bounds, grouped=bool(cgroup))
-        others = sweep(pid)
+        others = sweep(pid, bounds.seen)
         tier.tidy()
         if others or not tier.reusable:
             flags |= RETIRED

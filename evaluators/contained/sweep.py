@@ -17,17 +17,21 @@ _status = ctypes.addressof(_report) + 2  # after ``EXIT`` and the flags
 _usage = _status + 4
 
 
-def sweep(pid: int) -> bytes:
+def sweep(pid: int, seen: tuple[float, int]) -> bytes:
     """Kill a child with everything that it started, and reap them all; ``report`` then tells what the child used.
 
+    Args:
+        pid: The child.
+        seen: CPU time in seconds and memory in KiB that processes were seen to use.
+
     Returns:
-        The usage of what it left running, as JSON; empty if it left nothing.
+        What was seen, and the usage of what it left running, as JSON; empty if nothing was, and it left nothing.
     """
     first = os.getpid() == 1  # init of a process namespace: it adopts whatever the child leaves
     for victim in (pid,) if first else (-pid, pid):
         _kill(victim)
     kernel.wait(pid, _status, _usage)
-    return b"" if kernel.childless() else _sweep_others(first)
+    return b"" if kernel.childless() and not seen[1] else _sweep_others(first, seen)
 
 
 def report(flags: int) -> ctypes.Array[ctypes.c_char]:
@@ -41,13 +45,13 @@ def forget() -> None:
     ctypes.memset(_report, 0, REPORT.size)
 
 
-def _sweep_others(first: bool) -> bytes:
+def _sweep_others(first: bool, seen: tuple[float, int]) -> bytes:
     cpu_s, memory = 0.0, 0
     while True:
         try:
             reaped, _, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
-            return json.dumps({"cpu_s": cpu_s, "memory_kib": memory}).encode()
+            return json.dumps({"cpu_s": cpu_s, "memory_kib": memory, "seen_s": seen[0], "seen_kib": seen[1]}).encode()
         if reaped:
             cpu_s += usage.ru_utime + usage.ru_stime
             memory = max(memory, usage.ru_maxrss)

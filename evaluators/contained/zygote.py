@@ -51,7 +51,9 @@ def main(fd: int) -> NoReturn:
 
     Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
     """
-    requests = socket.socket(fileno=fd)
+    # The broker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
+    requests = socket.socket(fileno=os.dup(fd))
+    os.close(fd)
     hooks: list[str] = []
     with _watching_hooks(hooks):
         tier = _get_ready(requests)

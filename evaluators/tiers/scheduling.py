@@ -35,6 +35,7 @@ class SchedulingDelay:
         self._pid, self._root = pid, supervisor
         # Kept open: some evaluations read it a thousand times.
         self._fd = _open(f"/proc/{pid}/schedstat") if pid else None
+        self._known = self._fd is not None
         self._own_s = 0.0
         self.ran_s = 0.0
 
@@ -66,6 +67,12 @@ class SchedulingDelay:
     def others(self) -> list[int]:
         """Return the other living processes that it started, also those whose own parent has ended."""
         return [pid for pid in _below(self._root) if pid != self._pid and not _ended(pid)] if self._root else []
+
+    @property
+    def replaced(self) -> bool:
+        """True if the process has ended and another one has its id."""
+        self.own_s()  # the open file stays that of the process
+        return self._known and self._fd is None and not _ended(self._pid)
 
     def close(self) -> None:
         """Close the open ``/proc`` file."""

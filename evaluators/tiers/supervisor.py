@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from evaluators.channel import ENVELOPE_BYTES
 from evaluators.contained.requests import (
@@ -63,6 +64,7 @@ class Supervisor:
         """
         self.idle, self.apart = True, False
         self.pid, self.zygote, self.needs = 0, zygote, needs
+        self._handle: int | None = None  # its id may become another process's
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs:
             undo.enter_context(self._connection)
@@ -118,14 +120,25 @@ class Supervisor:
             return data, sender(credentials)
         return b"", 0
 
+    def know(self, pid: int, *, apart: bool) -> None:
+        """Note its process id, and if its processes end with it."""
+        self.pid, self.apart = pid, apart
+        if not apart:
+            with contextlib.suppress(OSError):  # it has ended
+                self._handle = os.pidfd_open(pid)
+
     def free(self, *, reusable: bool) -> None:
         """Note that its process has ended, and if it can start another."""
         self.idle = reusable
         if not reusable:
             self._release()
 
-    def close(self) -> None:
-        """End it with everything that it still runs; repeated calls do nothing."""
+    def close(self, *, kill: bool = False) -> None:
+        """End it with everything that it still runs; repeated calls do nothing.
+
+        Args:
+            kill: Kill it if it does not end by itself.
+        """
         self.idle = False
         if self.closed:
             return
@@ -135,10 +148,16 @@ class Supervisor:
         deadline = time.monotonic() + _END_S
         while self.receive(deadline)[0]:
             pass  # the connection ends with the supervisor: an evaluation leaves nothing running
+        if kill and self._handle is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         self._release()
 
     def _release(self) -> None:
         self._connection.close()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
         self._ended()
 
 
@@ -202,14 +221,16 @@ class ContainedProcess:
                 while self._usage is None and self._take(*self._supervisor.receive(deadline)):
                     pass
         if self._usage is None:
-            self._supervisor.close()
+            self._supervisor.close(kill=True)
             self._sweep()
         else:
             self._supervisor.free(reusable=self._reusable)
+        usage = self._usage or ResourceUsage(None, ended=False)
         if self._group is not None:
+            usage = replace(usage, cpu_s=max(usage.cpu_s, self._group.cpu_s()))
             self._group.remove()
         self._ended()
-        return self._usage or ResourceUsage(None, ended=False)
+        return usage
 
     def close(self) -> None:
         """Close the channel and the logs."""
@@ -234,7 +255,7 @@ class ContainedProcess:
                 self._usage, self._reusable = _exit(data)
                 self._reusable &= bool(self._pid)  # where one does not get ready, the next one need not either
             case kind if kind == HELLO:
-                self._supervisor.pid, self._supervisor.apart = pid, data[1:] == b"1"
+                self._supervisor.know(pid, apart=data[1:] == b"1")
             case kind if kind == ERROR:
                 raise OSError(data[1:].decode("utf-8", "replace"))
         return True
@@ -244,9 +265,10 @@ class ContainedProcess:
         if self._supervisor.apart:
             return
         if self._pid:
-            for victim in (self._supervisor.pid, -self._pid):
+            # The number of a group is free again only after the last of its processes.
+            if not self.waiting.replaced:
                 with contextlib.suppress(OSError):
-                    os.kill(victim, signal.SIGKILL)
+                    os.kill(-self._pid, signal.SIGKILL)
             if self._folder:
                 remove(self._folder)
             return
@@ -261,7 +283,9 @@ def _exit(report: bytes) -> tuple[ResourceUsage, bool]:
     cpu_s = user_s + system_s + (user_us + system_us) / 1e6
     if others := report[REPORT.size :]:
         left = json.loads(others)
-        cpu_s, memory_kib = cpu_s + left["cpu_s"], max(memory_kib, left["memory_kib"])
+        # What was seen is less than the kernel's figures, unless a program made the kernel drop some of them.
+        cpu_s = max(cpu_s + left["cpu_s"], left["seen_s"])
+        memory_kib = max(memory_kib, left["memory_kib"], left["seen_kib"])
     exceeded = next(limit for limit in reversed(FLAGS) if flags & FLAGS[limit] == FLAGS[limit])
     usage = ResourceUsage(status, bool(flags & ENDED), cpu_s, memory_kib * 1024, exceeded)
     return usage, not flags & RETIRED

@@ -17,10 +17,11 @@ from service.dashboard.live import LivePart, LiveViews
 from service.dashboard.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
+from speciate.messaging.active import active_evaluations
 from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.ports.records.declarations import TournamentRecord
-from speciate.ports.records.runs import WorkerProcess
+from speciate.ports.records.runs import ActiveEvaluation, WorkerProcess
 from speciate.storage.candidates.columns import CandidateColumns, ColumnReader
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
@@ -109,6 +110,13 @@ class DashboardContext:
             return present_workers(self.stores.redis)
         except redis.RedisError:
             return None
+
+    def evaluations(self, run_id: UUID) -> tuple[ActiveEvaluation, ...]:
+        """Return a run's long evaluations in progress; none if Redis does not respond."""
+        try:
+            return active_evaluations(self.stores.redis, run_id)
+        except redis.RedisError:
+            return ()
 
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
         """Return the event stream of a view of this project; see ``LiveViews.watch``."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
 
-import redis
 from fastapi import Depends, Query
 
 from service.dashboard.answer import Answer, ProgramView, find_answer
@@ -28,7 +27,6 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.target import ClaimState
-from speciate.messaging.active import active_evaluations
 from speciate.ports.records.candidates import AdviceRecord, EliteRecord, RolloutDetail
 from speciate.ports.records.runs import ActiveEvaluation, RunRecord
 from speciate.ports.records.unlocks import UnlockRecord
@@ -114,10 +112,7 @@ class RunPage:
     @cached_property
     def evaluations(self) -> tuple[ActiveEvaluation, ...]:
         """Long evaluations in progress; none if Redis does not respond."""
-        try:
-            return active_evaluations(self.dashboard.stores.redis, self.run.id)
-        except redis.RedisError:
-            return ()
+        return self.dashboard.evaluations(self.run.id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:

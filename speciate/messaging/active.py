@@ -1,7 +1,7 @@
 """Evaluations in progress: each worker lists its long ones in Redis, in a hash of the run that expires.
 
-An evaluation is listed when it reports a text, or when its lease is renewed for the first time, so that short ones cost
-nothing. What Redis loses is listed again with the next renewal.
+An evaluation is listed when it reports a text, when it prints a line after ``_SHORT_S``, or when its lease is renewed
+for the first time, so that short ones cost nothing. What Redis loses is listed again with the next renewal.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from uuid import UUID
 import redis
 
 from speciate.ports.records.runs import ActiveEvaluation
-from speciate.ports.reporting import reporting_to
+from speciate.ports.reporting import Progress, reporting_to
 from speciate.ports.work import Lease, WorkKind
 
 _PREFIX: Final = "speciate:active:"
 _EVERY_S: Final = 0.5
+_SHORT_S: Final = 2.0
 _KINDS: Final = (WorkKind.EVALUATE, WorkKind.CONFIRM)
 
 
@@ -46,7 +47,7 @@ class ActiveEvaluations:
             return
         entry = self._tracked[lease.work_id] = _Entry(lease)
         try:
-            with reporting_to(lambda text: self._report(entry, text)):
+            with reporting_to(lambda progress: self._report(entry, progress)):
                 yield
         finally:
             del self._tracked[lease.work_id]
@@ -59,10 +60,12 @@ class ActiveEvaluations:
         if (entry := self._tracked.get(lease.work_id)) is not None:
             self._write(entry)
 
-    def _report(self, entry: _Entry, text: str) -> None:
+    def _report(self, entry: _Entry, progress: Progress) -> None:
+        entry.candidate = progress.candidate
         # Without line breaks and the control characters of terminals.
-        entry.text = "".join(char if char.isprintable() else " " for char in text).strip()
-        if time.monotonic() - entry.listed_at >= _EVERY_S:
+        entry.text = "".join(char if char.isprintable() else " " for char in progress.text).strip()
+        now = time.monotonic()
+        if (progress.asked or now - entry.began >= _SHORT_S) and now - entry.listed_at >= _EVERY_S:
             self._write(entry)
 
     def _write(self, entry: _Entry) -> None:
@@ -76,10 +79,12 @@ class ActiveEvaluations:
 
 
 class _Entry:
-    """An evaluation, its last text, and when it was listed last (0: never)."""
+    """A batch, the candidate under evaluation, its last text, and when it was listed last (0: never)."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease, self.text, self.listed_at = lease, "", 0.0
+        self.candidate: int | None = None
+        self.began = time.monotonic()
         self.started = datetime.now(UTC)
 
     def json(self) -> str:
@@ -90,6 +95,7 @@ class _Entry:
             work_id=self.lease.work_id,
             kind=self.lease.kind.value,
             candidates=(first, first + count - 1),
+            candidate=self.candidate,
             worker=f"{socket.gethostname()}, process {os.getpid()}",
             started_at=self.started,
             seconds=0.0,

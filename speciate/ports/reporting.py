@@ -1,25 +1,62 @@
-"""Texts of progress that a long evaluation reports while it runs."""
+"""Progress of long evaluations, reported while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
-_RECEIVER: ContextVar[Callable[[str], None] | None] = ContextVar("receiver", default=None)
+_REPORTER: ContextVar[_Reporter | None] = ContextVar("reporter", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a batch of evaluations.
+
+    Attributes:
+        candidate: Number of the candidate under evaluation; None if unknown.
+        text: Untrusted text; empty at the beginning of an evaluation.
+        asked: True if the evaluator asked for the text to be shown; False for the beginning of an evaluation, and for a
+            line that it printed.
+    """
+
+    candidate: int | None = None
+    text: str = ""
+    asked: bool = False
+
+
+@dataclass(slots=True)
+class _Reporter:
+    receive: Callable[[Progress], None]
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    candidate: int | None = None
 
 
 @contextmanager
-def reporting_to(receive: Callable[[str], None]) -> Iterator[None]:
-    """Pass what ``report_progress`` receives in this thread within the block to a function."""
-    token = _RECEIVER.set(receive)
+def reporting_to(receive: Callable[[Progress], None]) -> Iterator[None]:
+    """Pass what this thread reports within the block to a function."""
+    token = _REPORTER.set(_Reporter(receive))
     try:
         yield
     finally:
-        _RECEIVER.reset(token)
+        _REPORTER.reset(token)
 
 
-def report_progress(text: str) -> None:
+def name_evaluations(numbers: Mapping[int, int]) -> None:
+    """Declare the candidates of the evaluations that follow, by the seed of the evaluation."""
+    if (reporter := _REPORTER.get()) is not None:
+        reporter.numbers = numbers
+
+
+def report_evaluation(seed: int) -> None:
+    """Report that the evaluation with a seed begins; without a receiver it is dropped."""
+    if (reporter := _REPORTER.get()) is not None:
+        reporter.candidate = reporter.numbers.get(seed)
+        reporter.receive(Progress(reporter.candidate))
+
+
+def report_progress(text: str, *, asked: bool = True) -> None:
     """Report an untrusted text of progress; without a receiver it is dropped."""
-    if (receive := _RECEIVER.get()) is not None:
-        receive(text)
+    if (reporter := _REPORTER.get()) is not None:
+        reporter.receive(Progress(reporter.candidate, text, asked))

@@ -14,6 +14,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.records.candidates import CandidateDetail
+from speciate.ports.reporting import name_evaluations
 from speciate.ports.work import (
     CandidateOutcome,
     Commit,
@@ -129,10 +130,12 @@ def _results(
     reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
     programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
     carried = work.carried(lease.run_id) if context.problem.carry is not None else None
+    seeds = [evaluation_seed(context, number) for number in programs]
+    name_evaluations(dict(zip(seeds, programs, strict=True)))
     evaluations = evaluator.evaluate(
         with_output(context.problem, carried),
         list(programs.values()),
-        seeds=[evaluation_seed(context, number) for number in programs],
+        seeds=seeds,
         timeout_s=work.seconds_left(lease.run_id),
     )
     if carried is not None:
@@ -222,11 +225,9 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     program = work.members(lease.run_id, [number])[number].program
     repeats = range(1, problem.confirmations + 1)
     carried = work.carried(lease.run_id, number) if problem.carry is not None else None
-    results = evaluator.evaluate(
-        with_output(problem, carried),
-        [program] * len(repeats),
-        seeds=[evaluation_seed(context, number, i) for i in repeats],
-    )
+    seeds = [evaluation_seed(context, number, i) for i in repeats]
+    name_evaluations(dict.fromkeys(seeds, number))
+    results = evaluator.evaluate(with_output(problem, carried), [program] * len(repeats), seeds=seeds)
     missed = [
         f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
         for i, result in zip(repeats, results, strict=True)

@@ -210,3 +210,20 @@ def test_a_candidate_starts_nothing_although_its_script_may(walls):
     program = "import os\ndef solve(x):\n    os.fork() or os._exit(0)\n    return 1\n"
     body = "return {'score': float('PermissionError' in candidate.call('solve', 1).failure.detail)}"
     assert walls.attack(program, **problem("evaluator", body)).rewards == (1.0,)
+
+
+BURN = (
+    "{first}subprocess.call([sys.executable, '-c', 'import time; kept = bytes(range(256)) * 250_000\\n"
+    "while time.process_time() < 1: pass'])\n"
+    "    return {{'score': 1}}"
+)
+
+
+def test_usage_of_processes_counts_also_if_the_script_ignores_their_end(walls):
+    """The kernel drops the usage of children whose parent ignores SIGCHLD."""
+    for first in ("", "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "):
+        body = BURN.format(first=first)
+        found = walls.attack(GOOD, **problem("in_process", body, limits={"wall_s": 60, "cpu_s": 60}))
+        assert found.rewards == (1.0,)
+        assert found.cpu_s > 0.8
+        assert found.memory_bytes > 60 << 20

@@ -12,7 +12,13 @@ import redis
 from evaluators.broker import Broker
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations, active_evaluations
-from speciate.ports.reporting import report_progress, reporting_to
+from speciate.ports.reporting import (
+    Progress,
+    name_evaluations,
+    report_evaluation,
+    report_progress,
+    reporting_to,
+)
 from speciate.ports.work import WorkKind
 from tests.support.runs import toy_problem
 
@@ -62,6 +68,29 @@ def test_a_text_lists_an_evaluation_until_it_ends() -> None:
     report_progress("dropped")
 
 
+def test_the_candidate_under_evaluation_is_named_and_printed_lines_list_long_evaluations_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, held = Hashes(), lease()
+    active = ActiveEvaluations(client, expiry_s=30)  # type: ignore[arg-type]
+    now = time.monotonic()
+    with active.track(held):  # type: ignore[arg-type]
+        name_evaluations({70: 4, 71: 5})
+        report_evaluation(70)
+        report_progress("of the first")
+        report_evaluation(71)
+        active.renew(held)  # type: ignore[arg-type]
+        (found,) = active_evaluations(client, held.run_id)  # type: ignore[arg-type]
+        assert (found.candidate, found.text) == (5, "")
+    with active.track(held):  # type: ignore[arg-type]
+        report_progress("printed", asked=False)
+        assert active_evaluations(client, held.run_id) == ()  # type: ignore[arg-type]
+        monkeypatch.setattr("speciate.messaging.active.time.monotonic", lambda: now + 60)
+        report_progress("printed later", asked=False)
+        (found,) = active_evaluations(client, held.run_id)  # type: ignore[arg-type]
+        assert (found.candidate, found.text) == (None, "printed later")
+
+
 def test_a_renewal_lists_a_silent_one_and_nothing_else() -> None:
     client, held, other = Hashes(), lease(WorkKind.CONFIRM), lease(WorkKind.GENERATE)
     active = ActiveEvaluations(client, expiry_s=30)  # type: ignore[arg-type]
@@ -98,23 +127,57 @@ def evaluate(candidate, context):
 """
 
 
-def test_a_script_reports_texts_which_are_cut() -> None:
-    problem = Problem.model_validate(
+PRINTING = """
+import sys, time
+
+def evaluate(program_path):
+    for step in range(3):
+        print("epoch", step)
+        sys.stderr.write("\\r 10%\\r 50% of \\x1b[31mall")
+        sys.stderr.flush()
+        time.sleep(0.2)
+    return {"found": 1.0}
+"""
+
+
+def scripted(kind: str, script: str) -> Problem:
+    return Problem.model_validate(
         toy_problem().definition()
         | {
-            "kind": "evaluator",
+            "kind": kind,
             "cases": [],
-            "evaluator": SCRIPT,
+            "evaluator": script,
             "objectives": [{"name": "found"}],
             "targets": [{"name": "t", "rule": "found >= 1", "unlock": True}],
             "weights": None,
         }
     )
-    broker, texts = Broker("unsafe"), list[str]()
+
+
+def progress_of(problem: Problem, seeds: list[int]) -> list[Progress]:
+    broker, reported = Broker("unsafe"), list[Progress]()
     try:
-        with reporting_to(texts.append):
-            (found,) = broker.evaluate(problem, ["x = 1"], seeds=[1])
+        with reporting_to(reported.append):
+            name_evaluations({seed: 10 + seed for seed in seeds})
+            results = broker.evaluate(problem, ["x = 1"] * len(seeds), seeds=seeds)
     finally:
         broker.close()
-    assert found.rewards == (1.0,)
-    assert (texts[0], len(texts), len(texts[1])) == ("first", 2, 200)
+    assert [found.rewards for found in results] == [(1.0,)] * len(seeds)
+    return reported
+
+
+def test_a_script_reports_texts_which_are_cut() -> None:
+    first, *texts = progress_of(scripted("evaluator", SCRIPT), [1])
+    assert first == Progress(11)
+    assert texts[0] == Progress(11, "first", asked=True)
+    assert (len(texts), len(texts[1].text)) == (2, 200)
+
+
+def test_what_a_script_of_kind_in_process_prints_is_its_progress() -> None:
+    reported = progress_of(scripted("in_process", PRINTING), [1, 2])
+    for candidate in (11, 12):
+        texts = [found.text for found in reported if found.candidate == candidate]
+        assert texts[0] == ""
+        assert "epoch 2" in texts
+        assert "50% of \x1b[31mall" in texts
+    assert not any(found.asked for found in reported)

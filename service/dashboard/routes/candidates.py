@@ -27,8 +27,9 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.messaging.replays import replayable
 from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail, WaitingCandidate
 from speciate.ports.records.runs import RunRecord
+from speciate.ports.work import WorkKind
 from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
 
 router = APIRouter(include_in_schema=False)
@@ -133,16 +134,18 @@ def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
 
 @router.get("/runs/{run_id}/candidates/{number}")
 def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
-    """Show a candidate: rewards, diff to its parent, prompt and completion, ancestors."""
-    candidate = _candidate(dashboard, run_id, number)
+    """Show a candidate: rewards, diff to its parent, prompt and completion, ancestors; before its result, the wait."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
+    candidate, waiting = _look_up(dashboard, run_id, number)
+    if candidate is None:
+        shown = _evaluation(dashboard, run, int(number), waiting)
+        return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **shown)
     parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
     diff = _diff(candidate, parent) if parent else None
     return page(
         request,
         "candidate.html",
-        run=run,
         problem=problem,
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
@@ -157,7 +160,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
         ancestors=dashboard.stores.queries.ancestors(candidate, _ANCESTORS),
         objectives=shown_objectives(problem),
         most=MAX_CHARACTERS,
-        **_replay(dashboard, candidate),
+        **(_evaluation(dashboard, run, candidate.number) | _replay(dashboard, candidate)),
     )
 
 
@@ -170,15 +173,32 @@ def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Resp
 
 
 @router.get("/runs/{run_id}/candidates/{number}/live")
-async def watch_replay(run_id: RunDep, number: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the outcome of a replay."""
-    await to_thread.run_sync(_candidate, dashboard, run_id, number)  # so that an unknown candidate is a 404
+async def watch_candidate(
+    run_id: RunDep, number: str, dashboard: DashboardDep, seen: Seen = "", awaited: bool = False
+) -> StreamingResponse:
+    """Stream the progress of an evaluation, a confirmation or a replay.
+
+    With ``awaited`` the page shows a candidate without a result, and is loaded again when there is one.
+    """
+    await to_thread.run_sync(_look_up, dashboard, run_id, number)  # so that an unknown candidate is a 404
 
     def render() -> LivePart:
-        shown = _replay(dashboard, _candidate(dashboard, run_id, number))
-        return LivePart(fragment("replay.html", **shown), final=not shown["pending"])
+        run = dashboard.stores.runs.get(run_id)
+        try:
+            candidate, waiting = _look_up(dashboard, run_id, number)
+        except NotFoundError:  # the run was cancelled
+            shown = _evaluation(dashboard, run, int(number))
+            return LivePart(fragment("evaluation.html", **shown, gone=True), final=True)
+        shown = _evaluation(dashboard, run, int(number), waiting)
+        if candidate is None:
+            return LivePart(fragment("evaluation.html", **shown))
+        if awaited:
+            return LivePart(fragment("evaluation.html", **shown, over=True), final=True)
+        shown |= _replay(dashboard, candidate)
+        html = fragment("evaluation.html", **shown) + fragment("replay.html", **shown)
+        return LivePart(html, final=not (shown["pending"] or shown["active"]))
 
-    return dashboard.watch(f"replay {run_id} {number}", render, run_id=run_id, seen=seen)
+    return dashboard.watch(f"candidate {run_id} {number} {awaited}", render, run_id=run_id, seen=seen)
 
 
 @router.get("/runs/{run_id}/candidates/{number}/program")
@@ -224,6 +244,36 @@ def _policies(run: RunRecord, selected: str) -> list[str]:
     return list(dict.fromkeys([*names, selected] if selected else names))
 
 
+def _evaluation(
+    dashboard: DashboardContext, run: RunRecord, number: int, waiting: WaitingCandidate | None = None
+) -> dict[str, Any]:
+    """Return the template values of the panel with the evaluation or the confirmation in progress."""
+    kind = WorkKind.EVALUATE if waiting else WorkKind.CONFIRM
+    in_progress = (e for e in dashboard.evaluations(run.id) if e.kind == kind.value)
+    active = next((e for e in in_progress if e.candidates[0] <= number <= e.candidates[1]), None)
+    return {
+        "run": run,
+        "base": f"/runs/{run.id}",
+        "number": number,
+        "waiting": waiting,
+        "active": active,
+        "batch": waiting.batch if waiting else (number, number),
+    }
+
+
+def _look_up(
+    dashboard: DashboardContext, run_id: UUID, number: str
+) -> tuple[CandidateDetail, None] | tuple[None, WaitingCandidate]:
+    """Return a candidate, or what is known of it before its result."""
+    waiting = dashboard.stores.queries.waiting_candidate(run_id, _number(run_id, number))
+    try:
+        return _candidate(dashboard, run_id, number), None
+    except NotFoundError:
+        if waiting is None:
+            raise
+        return None, waiting
+
+
 def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str, Any]:
     """Return the template values of the replay panel."""
     replay = dashboard.replays.latest(candidate.id) if replayable(candidate) else None
@@ -241,9 +291,13 @@ def _problem(dashboard: DashboardContext, run_id: UUID) -> Problem:
 
 
 def _candidate(dashboard: DashboardContext, run_id: UUID, number: str) -> CandidateDetail:
-    if not (number.isascii() and number.isdecimal() and len(number) < 19):
-        raise NotFoundError(f"there is no candidate {number[:60]!r} in run {run_id}.")
-    return dashboard.stores.queries.candidate_of(run_id, int(number))
+    return dashboard.stores.queries.candidate_of(run_id, _number(run_id, number))
+
+
+def _number(run_id: UUID, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotFoundError(f"there is no candidate {text[:60]!r} in run {run_id}.")
+    return int(text)
 
 
 def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:

@@ -65,14 +65,13 @@ def propose(
 
 @router.get("/{run_id}/proposals/{number}")
 def await_result(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
-    """Lead to the candidate's page once it has a result; until then reload this one."""
+    """Lead to the candidate's page unless the run ended before the candidate was evaluated."""
     found = dashboard.stores.proposals.result(run_id, _number(number))
     if found is None:
         raise NotFoundError(f"there is no candidate {number[:12]} in run {run_id}.")
-    if found.candidate_id is not None:
+    if found.candidate_id is not None or found.state is ProposalState.PENDING:
         return RedirectResponse(f"/runs/{run_id}/candidates/{found.number}", 303)
-    pending = found.state is ProposalState.PENDING
-    return page(request, "proposal.html", run=dashboard.stores.runs.get(run_id), number=found.number, refresh=pending)
+    return page(request, "proposal.html", run=dashboard.stores.runs.get(run_id), number=found.number)
 
 
 @actions.post("/{run_id}/guidance")

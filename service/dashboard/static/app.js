@@ -288,7 +288,11 @@
       wanted = revision;
       all(".plot[data-figure]").forEach(renew);
     });
-    stream.addEventListener("end", () => end("ended"));
+    stream.addEventListener("end", () => {
+      end("ended");
+      const then = one("[data-then]", place)?.dataset.then;
+      if (then) location.replace(then);
+    });
     stream.onerror = () => {
       setState("away", "connecting …");
       if (stream.readyState !== EventSource.CLOSED) return;

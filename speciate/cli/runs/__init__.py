@@ -124,14 +124,14 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
 def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """List the evaluations in progress that last long, with the last text of progress of each.
 
-    A script reports one with context.progress(TEXT).
+    A script reports one with context.progress(TEXT), and a script of kind in_process prints it.
     """
     with client(ctx) as service:
         found = [*resolve_run(service, run_id).evaluations()]
     output.print_records(
         found,
-        ("candidates", "worker", ">seconds", "text"),
-        lambda e: ("-".join(map(str, dict.fromkeys(e.candidates))), e.worker, f"{e.seconds:.0f}", e.text),
+        (">candidate", "batch", "worker", ">seconds", "text"),
+        lambda e: (e.candidate, "-".join(map(str, dict.fromkeys(e.candidates))), e.worker, f"{e.seconds:.0f}", e.text),
         empty="No evaluation of this run has lasted long.",
         as_json=as_json,
     )

@@ -67,6 +67,26 @@ class CandidateDetail(CandidateRecord):
     artifacts: dict[str, str]
 
 
+class WaitingCandidate(Record):
+    """A proposed candidate whose batch is not evaluated yet.
+
+    Attributes:
+        leased: True while a worker evaluates the batch; otherwise it waits for one, or for external evaluators.
+        external: True if it waits for external evaluators.
+        batch: Number of the first and of the last candidate of the batch.
+        program: Its program. It comes from a model: escape it wherever it is displayed.
+    """
+
+    number: int
+    leased: bool
+    external: bool
+    batch: tuple[int, int]
+    role: PolicyRole
+    island: int
+    parents: tuple[int, ...]
+    program: str
+
+
 class ExportedCandidate(CandidateDetail):
     """A candidate in an export, with name and tags of its run.
 

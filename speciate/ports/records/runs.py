@@ -251,14 +251,16 @@ class ActiveEvaluation(Record):
     Attributes:
         kind: ``evaluate`` or ``confirm``.
         candidates: Number of the first and of the last candidate of its batch.
+        candidate: Number of the one under evaluation; null before the first.
         worker: Machine and process that evaluate.
         seconds: Seconds since its start.
-        text: Last text of progress that the evaluator reported, untrusted; empty if none.
+        text: Last text of progress that its evaluator reported or printed, untrusted; empty if none.
     """
 
     work_id: UUID
     kind: str
     candidates: tuple[int, int]
+    candidate: int | None = None
     worker: str
     started_at: datetime
     seconds: float

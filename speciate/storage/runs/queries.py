@@ -25,8 +25,10 @@ from speciate.ports.records.candidates import (
     RolloutAnswer,
     RolloutDetail,
     RolloutRecord,
+    WaitingCandidate,
 )
 from speciate.ports.records.runs import EventRecord, RankedCandidate
+from speciate.runs.payloads import read_proposals
 from speciate.storage import cursors
 from speciate.storage.candidates.columns import ColumnReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
@@ -79,6 +81,12 @@ _RANKED = sa.text(
     " AND number = ANY(:numbers)"
 )
 
+_WAITING = sa.text(
+    "SELECT state, payload, (payload ->> 'first')::bigint AS first FROM work"
+    " WHERE run_id = :run_id AND kind = 'evaluate' AND state IN ('ready', 'leased', 'parked')"
+    " AND :number - (payload ->> 'first')::bigint BETWEEN 0 AND jsonb_array_length(payload -> 'proposals') - 1"
+)
+
 
 @dataclass
 class RunQueries(Store):
@@ -121,6 +129,26 @@ class RunQueries(Store):
         """Return a candidate by run and number; raises as ``candidate`` does."""
         keys = {"run_id": run_id, "number": number}
         return self._detail("run_id = :run_id AND number = :number", keys, f"candidate {number} in run {run_id}")
+
+    @with_retries
+    def waiting_candidate(self, run_id: UUID, number: int) -> WaitingCandidate | None:
+        """Return a candidate whose batch waits for its evaluation or is evaluated, or None."""
+        with reading(self._engine) as connection:
+            row = connection.execute(_WAITING, {"run_id": run_id, "number": number}).one_or_none()
+        if row is None:
+            return None
+        proposals = read_proposals(row.payload)
+        found = proposals[number - row.first]
+        return WaitingCandidate(
+            number=number,
+            leased=row.state == "leased",
+            external=row.state == "parked",
+            batch=(row.first, row.first + len(proposals) - 1),
+            role=found.role,
+            island=found.island,
+            parents=found.parents,
+            program=found.program,
+        )
 
     @with_retries
     def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:

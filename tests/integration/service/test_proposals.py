@@ -175,8 +175,9 @@ def test_a_person_proposes_and_hints_on_the_pages(lab: Lab) -> None:
 
     answer = send("propose", parent="1", program="x = 9\r\ny = 1\r\n", rationale="larger & smaller")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run}/proposals/2")
-    waiting = lab.api.get(f"/runs/{run}/proposals/2")
-    assert 'http-equiv="refresh"' in waiting.text
+    waiting = lab.api.http.get(f"/runs/{run}/proposals/2", follow_redirects=True)
+    assert "It waits for a free worker." in waiting.text
+    assert "live?awaited=1" in waiting.text
     lab.work()
     settled = lab.api.http.get(f"/runs/{run}/proposals/2", follow_redirects=True)
     assert "proposed by local" in settled.text

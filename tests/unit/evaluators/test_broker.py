@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.broker import Broker
+from evaluators.contained.kernel import LOW_FDS
 from evaluators.tiers import ZygotePool
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
@@ -165,3 +166,17 @@ def test_descriptors_do_not_leak(broker, echo):
     before = len(list(Path("/proc/self/fd").iterdir()))
     broker.evaluate(echo, [GOOD, "import os\nos._exit(1)", ""], seeds=[0] * 3)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_supervisors_keep_no_socket_of_the_zygote_however_many_files_are_open(echo):
+    files = [os.dup(0) for _ in range(100)]  # the next one has a number that supervisors keep
+    broker = Broker("unsafe")
+    try:
+        broker.evaluate(echo, [GOOD], seeds=[1])
+        (zygote,) = broker.zygotes
+        kept = {int(each.name): str(each.readlink()) for each in Path(f"/proc/{zygote}/fd").iterdir()}
+        assert max(number for number, what in kept.items() if what.startswith("socket:")) < LOW_FDS
+    finally:
+        broker.close()
+        for file in files:
+            os.close(file)

@@ -72,3 +72,11 @@ def test_a_group_has_the_limits_of_the_problem(tmp_path, monkeypatch):
         entry.unlink()
     group.remove()
     assert not path.exists()
+
+
+def test_the_processor_time_of_a_group(tmp_path: Path) -> None:
+    group = ControlGroup.__new__(ControlGroup)
+    group._path = tmp_path
+    assert group.cpu_s() == 0.0
+    (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\n")
+    assert group.cpu_s() == 2.5

@@ -1,5 +1,7 @@
 """Files of the kernel that the broker and supervisors read about processes."""
 
+import os
+import subprocess
 from pathlib import Path
 
 from evaluators.contained import meter
@@ -12,3 +14,15 @@ def test_a_long_list_is_read_whole(tmp_path: Path) -> None:
     listed.write_bytes(b"12345 " * 3000)
     assert scheduling._read(str(listed)) == listed.read_bytes()
     assert meter.Meter()._read(str(listed)) == listed.read_bytes()
+
+
+def test_a_process_id_that_another_process_has_is_noticed() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    delay = scheduling.SchedulingDelay(child.pid)
+    assert not delay.replaced
+    child.kill()
+    child.wait()
+    assert not delay.replaced  # nobody has its id
+    delay._pid = os.getpid()
+    assert delay.replaced
+    assert not scheduling.SchedulingDelay(os.getpid()).replaced
