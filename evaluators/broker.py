@@ -19,7 +19,7 @@ from evaluators.cases import evaluate_cases
 from evaluators.contained.tier_b import NAME as TIER_B
 from evaluators.data import evaluate_data
 from evaluators.environments import EnvironmentStore
-from evaluators.images.engine import find_engine, require_engine
+from evaluators.images.engine import engines, find_engine, require_engine
 from evaluators.images.sandbox import ImageSandbox, ImageStore
 from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
@@ -100,6 +100,10 @@ class Broker:
     def can_evaluate(self, problem: Problem) -> bool:
         """Return True if this machine has the language of a problem, or runs its image."""
         return problem.tools <= {*self.tools(problem.tools)}
+
+    def sweep_containers(self) -> int:
+        """Remove containers of this machine that killed workers left; return how many."""
+        return sum(engine.sweep() for engine in engines() if not engine.problem)
 
     def languages(self) -> dict[str, str]:
         """Return the version of each known language in which programs can be evaluated, by name."""

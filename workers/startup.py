@@ -74,6 +74,9 @@ class Presence:
         withdraw(self._stores.redis, self._worker.name)
 
     def _repeat(self) -> None:
+        # In this thread: an engine may take seconds to answer.
+        if Queue.EVALUATE.value in self._worker.queues and (removed := evaluator().sweep_containers()):
+            _log.warning("removed %d containers that a killed worker had left", removed)
         while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
             announce(self._stores.redis, self._renewed())
 

@@ -6,16 +6,16 @@ import time
 from typing import Final
 from uuid import UUID
 
-from celery import Celery
+from celery import Celery, current_task
 
 from speciate.messaging.broker import TASKS, send_work
 from speciate.messaging.replays import TASK as REPLAY
 from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
 from speciate.messaging.seed_checks import SeedChecks
-from speciate.ports.work import WorkKind, WorkRef
+from speciate.ports.work import Queue, WorkKind, WorkRef
 from speciate.runs.evaluate import replay_evaluation
-from workers.composition import LazyEvaluator, evaluate_workers, executor, fair_queue, stores
+from workers.composition import LazyEvaluator, evaluate_workers, evaluator, executor, fair_queue, stores
 
 _ATTEMPTS: Final = 2
 _PASS_ON_S: Final = 0.2
@@ -52,13 +52,18 @@ def replay(candidate_id: str) -> None:
     opened = stores()
     candidate = opened.queries.candidate(UUID(candidate_id))
     context = opened.work.context(candidate.run_id)
+    if not evaluator().can_evaluate(context.problem) and evaluate_workers().can_evaluate(context.problem):
+        time.sleep(_PASS_ON_S)
+        opened.celery.send_task(REPLAY, args=[candidate_id], queue=Queue.EVALUATE.value, ignore_result=True)
+        return
     found = replay_evaluation(context, candidate, opened.work, LazyEvaluator())
     ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
 
 
 def check_seed(key: str) -> None:
     """Score the seed program of a problem for the request that waits for it."""
-    SeedChecks(stores().redis, stores().celery).perform(key, LazyEvaluator())
+    checks = SeedChecks(stores().redis, stores().celery)
+    checks.perform(key, LazyEvaluator(), worker=current_task.request.hostname, can=evaluator().can_evaluate)
 
 
 def register(app: Celery) -> None:

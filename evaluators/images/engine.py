@@ -114,7 +114,9 @@ class Engine:
         for variable, text in ({"HOME": "/tmp", "TMPDIR": "/tmp"} | variables).items():  # noqa: S108  # in the container
             argv += ["--env", f"{variable}={text}"]
         size = f"size={limits.tmp_bytes}"
-        argv += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,mode=1777,{size}"]  # noqa: S108
+        # runc gives it the mode that the image's folder has.
+        owner = f",uid={_NOBODY},gid={_NOBODY}" if self.name == "docker" else ""
+        argv += ["--tmpfs", f"/tmp:rw,exec,nosuid,nodev,mode=1777,{size}{owner}"]  # noqa: S108
         for folder in writable:
             argv += ["--tmpfs", f"{folder}:rw,exec,nosuid,nodev,size={limits.tmp_bytes}"]
         return [*argv, *self._isolation()]

@@ -152,6 +152,8 @@ class ImageProcess:
                 self._process.wait(grace_s)
             self._by_itself = self._process.poll() is not None
             self._hang_up()
+            if self._process.returncode < 0:  # killed, so that it left its container
+                self._engine.sweep()
             self._why = os.read(self._complaints, MESSAGE_BYTES).decode("utf-8", "replace")
             self._ended()
         if self._why:
@@ -166,6 +168,8 @@ class ImageProcess:
     def abandon(self) -> None:
         """End it without a report."""
         self._hang_up()
+        if self._process.returncode < 0:
+            self._engine.sweep()
 
     def close(self) -> None:
         """Close the channel and the log; repeated calls do nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -22,6 +23,7 @@ from speciate.domain.known_languages import TOOLS
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.runs.evaluate import describe_seed_failure
 
@@ -32,6 +34,7 @@ _POLL_S: Final = 2
 """Seconds of one blocking read; less than the timeout of the socket."""
 _MARGIN_S: Final = 2.0
 """Seconds that a worker keeps for its own overhead."""
+_PASS_ON_S: Final = 0.2
 _MAX_TEXT: Final = 20_000
 _MAX_CHECKS: Final = 3
 """Checks of one process at the same time. Each holds a thread and, in Redis, a definition."""
@@ -85,13 +88,32 @@ class SeedChecks:
         if (failure := result.get("failure")) is not None:
             raise SeedFailsError(f"{failure}\nCorrect the problem and add it again, or {_SKIP}.")
 
-    def perform(self, key: str, evaluator: EvaluatorClient) -> None:
-        """Score the seed program of a request on this worker, unless the request has ended."""
-        left_s = float(self._redis.pttl(key)) / 1000 - _MARGIN_S
-        definition: Any = self._redis.getdel(key)
-        if definition is None or left_s <= 0:
+    def perform(
+        self,
+        key: str,
+        evaluator: EvaluatorClient,
+        *,
+        worker: str = "",
+        can: Callable[[Problem], bool] = lambda _: True,
+    ) -> None:
+        """Score the seed program of a request on this worker, unless the request has ended.
+
+        Args:
+            key: The request.
+            evaluator: Scores the program.
+            worker: Name of this worker.
+            can: Returns True if this worker can evaluate a problem; otherwise another worker gets the request.
+        """
+        asked: Any = self._redis.get(key)
+        if asked is None:
             return
-        problem = Problem.model_validate_json(definition)
+        problem = Problem.model_validate_json(asked)
+        if not can(problem):
+            self._pass_on(key, problem, worker)
+            return
+        left_s = float(self._redis.pttl(key)) / 1000 - _MARGIN_S
+        if self._redis.getdel(key) is None or left_s <= 0:
+            return
         result: dict[str, str | None]
         try:
             (found,) = evaluator.evaluate(problem, [problem.seed_program], seeds=[0], timeout_s=left_s)
@@ -101,11 +123,38 @@ class SeedChecks:
             late = found.failure is not None and found.failure.reason == "batch_deadline"
             text = describe_seed_failure(problem, found)
             result = {"unavailable": self._late} if late else {"failure": text and text[:_MAX_TEXT]}
+        self._answer(key, result)
+
+    def _answer(self, key: str, result: dict[str, str | None]) -> None:
         self._redis.rpush(_result_key(key), json.dumps(result))
         self._redis.expire(_result_key(key), round(self.limit_s))
 
+    def _pass_on(self, key: str, problem: Problem, worker: str) -> None:
+        """Send a request again if another worker may have what this one lacks, else answer it.
+
+        Workers announce the programs of known languages only, so each may get the request once.
+        """
+        asked = f"{key}:lacking"
+        self._redis.sadd(asked, worker)
+        self._redis.expire(asked, round(self.limit_s))
+        lacking: Any = self._redis.smembers(asked)
+        names = {each.decode() for each in lacking}
+        if all(each.name in names for each in self._workers()):
+            if self._redis.getdel(key) is not None:
+                missing = " and ".join(sorted(problem.tools))
+                self._answer(key, {"unavailable": f"no evaluate worker ({', '.join(sorted(names))}) has {missing}."})
+            return
+        time.sleep(_PASS_ON_S)  # this slot has nothing else to do
+        self._send(key)
+
+    def _workers(self) -> list[WorkerProcess]:
+        return [worker for worker in present_workers(self._redis) if Queue.EVALUATE.value in worker.queues]
+
+    def _send(self, key: str) -> None:
+        self._celery.send_task(TASK, args=[key], queue=Queue.EVALUATE.value, ignore_result=True)
+
     def _require_worker(self, problem: Problem) -> None:
-        workers = [worker for worker in present_workers(self._redis) if Queue.EVALUATE.value in worker.queues]
+        workers = self._workers()
         # Workers announce the programs of known languages; whether they have others they say when they evaluate.
         tools = problem.tools & (TOOLS | ABILITIES)
         if workers and not any(tools <= {*worker.tools} for worker in workers):
@@ -123,7 +172,7 @@ class SeedChecks:
         key, deadline = f"speciate:seed-check:{uuid4()}", time.monotonic() + self.limit_s
         self._redis.set(key, json.dumps(problem.definition()), px=round(self.limit_s * 1000))
         try:
-            self._celery.send_task(TASK, args=[key], queue=Queue.EVALUATE.value, ignore_result=True)
+            self._send(key)
             while time.monotonic() < deadline:
                 found: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
                 if found is not None:

@@ -14,7 +14,7 @@ import pytest
 
 from evaluators.broker import Broker
 from evaluators.build_cache import BuildCache
-from evaluators.images.engine import Engine
+from evaluators.images.engine import ENGINES, Engine
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.problem import Problem
@@ -25,9 +25,12 @@ SHELL = {"name": "Bash", "file": "main.sh", "run": ["bash", "main.sh"]}
 SLEEP = "sleep 300"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return engine_or_skip()
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    found = engine_or_skip(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evaluators.images.engine.ENGINES", (found.name,))
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -142,15 +145,17 @@ def test_no_container_is_left_after_a_cancellation(broker: Broker, reference: st
 
 _WORKER = """
 import sys
+import evaluators.images.engine
 from evaluators.broker import Broker
 from speciate.domain.problem import Problem
+evaluators.images.engine.ENGINES = (sys.argv[2],)
 Broker("unsafe").evaluate(Problem.model_validate_json(sys.argv[1]), ["sleep 300"], seeds=[1])
 """
 
 
 def test_no_container_is_left_after_a_worker_was_killed(reference: str, engine: Engine) -> None:
     definition = problem(reference, limits={"wall_s": 100}).model_dump_json()
-    worker = subprocess.Popen([sys.executable, "-c", _WORKER, definition], start_new_session=True)
+    worker = subprocess.Popen([sys.executable, "-c", _WORKER, definition, engine.name], start_new_session=True)
     try:
         _wait_until(lambda: len(containers(engine)) == 1)
         os.killpg(worker.pid, signal.SIGKILL)
@@ -158,6 +163,27 @@ def test_no_container_is_left_after_a_worker_was_killed(reference: str, engine: 
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_no_container_is_left_after_its_relay_was_killed(broker: Broker, reference: str, engine: Engine) -> None:
+    ended = list[Evaluation]()
+    thread = threading.Thread(
+        target=lambda: ended.append(only(broker, problem(reference, limits={"wall_s": 100}), SLEEP))
+    )
+    thread.start()
+    _wait_until(lambda: len(containers(engine)) == 1)
+    os.kill(int(containers(engine)[0].split("-")[1]), signal.SIGKILL)
+    thread.join(30)
+    assert len(ended) == 1
+    assert containers(engine) == []
+
+
+def test_a_starting_worker_removes_what_killed_ones_left(broker: Broker, reference: str, engine: Engine) -> None:
+    run = [engine.name, "run", "--detach", *engine.options(problem(reference).limits, (), {})[2:]]
+    run += ["--name", "speciate-999999999-1-b", "--entrypoint", "sleep", reference, "300"]
+    subprocess.run(run, check=True, capture_output=True)
+    assert broker.sweep_containers() == 1
+    assert containers(engine) == []
 
 
 def test_the_container_of_a_killed_relay_is_swept(reference: str, engine: Engine) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import re
 import shutil
+import socket
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from evaluators.images.engine import Engine, engines, find_engine
+from evaluators.images.engine import Engine, engines
 
 NAME = "localhost/speciate-test"
 TOOLS = (
@@ -36,19 +42,52 @@ TOOLS = (
 FILES = {"app/start.txt": b"of the image\n"}
 
 
-def engine_or_skip() -> Engine:
-    """Return the engine of this machine, or skip the test with the reason."""
-    if (engine := find_engine()) is None:
-        pytest.skip("; ".join(f"{each.name} {each.problem}" for each in engines()))
+def engine_or_skip(name: str = "") -> Engine:
+    """Return the engine of this machine, or the one of that name, or skip the test with the reason."""
+    known = [each for each in engines() if name in ("", each.name)]
+    if (engine := next((each for each in known if not each.problem), None)) is None:
+        pytest.skip("; ".join(f"{each.name} {each.problem}" for each in known))
     return engine
 
 
 def image(engine: Engine) -> str:
     """Import the image; return its name with the digest."""
-    imported = [engine.name, "import", "-", f"{NAME}:latest"]
-    subprocess.run(imported, input=_archive(), check=True, capture_output=True)
-    found = [engine.name, "image", "inspect", "--format", "{{index .RepoDigests 0}}", f"{NAME}:latest"]
+    if engine.name == "docker":
+        with _registry() as host:  # docker gives an image a digest when it is pushed
+            return _imported(engine, f"{host}/speciate-test:latest", push=True)
+    return _imported(engine, f"{NAME}:latest", push=False)
+
+
+def _imported(engine: Engine, name: str, *, push: bool) -> str:
+    subprocess.run([engine.name, "import", "-", name], input=_archive(), check=True, capture_output=True)
+    if push:
+        subprocess.run([engine.name, "push", name], check=True, capture_output=True)
+    found = [engine.name, "image", "inspect", "--format", "{{index .RepoDigests 0}}", name]
     return subprocess.run(found, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def _registry() -> Iterator[str]:
+    """Serve a registry of images on this machine."""
+    program = shutil.which("docker-registry")
+    if program is None:
+        pytest.skip("docker-registry is not installed (Debian: docker-registry)")
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            host = f"127.0.0.1:{free.getsockname()[1]}"
+        storage = {"filesystem": {"rootdirectory": folder}}
+        config = Path(folder, "config.yml")
+        config.write_text(json.dumps({"version": "0.1", "storage": storage, "http": {"addr": host}}))
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen([program, "serve", str(config)], stdin=quiet, stdout=quiet, stderr=quiet)
+        try:
+            with httpx.Client(transport=httpx.HTTPTransport(retries=10), trust_env=False) as client:
+                client.get(f"http://{host}/v2/")
+            yield host
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def containers(engine: Engine) -> list[str]:

@@ -15,7 +15,7 @@ from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError, UnavailableError
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import announce
-from speciate.messaging.seed_checks import SeedChecks
+from speciate.messaging.seed_checks import TASK, SeedChecks
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.problems.template import example
@@ -167,3 +167,44 @@ def test_the_form_checks_unless_the_box_is_ticked(api: Api, stores: Stores) -> N
     assert "No worker evaluates candidates" in page.text
     accepted = api.http.post("/problems", data=form | {"unchecked": "on"}, headers=headers)
     assert accepted.headers["location"] == "/problems/spread-points@1"
+
+
+class Resent:
+    """Celery that notes the messages."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send_task(self, name: str, args: list[str], **_: Any) -> None:
+        assert name == TASK
+        self.sent += args
+
+
+def test_a_request_passes_every_worker_until_one_has_the_language(stores: Stores) -> None:
+    problem = make_problem_in("cobol")
+    for name in ("a", "b"):
+        announce(stores.redis, worker_named(name))
+    celery, key = Resent(), PREFIX + "x"
+    checks = SeedChecks(stores.redis, celery)  # type: ignore[arg-type]
+    stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
+    evaluator = ToyEvaluator()
+    checks.perform(key, evaluator, worker="a", can=lambda _: False)
+    assert celery.sent == [key]
+    checks.perform(key, evaluator, worker="b", can=lambda found: found.tools == {"cobol"})
+    assert evaluator.evaluated == [problem.seed_program]
+    stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
+    stores.redis.delete(f"{key}:result")
+    for name in ("a", "b", "a"):
+        checks.perform(key, evaluator, worker=name, can=lambda _: False)
+    answers = stores.redis.lrange(f"{key}:result", 0, -1)
+    assert json.loads(answers[0]) == {"unavailable": "no evaluate worker (a, b) has cobol."}  # type: ignore[index]
+    assert len(answers) == 1  # type: ignore[arg-type]
+
+
+def worker_named(name: str) -> WorkerProcess:
+    return WorkerProcess(name=name, pid=1, version="1", queues=("evaluate",), slots=1, tier="A")
+
+
+def make_problem_in(command: str) -> Problem:
+    language = {"name": "Own", "file": "main.x", "run": [command, "main.x"]}
+    return Problem.model_validate(toy_problem(seed_program="x = 1\ny = 2\n").definition() | {"language": language})

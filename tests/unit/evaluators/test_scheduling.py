@@ -22,7 +22,7 @@ def test_a_process_id_that_another_process_has_is_noticed() -> None:
     assert not delay.replaced
     child.kill()
     child.wait()
-    assert not delay.replaced  # nobody has its id
+    assert not delay.replaced  # no process has its id
     delay._pid = os.getpid()
     assert delay.replaced
     assert not scheduling.SchedulingDelay(os.getpid()).replaced
