@@ -177,14 +177,18 @@ class Arena:
 
     def attack(self, program: str, **fields: Any) -> Evaluation:
         """Evaluate a hostile program and check that the world is as before and that a good one still passes."""
+        return self.attacks([program], **fields)[0]
+
+    def attacks(self, programs: Sequence[str], **fields: Any) -> list[Evaluation]:
+        """Evaluate hostile programs as one batch, and check the same after it."""
         family, files = self.family(), self.files()
-        (evaluation,) = self.evaluate(make_problem(**fields), [program])
+        evaluations = self.evaluate(make_problem(**fields), programs)
         until(lambda: self.family() == family)
         assert self.files() == files
         assert left_behind() == []
         self.check()
         until(lambda: self.family() == family)
-        return evaluation
+        return evaluations
 
     def family(self) -> set[int]:
         """Return the broker, its zygotes, and whatever else they or their candidates have started."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from speciate.domain.candidate import Evaluation
 from tests.sandbox.arenas import Arena
 
 HELD, BREACHED = "held", "breached"
@@ -39,6 +41,20 @@ def in_solve(*lines: str, top: str = "") -> str:
     return top + "\ndef solve(x):\n" + "".join(f"    {line}\n" for line in lines)
 
 
+_EVALUATED: dict[tuple[Arena, str], dict[str, Evaluation]] = {}
+
+
+def attacks(arena: Arena, programs: Mapping[str, str], **fields: Any) -> dict[str, Evaluation]:
+    """Attack with all programs of a table as one batch, once per arena; return their evaluations by name.
+
+    A batch costs a third of the processor time of as many single attacks.
+    """
+    key = (arena, repr((programs, fields)))
+    if key not in _EVALUATED:
+        _EVALUATED[key] = dict(zip(programs, arena.attacks([*programs.values()], **fields), strict=True))
+    return _EVALUATED[key]
+
+
 def attempt(arena: Arena, body: str, there: dict[str, Any]) -> str:
     """Run lines that want to reach something beyond the walls.
 
@@ -48,15 +64,30 @@ def attempt(arena: Arena, body: str, there: dict[str, Any]) -> str:
         there: What they find as ``there``: names of what is beyond.
 
     Returns:
-        ``held`` or ``breached``.
+        ``held`` or ``breached``, or what failed.
     """
-    program = _TOOLS.format(body="".join(f"    {line}\n" for line in body.splitlines()))
-    evaluation = arena.attack(program, cases=[{"input": [there], "expected": HELD}])
-    assert evaluation.rewards is not None, evaluation
+    return _verdict(arena.attack(_attempting(body), cases=_expecting_a_wall(there)))
+
+
+def attempts(arena: Arena, bodies: Mapping[str, str], there: dict[str, Any]) -> dict[str, str]:
+    """Make all attempts of a table as one batch, once per arena; return their verdicts by name."""
+    programs = {name: _attempting(body) for name, body in bodies.items()}
+    return {name: _verdict(each) for name, each in attacks(arena, programs, cases=_expecting_a_wall(there)).items()}
+
+
+def _attempting(body: str) -> str:
+    return _TOOLS.format(body="".join(f"    {line}\n" for line in body.splitlines()))
+
+
+def _expecting_a_wall(there: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"input": [there], "expected": HELD}]
+
+
+def _verdict(evaluation: Evaluation) -> str:
     if evaluation.rewards == (1.0,):
         return HELD
-    assert f'got "{BREACHED}"' in evaluation.artifacts["cases"], evaluation
-    return BREACHED
+    breached = evaluation.rewards is not None and f'got "{BREACHED}"' in evaluation.artifacts["cases"]
+    return BREACHED if breached else str(evaluation)
 
 
 def for_each(name: str, values: str, body: str) -> str:

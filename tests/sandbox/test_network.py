@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.programs import BREACHED, HELD, answer, attempt
+from tests.sandbox.programs import BREACHED, HELD, answer, attempt, attempts
 
 CONNECT = "import socket\ns = socket.socket(socket.{family}, socket.{kind})\ns.settimeout(2)\n{act}"
 
@@ -43,9 +43,9 @@ BEYOND = {
 }
 
 
-@pytest.mark.parametrize("body", (REACHING | BEYOND).values(), ids=REACHING | BEYOND)
-def test_nothing_is_reached(arena, outside, body):
-    assert attempt(arena, body, outside.seen_by(arena)) == HELD
+@pytest.mark.parametrize("name", REACHING | BEYOND)
+def test_nothing_is_reached(arena, outside, name):
+    assert attempts(arena, REACHING | BEYOND, outside.seen_by(arena))[name] == HELD
 
 
 @pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import signal
+from functools import cache
 
 import pytest
 
 from speciate.domain.candidate import FailureKind
-from tests.sandbox.arenas import SHORT
-from tests.sandbox.programs import BREACHED, HELD, attempt, in_solve
+from tests.sandbox.arenas import SHORT, Arena
+from tests.sandbox.programs import BREACHED, HELD, attacks, attempt, attempts, in_solve
 from tests.sandbox.surroundings import victim
 
 STARTING = {
@@ -26,9 +27,9 @@ STARTING = {
 }
 
 
-@pytest.mark.parametrize("body", STARTING.values(), ids=STARTING)
-def test_nothing_is_started(arena, body):
-    assert attempt(arena, body, {}) == HELD
+@pytest.mark.parametrize("name", STARTING)
+def test_nothing_is_started(arena, name):
+    assert attempts(arena, STARTING, {})[name] == HELD
 
 
 def test_without_walls_processes_are_started_and_swept_away(unsafe):
@@ -54,14 +55,26 @@ SIGNALS = {
 }
 
 
-@pytest.mark.parametrize("number", [0, 18, 23])  # harmless ones: if a wall fell, the machine should live on
-@pytest.mark.parametrize("body", SIGNALS.values(), ids=SIGNALS)
-def test_nobody_else_is_signalled(arena, body, number):
+HARMLESS = (0, 18, 23)
+"""If a wall fell, the machine should live on."""
+
+
+@cache
+def signalled(arena: Arena) -> dict[str, str]:
+    """Return the verdict of each signal to each target, by both."""
+    bodies = {f"{name} {each}": body.format(signal=each) for name, body in SIGNALS.items() for each in HARMLESS}
     with killed_afterwards(victim(arena.user)) as stranger:
         there = {"broker": arena.pid, "zygote": min(arena.zygotes()), "victim": stranger.pid}
-        assert attempt(arena, body.format(signal=number), there) == HELD
+        found = attempts(arena, bodies, there)
         assert stranger.poll() is None
         os.kill(arena.pid, 0)
+    return found
+
+
+@pytest.mark.parametrize("number", HARMLESS)
+@pytest.mark.parametrize("name", SIGNALS)
+def test_no_other_process_is_signalled(arena, name, number):
+    assert signalled(arena)[f"{name} {number}"] == HELD
 
 
 def test_without_walls_others_are_signalled(unsafe):
@@ -92,12 +105,12 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("program", "reasons"), DEATHS.values(), ids=DEATHS)
-def test_what_ends_its_process_has_crashed(any_arena, program, reasons):
-    failure = any_arena.attack(program).failure
+@pytest.mark.parametrize("name", DEATHS)
+def test_what_ends_its_process_has_crashed(any_arena, name):
+    failure = attacks(any_arena, {each: program for each, (program, _) in DEATHS.items()})[name].failure
     assert failure is not None
     assert failure.kind is FailureKind.CRASHED
-    assert failure.reason in reasons
+    assert failure.reason in DEATHS[name][1]
 
 
 def test_many_threads_are_too_many(arena):

@@ -6,7 +6,7 @@ import pytest
 
 from speciate.domain.candidate import FailureKind
 from tests.sandbox.arenas import CASES, GOOD, PATIENT
-from tests.sandbox.programs import in_solve
+from tests.sandbox.programs import attacks, in_solve
 
 INVALID, CRASHED = FailureKind.INVALID_OUTPUT, FailureKind.CRASHED
 
@@ -65,9 +65,10 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("program", "kind"), REFUSALS.values(), ids=REFUSALS)
-def test_what_gives_no_value_says_why(any_arena, program, kind):
-    evaluation = any_arena.attack(program, limits=PATIENT)
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_gives_no_value_says_why(any_arena, name):
+    programs = {each: program for each, (program, _) in REFUSALS.items()}
+    evaluation, (_, kind) = attacks(any_arena, programs, limits=PATIENT)[name], REFUSALS[name]
     if kind is None:  # which limit it meets first does not matter
         assert evaluation.rewards in (None, (0.0,))
     else:
@@ -99,10 +100,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("top", WRONG.values(), ids=WRONG)
-def test_a_wrong_answer_is_wrong_however_it_compares(any_arena, top):
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_answer_is_wrong_however_it_compares(any_arena, name):
     cases = [{"input": [i], "expected": 1} for i in (2, 3, 4)]
-    evaluation = any_arena.attack(in_solve("return E(x)", top=top), cases=cases)
+    programs = {each: in_solve("return E(x)", top=top) for each, top in WRONG.items()}
+    evaluation = attacks(any_arena, programs, cases=cases)[name]
     assert evaluation.rewards == (0.0,), evaluation
 
 
@@ -158,10 +160,13 @@ FRAMES = {
 }
 
 
-@pytest.mark.parametrize("lines", FRAMES.values(), ids=FRAMES)
-def test_hostile_frames_are_refused(any_arena, lines):
-    program = in_solve(lines, "return 2 * x") if "_getframe" in lines else f"import os\n{lines}\n" + GOOD
-    failure = any_arena.attack(program).failure
+def sending(lines: str) -> str:
+    return in_solve(lines, "return 2 * x") if "_getframe" in lines else f"import os\n{lines}\n" + GOOD
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_hostile_frames_are_refused(any_arena, name):
+    failure = attacks(any_arena, {each: sending(lines) for each, lines in FRAMES.items()})[name].failure
     assert failure is not None
     assert failure.kind in {FailureKind.INVALID_OUTPUT, FailureKind.CRASHED}
 

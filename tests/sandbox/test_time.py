@@ -12,7 +12,7 @@ import pytest
 
 from speciate.domain.candidate import FailureKind
 from tests.sandbox.arenas import CASES, CONTAINING, NOT_TRIED, PATIENT, SHORT, Arena, ArenaClosedError, make_problem
-from tests.sandbox.programs import in_solve
+from tests.sandbox.programs import attacks, in_solve
 
 LOOP = "while True: pass"
 IGNORE = "import signal\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\n"
@@ -41,9 +41,9 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
-def test_what_never_answers_times_out(any_arena, program):
-    failure = any_arena.attack(program, limits=SHORT).failure
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_never_answers_times_out(any_arena, name):
+    failure = attacks(any_arena, ENDLESS, limits=SHORT)[name].failure
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
 
