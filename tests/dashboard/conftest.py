@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy as sa
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from pydantic import SecretStr
 
@@ -161,6 +162,24 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield launched
         launched.close()
+
+
+_AXE = Axe().axe_script
+# A chart is an image with a description; its data is in the table below.
+_FLAWS = """([theme, options]) => {
+  document.documentElement.dataset.theme = theme;
+  return axe.run({ exclude: [[".plot"]] }, { resultTypes: ["violations"], ...options })
+    .then(found => found.violations.map(v => [v.id, v.impact, v.nodes[0].html.slice(0, 200)]));
+}"""
+_RULES: dict[str, dict[str, object]] = {"light": {}, "dark": {"runOnly": ["cat.color"], "preload": False}}
+"""Themes differ in colours alone: the second one is checked for these."""
+
+
+def assert_accessible(page: Page, about: str = "") -> None:
+    """Fail if axe finds a flaw of the page in either theme."""
+    page.evaluate(_AXE)
+    for theme, options in _RULES.items():
+        assert page.evaluate(_FLAWS, [theme, options]) == [], (about, theme)
 
 
 @dataclass

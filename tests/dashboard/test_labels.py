@@ -10,9 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from speciate.domain.labels import Labels, Relabelling
-from tests.dashboard.conftest import Site, Visitor
+from tests.dashboard.conftest import Site, Visitor, assert_accessible
 from tests.dashboard.samples import HOSTILE
-from tests.dashboard.test_pages import _FLAWS, AXE
 from tests.support.http_server import WAIT_S
 
 pytestmark = pytest.mark.servers
@@ -68,9 +67,7 @@ def test_labelled_runs_are_accessible_and_their_texts_are_inert(visitor: Visitor
         visitor.drawn()
         assert not visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
         assert visitor.page.locator("main script, main img").count() == 0
-        visitor.page.evaluate(AXE.axe_script)
-        for theme in ("light", "dark"):
-            assert visitor.page.evaluate(_FLAWS, theme) == [], (path, theme)
+        assert_accessible(visitor.page, path)
         assert visitor.page.title() != "owned"
 
 

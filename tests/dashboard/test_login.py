@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -20,7 +19,7 @@ from service.app import create_app
 from speciate.domain.access import Scope
 from speciate.domain.run import RunState
 from speciate.storage.tables import DEFAULT_PROJECT_ID
-from tests.dashboard.conftest import Site
+from tests.dashboard.conftest import Site, assert_accessible
 from tests.support.http_server import WAIT_S, serve_app
 
 pytestmark = pytest.mark.servers
@@ -79,9 +78,7 @@ def test_login_with_a_token_holds_on_every_replica(
     page = visitor_context.new_page()
     log_in(page, f"{guarded.url}/runs?state=completed", "spc_wrong")
     expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
-    for theme in ("light", "dark"):
-        page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
-        assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in {"serious", "critical"}]
+    assert_accessible(page)
     made = site.stores.tokens.create(DEFAULT_PROJECT_ID, "browser", Scope.READ, created_by="test")
     log_in(page, f"{guarded.url}/runs?state=completed", made.token)
     expect(page).to_have_url(f"{guarded.url}/runs?state=completed")

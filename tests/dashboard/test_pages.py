@@ -9,11 +9,10 @@ import re
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from speciate.storage.candidates.listing import CandidateFilter
-from tests.dashboard.conftest import Site, Visitor, visiting
+from tests.dashboard.conftest import Site, Visitor, assert_accessible, visiting
 from tests.dashboard.samples import HOSTILE
 from tests.support.http_server import WAIT_S
 
@@ -62,13 +61,6 @@ PAGES = {
     "access": "/access",
     "docs": "/docs",
 }
-AXE = Axe()
-# A chart is an image with a description; its data is in the table below.
-_FLAWS = """theme => {
-  document.documentElement.dataset.theme = theme;
-  return axe.run({ exclude: [[".plot"]] }, { resultTypes: ["violations"] })
-    .then(found => found.violations.map(v => [v.id, v.impact, v.nodes[0].html.slice(0, 200)]));
-}"""
 # Interactive elements that the keyboard does not reach or that show no focus.
 _WITHOUT_FOCUS = """() => [
     ...document.querySelectorAll("a[href], button, input, select, textarea, summary, .scroll, pre")]
@@ -94,9 +86,7 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
     visitor.drawn()
     wide = visitor.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert not wide, "the page is wider than the window"
-    visitor.page.evaluate(AXE.axe_script)
-    for theme in ("light", "dark"):
-        assert visitor.page.evaluate(_FLAWS, theme) == [], theme
+    assert_accessible(visitor.page)
     visitor.page.keyboard.press("Tab")
     assert visitor.page.evaluate(_WITHOUT_FOCUS) == []
     assert "owned" not in visitor.page.title()
@@ -105,9 +95,7 @@ def test_a_page_works_and_is_accessible_in_both_themes(name: str, visitor: Visit
 def test_swagger_ui_renders_with_our_colours(visitor: Visitor) -> None:
     visitor.go("/docs")
     visitor.page.locator(".opblock").last.wait_for()
-    visitor.page.evaluate(AXE.axe_script)
-    for theme in ("light", "dark"):
-        assert visitor.page.evaluate(_FLAWS, theme) == [], theme
+    assert_accessible(visitor.page)
     visitor.page.keyboard.press("Tab")
     assert visitor.page.evaluate(_WITHOUT_FOCUS) == []
     expect(visitor.page.get_by_role("link", name="REST API")).to_have_attribute("href", "/docs")

@@ -8,9 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from speciate.domain.visibility import Visibility, VisibilityChange, visibility_of
-from tests.dashboard.conftest import Site, Visitor
+from tests.dashboard.conftest import Site, Visitor, assert_accessible
 from tests.dashboard.samples import single
-from tests.dashboard.test_pages import _FLAWS, AXE
 
 pytestmark = pytest.mark.servers
 
@@ -122,8 +121,6 @@ def test_hidden_objects_are_accessible(visitor: Visitor, site_again: Site) -> No
                 assert visitor.go(path) == 200
                 visitor.drawn()
                 assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
-            page.evaluate(AXE.axe_script)
-            for theme in ("light", "dark"):
-                assert page.evaluate(_FLAWS, theme) == [], (path, theme)
+            assert_accessible(page, path)
     finally:
         page.set_viewport_size({"width": 1280, "height": 900})

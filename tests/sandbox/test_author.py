@@ -1,10 +1,11 @@
 """An author's script is a program of a stranger, too: it runs behind the same walls."""
 
 import json
+from functools import cache
 
 import pytest
 
-from tests.sandbox.arenas import GOOD, Arena, make_problem
+from tests.sandbox.arenas import GOOD, UNSAFE, Arena, make_problem
 from tests.sandbox.surroundings import Surroundings
 
 REACHING = {
@@ -26,36 +27,43 @@ _SCRIPT = """
 import json, os, socket, subprocess
 def {function}(candidate, context):
     there = json.loads(context.files["there.json"])
-    try:
-        {body}
-    except OSError:
-        return {{"score": 1}}
-    return {{"score": 0}}
+    breached = []
+{attempts}
+    context.note("breached", json.dumps(breached))
+    return {{"score": 1}}
 """
 
 
-def _score(arena: Arena, outside: Surroundings, kind: str, body: str) -> float:
-    script = _SCRIPT.format(function="score" if kind == "data" else "evaluate", body=body)
+@cache
+def breached(arena: Arena, outside: Surroundings, kind: str) -> list[str]:
+    """Return the names of the attempts that one script of this kind succeeds with."""
+    bodies = REACHING | (STARTING if kind == "data" or arena.name == UNSAFE else {})
+    lines = (
+        f"    try:\n        {body}\n        breached.append({name!r})\n    except OSError: pass"
+        for name, body in bodies.items()
+    )
+    script = _SCRIPT.format(function="score" if kind == "data" else "evaluate", attempts="\n".join(lines))
     files = {"there.json": json.dumps(outside.seen_by(arena))}
     evaluation = arena.attack(GOOD, kind=kind, evaluator=script, files=files)
     assert evaluation.rewards is not None, evaluation
-    return evaluation.rewards[0]
+    found: list[str] = json.loads(evaluation.artifacts["breached"])
+    return found
 
 
 @pytest.mark.parametrize("kind", ["evaluator", "data"])
-@pytest.mark.parametrize("body", REACHING.values(), ids=REACHING)
-def test_a_script_reaches_nothing(arena, outside, kind, body):
-    assert _score(arena, outside, kind, body) == 1
+@pytest.mark.parametrize("name", REACHING)
+def test_a_script_reaches_nothing(arena, outside, kind, name):
+    assert name not in breached(arena, outside, kind)
 
 
-@pytest.mark.parametrize("body", STARTING.values(), ids=STARTING)
-def test_a_function_that_scores_texts_starts_nothing(arena, outside, body):
-    assert _score(arena, outside, "data", body) == 1
+@pytest.mark.parametrize("name", STARTING)
+def test_a_function_that_scores_texts_starts_nothing(arena, outside, name):
+    assert name not in breached(arena, outside, "data")
 
 
-@pytest.mark.parametrize("body", [*REACHING.values(), *STARTING.values()], ids=[*REACHING, *STARTING])
-def test_without_walls_it_does(unsafe, unsafe_outside, body):
-    assert _score(unsafe, unsafe_outside, "evaluator", body) == 0
+@pytest.mark.parametrize("name", REACHING | STARTING)
+def test_without_walls_it_does(unsafe, unsafe_outside, name):
+    assert name in breached(unsafe, unsafe_outside, "evaluator")
 
 
 ENDING = {
