@@ -38,10 +38,12 @@ demo: $(STAMP) ## Run searches and a tournament through the whole service, about
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-# Many tests wait for processes, so three workers keep two cores busy. Tests that kill processes run with two workers.
+# Tests that kill processes wait most of their time, and a crowd would disturb them: the tests that compute keep the cores
+# busy beside them.
 test: $(TRAIN) check ## Run all checks and all tests
-	@$(BIN)/python -m pytest -q -m 'not fault' -n 4 --dist loadfile --no-loadscope-reorder
-	@$(BIN)/python -m pytest -q -m fault tests/integration -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -m 'not fault and not torch' -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -m 'fault or torch' -n 3 --dist loadfile --no-loadscope-reorder \
+		tests/integration tests/unit/training tests/unit/inference tests/unit/experiments
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or
 # else in PyTorch's own index; torchvision, torchaudio and torchcodec are installed with it and break the import.

@@ -39,6 +39,18 @@ _LONG = (
     "deploy/test_topology.py",
 )
 """Files that take longest; read first, so that no worker begins one when the others have finished."""
+_TORCH = ("unit/training", "unit/inference", "unit/experiments/test_reproduction.py")
+"""Tests that import torch, which takes every worker seconds."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the tests marked `torch` when they are not wanted."""
+    unwanted = "not torch" in config.getoption("markexpr") and _imports_torch(collection_path)
+    return True if unwanted else None
+
+
+def _imports_torch(path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in _TORCH)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {Path(__file__).parent / name: i for i, name in enumerate(_LONG)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
+        if _imports_torch(item.path):
+            item.add_marker(pytest.mark.torch)
         if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")
 

@@ -10,12 +10,16 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.problems.loader import bundled, load_problem
 from tests.integration.faults.conftest import Service
+
+pytestmark = [pytest.mark.fault, pytest.mark.servers]
 
 BUDGET = 120
 
