@@ -69,7 +69,18 @@ def _conclusion(outcome: Outcome) -> str:
         f"{verdict}, in {outcome.seconds / 60:.1f} minutes with {len(outcome.faults)} faults (seed {plan.seed}).\n"
         f"{outcome.runs:,} runs of {plan.budget} evaluations completed, {outcome.evaluations:,} evaluations in all;"
         f" {seen['followed']:,} streams\nwere followed to their end, {seen['events']:,} events. Runs paused by a policy"
-        f" outage and resumed: {outcome.resumed}.\n{listed}"
+        f" outage and resumed: {outcome.resumed}.\n{_learned(outcome)}{listed}"
+    )
+
+
+def _learned(outcome: Outcome) -> str:
+    found = outcome.learned
+    if not found:
+        return ""
+    verdict = "none lost, none used twice" if not outcome.violations else "violations are listed below"
+    return (
+        f"{found['runs']:,} of the runs trained their policy: {found['groups']:,} groups, {found['used']:,} of them"
+        f" used in {found['steps']:,} steps; {verdict}.\n"
     )
 
 

@@ -83,7 +83,10 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """Findings; ``violations`` must be empty. ``failures`` are the unexpected errors in the logs of the API."""
+    """Findings; ``violations`` must be empty. ``failures`` are the unexpected errors in the logs of the API.
+
+    ``learned`` has the number of ``runs`` that trained their policy, their ``steps``, ``groups`` and ``used`` groups.
+    """
 
     plan: Plan
     seconds: float
@@ -97,6 +100,7 @@ class Outcome:
     left_connections: int
     violations: list[str] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
+    learned: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -299,7 +303,10 @@ class Storm:
             outcome.violations.append(f"{len(self._runs)} runs were asked for, {len(ids)} were made")
         for run_id in ids:
             outcome.violations += self._violations_of(run_id)
-            outcome.evaluations += self.stores.runs.get(run_id).spent.evaluations
+            run = self.stores.runs.get(run_id)
+            outcome.evaluations += run.spent.evaluations
+            if (found := run.learning) is not None:
+                outcome.learned.update(runs=1, steps=found.taken, groups=found.seen, used=found.used)
         for fault in breaker.faults:
             # Recovery needs PostgreSQL, so the time counts from its return.
             away_s = (fault.back_s or 0.0) if fault.part == "postgres" else 0.0
