@@ -172,7 +172,7 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
             ("seed", str(declared.seed)),
             ("spent", f"{found.spent:,} of {declared.evaluations:,} evaluations in {found.slices:,} slices"),
             ("unlocked", f"{found.unlocked:,} of {_problems(found)}"),
-            *learning_fields(found.learning),
+            *learning_fields(found.learning, over=found.state.ended),
             ("declaration", f"sha256 {found.digest}"),
             ("created", output.format_time(found.created_at)),
             ("finished", output.format_time(found.finished_at)),

@@ -37,16 +37,22 @@ def samples_to_learn(given: int | None, learn: str | None) -> int | None:
     return _SAMPLES if given is None and learn is not None else given
 
 
-def learning_fields(found: LearningRecord | None) -> list[tuple[str, str | None]]:
-    """Return the fields of what a run or a campaign has learned; empty if it does not learn."""
+def learning_fields(found: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:
+    """Return the fields of what a run or a campaign has learned; empty if it does not learn.
+
+    Args:
+        found: What it has learned.
+        over: True if it has ended.
+    """
     if found is None:
         return []
-    state = found.ended or ("a step is in flight, or waits for a learn worker" if found.busy else "collects groups")
+    waits = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
+    state = found.ended or ("" if over else waits if found.busy else "collects groups")
     steps = output.pluralize(found.taken, "step")
     if found.campaign is not None and found.taken < found.step:
         steps += f" of {found.step:,} of campaign {found.campaign}"
     return [
-        ("learning", f"{steps}; {state}"),
+        ("learning", f"{steps}; {state}" if state else steps),
         ("learned", found.version),
         ("groups", found.groups),
         ("cost of learning", f"{found.seconds:,.1f} s, {found.tokens:,} tokens"),

@@ -21,6 +21,11 @@ UNREADABLE_FIRST: Final = 48
 UNREADABLE_LATER: Final = 160
 """A run pauses after this many unreadable answers in a row: ten batches of the default size."""
 
+_SPOILED: Final = (
+    "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
+    " learning_rate or a larger kl of learning."
+)
+
 
 def diagnose(
     progress: RunProgress, problem: Problem, first: int, outcomes: Sequence[CandidateOutcome]
@@ -88,5 +93,6 @@ def _policy(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutc
         streaks["unreadable"] = count = streaks.get("unreadable", 0) + len(unreadable)
         if count >= (UNREADABLE_LATER if "readable" in streaks else UNREADABLE_FIRST):
             number, failure = unreadable[-1]
-            return Diagnosis.of(Fault.POLICY, failure, number, count)
+            spoiled = _SPOILED if any(proposal.version for _, proposal in answers) else None
+            return Diagnosis.of(Fault.POLICY, failure, number, count, remedy=spoiled)
     return None

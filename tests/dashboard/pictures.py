@@ -38,12 +38,14 @@ class Shot:
         theme: ``light`` or ``dark``.
         height: In pixels.
         width: In pixels.
+        top: Id of the element at the top; empty for the top of the page.
     """
 
     path: str
     theme: str
     height: int
     width: int = 1280
+    top: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,19 @@ class Content:
     Attributes:
         run: Id of a run.
         best: Number of one of its candidates.
+        learned: Id of a run that trained its policy.
     """
 
     run: str
     best: int
+    learned: str
 
 
 SHOTS: Final = {
     "activity-light": Shot("/", "light", 900),
     "campaign-light": Shot("/campaigns/mazes-one-budget", "light", 1150),
     "candidate-light": Shot("/runs/{run}/candidates/{best}", "light", 1100),
+    "learning-light": Shot("/runs/{learned}", "light", 990, top="chart-learning"),
     "lineage-dark": Shot("/runs/{run}/lineage", "dark", 950),
     "run-360": Shot("/runs/{run}", "dark", 1400, 360),
     "run-light": Shot("/runs/{run}", "light", 1960),
@@ -78,6 +83,7 @@ def fill(client: Client) -> Content:
     policies = {policy.slug: policy for policy in bundled_policies()}
     for method in ("base", "grpo", "vpo"):
         client.policies.add(policies[f"maze-{method}"])
+    client.policies.add(policies["programs-base"])
     client.policies.add({"slug": "program-mutator", "kind": "program_mutator", "training_method": "none"})
     for slug in ("circle-packing-26", "sorting-network-8"):
         client.problems.add(load_problem(bundled()[slug]))
@@ -125,6 +131,17 @@ def fill(client: Client) -> Content:
     ]
     for run in runs:
         run.wait()
+    learning = client.runs.create(
+        import_task(client, "programs", "test", 1).problems[0].slug,
+        "programs-base",
+        budget=1500,
+        seed=1,
+        strategy="best_of_n",
+        samples_per_prompt=8,
+        learning={"estimator": "vector_max_at_k"},
+        name="trains its policy",
+    )
+    learning.wait()
     while any(client.tournaments.list(DeclarationState.RUNNING)) or any(
         client.campaigns.list(DeclarationState.RUNNING)
     ):
@@ -132,7 +149,7 @@ def fill(client: Client) -> Content:
     going = client.runs.create("sorting-network-8", "program-mutator", budget=50_000, seed=1, name="goes on")
     while going.refresh().spent.evaluations < 100:
         time.sleep(_LOOK_EVERY_S)
-    return Content(str(runs[0].id), runs[0].front()[0].number)
+    return Content(str(runs[0].id), runs[0].front()[0].number, str(learning.id))
 
 
 def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> bytes:
@@ -143,7 +160,8 @@ def photograph(browser: Browser, url: str, shot: Shot, content: Content) -> byte
     with context, visiting(context, url) as visitor:
         visitor.go(shot.path.format(**vars(content)))
         visitor.drawn()
-        visitor.page.evaluate("scrollTo(0, 0)")
+        to_top = "id => id ? document.getElementById(id).closest('.panel').scrollIntoView() : scrollTo(0, 0)"
+        visitor.page.evaluate(to_top, shot.top)
         return visitor.page.screenshot()
 
 
@@ -164,7 +182,10 @@ def main() -> None:
         raise SystemExit("Chromium is not installed: apt-get install chromium-headless-shell")
     with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
         Path(home).chmod(0o711)  # as root, PostgreSQL runs under another account
-        with Stack(Settings(data_dir=Path(home) / "data", port=0)) as stack, sync_playwright() as playwright:
+        with (
+            Stack(Settings(data_dir=Path(home) / "data", port=0), learns=True) as stack,
+            sync_playwright() as playwright,
+        ):
             start_stack(stack, Console())
             with Client(stack.url) as client:
                 content = fill(client)

@@ -78,6 +78,12 @@ def _chart(
         rows += [(label, step, value) for step, value in kept]
         template = hover(f"{label}: %{{y:.4g}}", "step %{x}")
         if kept:
-            data.append(step_line(rank, [x for x, _ in kept], [y for _, y in kept], template, name=label))
-    layout = {"xaxis": axis("training steps"), "yaxis": axis(unit), "showlegend": len(measures) > 1}
+            # One point has no line.
+            mode = "lines" if len(kept) > 1 else "markers"
+            data.append(step_line(rank, [x for x, _ in kept], [y for _, y in kept], template, name=label, mode=mode))
+    layout = {
+        "xaxis": axis("training steps"),
+        "yaxis": axis(unit, rangemode="tozero"),
+        "showlegend": len(measures) > 1,
+    }
     return Chart(name, title, note, data, layout, Table(("measure", "step", "value"), rows))

@@ -337,7 +337,7 @@ def _print_run(run: RunRecord) -> None:
             *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),
             *_counters(run),
-            *learning_fields(run.learning),
+            *learning_fields(run.learning, over=run.state.ended),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             ("best", f"candidate {run.best.number}: {output.format_rewards(run.best.rewards)}" if run.best else None),
             ("best meets", ", ".join(run.best.targets) or "no target" if run.best else None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -253,3 +253,20 @@ def test_a_run_that_learns_is_not_replayed() -> None:
             evaluator=ToyEvaluator(),
             client_for=lambda _: session.client,
         )
+
+
+def test_a_policy_that_training_has_spoiled_is_named_as_the_cause() -> None:
+    session = Session(learning_spec(641))
+    client = session.client
+    answer = client.sample
+
+    def spoiled(requests: list[SampleRequest]) -> list[SampleResult]:
+        found = answer(requests)
+        if len(session.learner.tasks) < 2:
+            return found
+        return [replace(each, completions=tuple(replace(c, text="?") for c in each.completions)) for each in found]
+
+    client.sample = spoiled  # type: ignore[method-assign]
+    session.go()
+    assert session.progress.state is RunState.PAUSED
+    assert "A learned version of the policy wrote these completions" in session.progress.diagnosis["remedy"]
