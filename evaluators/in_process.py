@@ -8,6 +8,7 @@ itself, so they cannot be trusted. Names that are not objectives become a note.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
@@ -22,6 +23,7 @@ from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
+from speciate.runs.silent_failure import scores_nothing
 
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
@@ -62,7 +64,7 @@ class _InProcessRun:
             wall_s = time.monotonic() - started
             usage = self._end()
         self._findings.log += "".join(self._session.logs().values())
-        return Evaluation(
+        evaluation = Evaluation(
             rewards=score.rewards,
             failure=score.failure,
             stopped_at=score.stopped_at,
@@ -70,8 +72,11 @@ class _InProcessRun:
             wall_s=wall_s,
             cpu_s=usage.cpu_s,
             memory_bytes=usage.memory_bytes,
-            artifacts=self._findings.kept(failed=score.failure is not None) | score.artifacts,
+            artifacts=score.artifacts,
         )
+        # Evaluators of other systems catch their own exceptions, print them and answer 0.
+        failed = score.failure is not None or scores_nothing(self._batch.problem, evaluation)
+        return replace(evaluation, artifacts={**self._findings.kept(failed=failed), **evaluation.artifacts})
 
     def _score(self) -> CascadeResult:
         problem = self._batch.problem

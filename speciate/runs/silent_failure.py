@@ -80,18 +80,20 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
 
     Problems of kind ``cases`` have no evaluator of their own: a wrong seed program is no fault there.
     """
+    return reported_error(evaluation.artifacts) if scores_nothing(problem, evaluation) else None
+
+
+def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
+    """Return True if an evaluator gave the worst value of every reward."""
     if evaluation.rewards is None or problem.kind is ProblemKind.CASES or evaluation.stopped_at is not None:
-        return None
-    selected = [
-        (objective, reward)
-        for objective, reward in zip(problem.objectives, evaluation.rewards, strict=True)
-        if objective.role is ObjectiveRole.OBJECTIVE
-    ]
-    for objective, reward in selected:
+        return False
+    for objective, reward in zip(problem.objectives, evaluation.rewards, strict=True):
         low, high = objective.range
+        if objective.role is not ObjectiveRole.OBJECTIVE:
+            continue
         if reward > low if objective.direction is Direction.MAXIMIZE else reward < high:
-            return None
-    return reported_error(evaluation.artifacts)
+            return False
+    return True
 
 
 def reported_error(texts: Mapping[str, str]) -> SilentFailure | None:

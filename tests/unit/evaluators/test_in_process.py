@@ -93,3 +93,11 @@ def test_what_goes_wrong_is_a_value(broker, problem, script, program, kind, reas
     limits = {"wall_s": 0.5} if kind is FailureKind.TIMEOUT else {"wall_s": 20}
     failure = evaluate(broker, problem(evaluator=script, limits=limits), program).failure
     assert (failure.kind, failure.reason) == (kind, reason)
+
+
+def test_what_a_script_prints_is_kept_if_nothing_scores(broker, problem):
+    """Evaluators catch their own exceptions, print them and answer 0."""
+    script = "def evaluate(path):\n    print('Error: no data')\n    return {'score': VALUE}\n"
+    for value, kept in (("0", True), ("0.5", False)):
+        evaluation = evaluate(broker, problem(evaluator=script.replace("VALUE", value)), GOOD)
+        assert ("Error: no data" in evaluation.artifacts.get("evaluator_log", "")) is kept
