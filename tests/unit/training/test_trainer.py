@@ -463,3 +463,52 @@ def test_a_chat_task_needs_a_chat_template(base, tmp_path):
     (tmp_path / "questions_normal_5.jsonl").write_text(json.dumps(row))
     with pytest.raises(InvalidInputError, match="has no chat template"):
         train_policy(open_task("eureqa", tmp_path), TrainConfig.paper("vpo"), base, tmp_path / "policy")
+
+
+class _InterruptionError(Exception):
+    pass
+
+
+def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(tmp_path, monkeypatch):
+    from safetensors.numpy import load_file
+
+    from speciate.domain.policy import PolicyRole, PromptStyle
+    from speciate.policies.manifest import policy_of
+    from speciate.training.config import TrainConfig
+    from speciate.training.recipe import train_policy
+    from speciate.training.tasks.python import PythonTask
+    from speciate.training.trainer import VectorTrainer
+    from tests.unit.inference.checkpoints import write_bytes
+
+    base = write_bytes(tmp_path / "bytes")
+    asked = []
+
+    def programs(_self, row, completion):  # the letters of an untrained model are no program
+        asked.append(row["prompt"])
+        return [completion]
+
+    def score(_self, batch):
+        return [[(text.count("e") / 24,) * 8 for text in texts] for _, texts in batch]
+
+    monkeypatch.setattr(VectorTrainer, "_programs", programs)
+    monkeypatch.setattr(PythonTask, "score", score)
+    config = TrainConfig(
+        "vpo", steps=2, prompts=2, group=4, problems=4, mutation_share=0.0, kl=0.0, save_every=1, lora_rank=2,
+        use_engine=True, max_tokens=24, max_prompt_tokens=2000, prompt_style=PromptStyle.PREFILLED,
+    )  # fmt: skip
+    task = PythonTask(name="python-easy", most_steps=2)
+
+    def interrupt(step, _steps, _seen):
+        raise _InterruptionError(step)
+
+    train_policy(task, config, base, tmp_path / "whole")
+    with pytest.raises(_InterruptionError):
+        train_policy(task, config, base, tmp_path / "resumed", progress=interrupt)
+    train_policy(task, config, base, tmp_path / "resumed", resume=True)
+    whole, resumed = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "resumed"))
+    assert all(np.array_equal(whole[name], resumed[name]) for name in whole)
+    assert any(np.abs(weights).max() > 0 for name, weights in whole.items() if "lora_B" in name)
+    assert all(text.endswith("[assistant] ```python\ndef solve(x):") for text in asked)
+    served = policy_of(tmp_path / "whole", "served")
+    assert served.prompt_style is PromptStyle.PREFILLED
+    assert served.tokens_for(PolicyRole.PROPOSE) == 24
