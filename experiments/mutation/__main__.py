@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from experiments.declared_runs import DeclaredRun, Line, do_runs, write_results
-from experiments.mutation.plan import MUTATOR, declared_runs
+from experiments.mutation.plan import MAX_TOKENS, MODEL, MUTATOR, SERVED, declared_runs
 from experiments.mutation.report import improvements, report
 from speciate.client import Client
 from speciate.client.sync.run import RunHandle
@@ -35,9 +35,16 @@ def main() -> int:
         write_results(given.page, RESULTS, text)
 
     with Client(given.url) as service:
+        service.policies.add(short(service.policies.get(SERVED).definition))
         service.policies.add(Policy(slug=MUTATOR, kind="program_mutator", training_method="none"))
         do_runs(service, runs, given.out, measure, write)
     return 0
+
+
+def short(served: Policy) -> Policy:
+    """Return the policy of the model with shorter completions: most of its functions have about 100 tokens."""
+    sampling = served.sampling.model_copy(update={"max_tokens": MAX_TOKENS})
+    return served.model_copy(update={"slug": MODEL, "sampling": sampling})
 
 
 def measure(run: RunHandle, declared: DeclaredRun) -> Line:
