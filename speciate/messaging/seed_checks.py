@@ -122,7 +122,7 @@ class SeedChecks:
         else:
             late = found.failure is not None and found.failure.reason == "batch_deadline"
             text = describe_seed_failure(problem, found)
-            result = {"unavailable": self._late} if late else {"failure": text and text[:_MAX_TEXT]}
+            result = {"unavailable": self._late(problem)} if late else {"failure": text and text[:_MAX_TEXT]}
         self._answer(key, result)
 
     def _answer(self, key: str, result: dict[str, str | None]) -> None:
@@ -180,11 +180,12 @@ class SeedChecks:
                 self._require_worker(problem)
         finally:
             self._redis.delete(key)
-        return {"unavailable": self._late}
+        return {"unavailable": self._late(problem)}
 
-    @property
-    def _late(self) -> str:
-        return f"no worker scored the seed program within {self.limit_s:.0f} s: all are busy, or scoring takes longer."
+    def _late(self, problem: Problem) -> str:
+        late = f"no worker scored the seed program within {self.limit_s:.0f} s: all are busy, or scoring takes longer."
+        what = "install its packages" if problem.requirements else "pull its image" if problem.image else ""
+        return f"{late} A worker may still {what}, which happens once: add the problem again soon." if what else late
 
 
 def _result_key(key: str) -> str:

@@ -208,3 +208,10 @@ def worker_named(name: str) -> WorkerProcess:
 def make_problem_in(command: str) -> Problem:
     language = {"name": "Own", "file": "main.x", "run": [command, "main.x"]}
     return Problem.model_validate(toy_problem(seed_program="x = 1\ny = 2\n").definition() | {"language": language})
+
+
+def test_a_late_answer_says_that_packages_are_installed(stores: Stores) -> None:
+    announce(stores.redis, worker_named("a"))
+    checks = SeedChecks(stores.redis, Resent(), limit_s=0.2)  # type: ignore[arg-type]
+    with pytest.raises(UnavailableError, match="may still install its packages"):
+        checks.require(SCORED.model_copy(update={"requirements": ("networkx==3.4",)}))
