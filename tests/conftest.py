@@ -37,6 +37,10 @@ _LONG = (
     "integration/service/test_isolation.py",
     "integration/service/test_hostile_requests.py",
     "deploy/test_topology.py",
+    "integration/faults/test_learning.py",
+    "integration/faults/test_storm.py",
+    "integration/faults/test_tournaments.py",
+    "integration/faults/test_up.py",
 )
 """Files that take longest; read first, so that no worker begins one when the others have finished."""
 _TORCH = ("unit/training", "unit/inference", "unit/experiments/test_reproduction.py")
