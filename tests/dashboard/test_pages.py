@@ -35,6 +35,7 @@ PAGES = {
     "candidates-sorted": "/runs/{done}/candidates?sort=sidelobe&rule=gain+%3E+1&elite=1&show=cost",
     "candidate": "/runs/{done}/candidates/9",
     "candidate-failed": "/runs/{doomed}/candidates/2",
+    "candidate-waiting": "/runs/{empty}/candidates/1",
     "lineage": "/runs/{done}/lineage?y=generation",
     "events": "/runs/{done}/events",
     "compare": "/compare?run={done}&run={running}",
