@@ -16,7 +16,7 @@ from experiments.mutation.plan import MAX_TOKENS, MODEL, MUTATOR, SERVED, declar
 from experiments.mutation.report import improvements, report
 from speciate.client import Client
 from speciate.client.sync.run import RunHandle
-from speciate.domain.policy import Policy
+from speciate.domain.policy import Policy, PolicyRole
 
 RESULTS = "## Results"
 
@@ -60,6 +60,7 @@ def measure(run: RunHandle, declared: DeclaredRun) -> Line:
         "reasons": record.reasons,
         "completions": len(completions),
         "completion_tokens": sum(completions),
+        "asked": {m.policy: m.asked for m in record.ensembles if m.role is PolicyRole.MUTATE},
         "improvements": [
             [found[place].number, names.get(found[place].policy_id, "seed")]
             for place in improvements(declared.problem, [each.rewards for each in found])

@@ -12,8 +12,8 @@ from experiments.mutation.plan import ARMS, PROBLEMS
 from speciate.domain.problem import Problem
 
 _HEAD: Final = (
-    "| problem | arm | runs | evaluations | failed | improvements, by policy | last improvement at | best | tokens |"
-    " seconds |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| problem | arm | runs | evaluations | changes asked of | failed | improvements, by policy | last improvement at |"
+    " best | tokens | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -48,7 +48,9 @@ def report(lines: Iterable[Mapping[str, Any]]) -> str:
 
 def _row(problem: str, arm: str, runs: Sequence[Mapping[str, Any]]) -> str:
     by: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     for run in runs:
+        asked.update(run.get("asked", {}))
         by.update(policy for _, policy in run["improvements"])
     last = [run["improvements"][-1][0] if run["improvements"] else None for run in runs]
     columns = [
@@ -56,11 +58,16 @@ def _row(problem: str, arm: str, runs: Sequence[Mapping[str, Any]]) -> str:
         arm,
         len(runs),
         sum(run["evaluations"] for run in runs),
+        _counts(asked, "–"),
         sum(run["failed"] for run in runs),
-        ", ".join(f"{policy} {count}" for policy, count in by.most_common()) or "none",
+        _counts(by, "none"),
         ", ".join("–" if place is None else str(place) for place in last),
         ", ".join("–" if run["best"] is None else f"{run['best']:.4g}" for run in runs),
         f"{sum(run['tokens'] for run in runs):,}",
         f"{sum(run['seconds'] for run in runs):,.0f}",
     ]
     return f"| {' | '.join(map(str, columns))} |"
+
+
+def _counts(found: Counter[str], nothing: str) -> str:
+    return ", ".join(f"{policy} {count}" for policy, count in found.most_common()) or nothing

@@ -35,10 +35,11 @@ def test_improvements_follow_the_ranking_of_the_run() -> None:
 def test_the_report_names_who_improved() -> None:
     line = {"problem": PROBLEMS[0], "arm": "both", "evaluations": 64, "failed": 10, "tokens": 1200, "seconds": 60.4}
     line |= {"improvements": [[3, "smollm2-192"], [9, "program-mutator"], [12, "program-mutator"]], "best": 1.91234}
+    line["asked"] = {"smollm2-192": 23, "program-mutator": 40}
     table = report([line, line | {"improvements": [], "best": None}])
     assert (
-        "| circle-packing-26 | both | 2 | 128 | 20 | program-mutator 2, smollm2-192 1 | 12, – | 1.912, – | 2,400 |"
-        " 121 |" in table
+        "| circle-packing-26 | both | 2 | 128 | program-mutator 80, smollm2-192 46 | 20 |"
+        " program-mutator 2, smollm2-192 1 | 12, – | 1.912, – | 2,400 | 121 |" in table
     )
 
 
