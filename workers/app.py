@@ -13,7 +13,7 @@ from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
 from speciate.training.installed import require_training
-from workers.composition import core_slots, counters, evaluator, settings, stores
+from workers.composition import core_slots, counters, evaluator, leave_connections, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.reconciler import start_reconciler
@@ -69,7 +69,8 @@ def _flush_telemetry(**_: object) -> None:
 
 @signals.worker_process_init.connect
 def _join(**_: object) -> None:
-    """Let a pool process exit with the main process of its worker."""
+    """Let a pool process have connections of its own, and exit with the main process of its worker."""
+    leave_connections()
     drain_coordinator.join()
 
 

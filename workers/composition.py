@@ -47,6 +47,15 @@ def stores() -> Stores:
     return open_stores(settings(), pool_size=2 * (settings().generate_slots + 2))
 
 
+def leave_connections() -> None:
+    """In a new pool process: give up the connections of the main process.
+
+    The pool forks before the main process has any, but a process that replaces a lost one inherits them.
+    """
+    if stores.cache_info().currsize:
+        stores().after_fork()
+
+
 class ClientPool:
     """Cache of policy clients by policy version and key, so that connections are reused."""
 

@@ -85,6 +85,11 @@ class Stores:
             webhooks=replace(self.webhooks, project=project),
         )
 
+    def after_fork(self) -> None:
+        """In a forked process, give up the database connections of its parent: two processes must never share one."""
+        for engine in (self.engine, self.direct):
+            engine.dispose(close=False)
+
     def close(self) -> None:
         """Close every connection of this process."""
         self.engine.dispose()
