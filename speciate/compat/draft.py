@@ -105,7 +105,7 @@ class Draft:
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
     ) -> dict[str, str]:
         """Return the files as ``written`` does, without validating them."""
-        worst = {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
+        worst = _worst(objectives)
         script = _contained("evaluate")
         options = dict(self.options)
         if self.undeclared is Objectives.MEAN:
@@ -134,6 +134,7 @@ class Draft:
             slug=self.slug,
             title=quoted(self.title),
             seed=quoted(self.seed),
+            worst=WORST_SEED if _is_worst(objectives, seed) else "",
             script=SCRIPT,
             language=self._language(),
             weights=_weights(weights),
@@ -201,6 +202,16 @@ def objective_text(objective: Objective, value: float | None) -> str:
     return "\n".join([*lines, f"range = [{objective.range[0]!r}, {objective.range[1]!r}]{measured}", ""])
 
 
+def _worst(objectives: Sequence[Objective]) -> dict[str, float]:
+    return {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
+
+
+def _is_worst(objectives: Sequence[Objective], seed: Mapping[str, float]) -> bool:
+    """Return True if the initial program has the worst value of every reward: the import accepted that."""
+    worst = _worst(objectives)
+    return all(seed.get(o.name) == worst[o.name] for o in objectives if o.role is ObjectiveRole.OBJECTIVE)
+
+
 def _requirements(packages: Sequence[str]) -> str:
     if not packages:
         return ""
@@ -242,6 +253,7 @@ _MEAN_WEIGHTS: Final = """\
 # of its metric's range. Declare directions with 'speciate problems import --reward NAME:min' to replace this rule.
 [weights]
 """
+WORST_SEED: Final = "worst_seed = true                      # the initial program may have the worst rewards\n"
 _PROBLEM: Final = """\
 # Made by 'speciate problems import'. Review it, then run: speciate problems check DIR, speciate problems add DIR
 
@@ -249,7 +261,7 @@ slug = "{slug}"
 title = {title}
 kind = "in_process"                    # the evaluator imports the candidate, so candidates can forge rewards
 seed = {seed}
-evaluator = "{script}"     # calls the imported evaluator, which is unchanged
+{worst}evaluator = "{script}"     # calls the imported evaluator, which is unchanged
 {requirements}data_files = [                         # files in the working folder of candidates and evaluator
 {names}
 ]

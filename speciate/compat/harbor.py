@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.compat.draft import PROBE, Draft, Objectives, objective_text, quoted, text_block
+from speciate.compat.draft import PROBE, WORST_SEED, Draft, Objectives, objective_text, quoted, text_block
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
 from speciate.domain.errors import FieldError, InvalidInputError
@@ -80,6 +80,7 @@ class HarborDraft(Draft):
             title=quoted(self.title),
             image=quoted(self.image),
             writable=", ".join(map(quoted, writable)),
+            worst=WORST_SEED,
             names="\n".join(f"  {quoted(name)}," for name in self.files),
             description=text_block(f"{self.description.strip()}\n\n{_TASK.format(folder=self.folder)}"),
             objectives="\n".join(objective_text(each, seed.get(each.name)) for each in objectives),
@@ -222,7 +223,7 @@ kind = "in_process"                    # the test runs in the candidate's contai
 image = {image}
 writable = [{writable}]
 seed = "solve.sh"
-evaluator = "evaluate.sh"              # runs solve.sh, then tests/test.sh
+{worst}evaluator = "evaluate.sh"              # runs solve.sh, then tests/test.sh
 data_files = [
 {names}
 ]

@@ -169,7 +169,17 @@ class Problem(Value):
     """A problem as registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
-        {"prompts", "many_files", "evaluation", "capabilities", "requirements", "carry", "image", "writable"}
+        {
+            "prompts",
+            "many_files",
+            "evaluation",
+            "capabilities",
+            "requirements",
+            "carry",
+            "image",
+            "writable",
+            "worst_seed",
+        }
     )
 
     slug: Slug = Field(
@@ -291,6 +301,12 @@ class Problem(Value):
         description="`best`: candidates find the output of the best candidate so far in `data/best.json`. The script"
         " stores it as the note `output`.",
         examples=["best"],
+    )
+    worst_seed: bool = Field(
+        default=False,
+        description="True if the seed program may have the worst value of every reward. Otherwise that counts as a"
+        " failure of the evaluator.",
+        examples=[True],
     )
     limits: Limits = Field(default=Limits(), description="Limits of one evaluation.", examples=[{"wall_s": 10.0}])
     confirmations: int = Field(

@@ -49,7 +49,7 @@ def forget(progress: RunProgress) -> None:
 
 
 def _silent(problem: Problem, outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
-    """Return a diagnosis if the evaluator reported an error about every seed program but gave rewards."""
+    """Return a diagnosis if the evaluator gave every seed program the worst value of every reward."""
     seeds = [(number, o.evaluation) for number, o in outcomes if o.proposal.role is PolicyRole.SEED]
     found = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
     if not found or any(silent is None for _, silent in found):

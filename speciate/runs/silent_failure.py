@@ -13,6 +13,8 @@ from speciate.domain.problem import Problem, ProblemKind
 
 SILENT: Final = "evaluator_reported_error"
 """Reason of the failure that stands for a silent one."""
+WORST: Final = "evaluator_gave_worst"
+"""Reason of the failure that stands for the worst rewards of a seed program without any error."""
 
 _ERROR_LINE: Final = re.compile(
     r"(?m)^.{0,400}?(?:\b[A-Za-z_.]{0,80}(?:Error|Exception)\b ?[:(].{0,1000}|\bNo module named\b.{0,200}"
@@ -50,14 +52,15 @@ _REMEDIES: Final = (
     ),
 )
 _OTHERWISE: Final = "Correct the evaluator or the seed program."
+_NO_ERROR: Final = f"{_OTHERWISE} If these rewards are right, set `worst_seed = true` in problem.toml."
 
 
 @dataclass(frozen=True, slots=True)
 class SilentFailure:
-    """An error that an evaluation reported while it gave rewards.
+    """The worst value of every reward, and the error that the evaluation reported beside it.
 
     Attributes:
-        line: The error's line; untrusted text.
+        line: The error's line; untrusted text. Empty if none was reported.
         place: Name of the text in which it stands.
         remedy: What to do.
     """
@@ -68,19 +71,24 @@ class SilentFailure:
 
     def as_failure(self) -> Failure:
         """Return it as the failure of a candidate."""
+        if not self.line:
+            return Failure(FailureKind.CRASHED, WORST, "every reward has its worst value, and no error is reported")
         return Failure(FailureKind.CRASHED, SILENT, f"{self.place}: {self.line}")
 
     def describe(self) -> str:
         """Return it in a few lines."""
-        return f"it scores the worst value of every reward, and its {self.place} reports:\n{self.line}\n{self.remedy}"
+        reported = f", and its {self.place} reports:\n{self.line}" if self.line else ", without reporting an error."
+        return f"it scores the worst value of every reward{reported}\n{self.remedy}"
 
 
 def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | None:
-    """Return the error of a seed program's evaluation that gave the worst value of every reward, or None.
+    """Return the failure of a seed program whose rewards are the worst ones, or None.
 
     Problems of kind ``cases`` have no evaluator of their own: a wrong seed program is no fault there.
     """
-    return reported_error(evaluation.artifacts) if scores_nothing(problem, evaluation) else None
+    if problem.worst_seed or not scores_nothing(problem, evaluation):
+        return None
+    return reported_error(evaluation.artifacts) or SilentFailure("", "", _NO_ERROR)
 
 
 def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:

@@ -14,7 +14,7 @@ from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
 from speciate.runs.evaluate import describe_seed_failure
-from speciate.runs.silent_failure import SilentFailure, scores_nothing, silent_failure
+from speciate.runs.silent_failure import SilentFailure, silent_failure
 from speciate.settings import load_settings
 
 
@@ -25,7 +25,7 @@ class SeedCheck:
     Attributes:
         evaluation: The evaluation; None if the problem has no seed program, or no sandboxed evaluation.
         met: Names of the targets it meets.
-        silent: The error that it reports while every reward has its worst value.
+        silent: The failure that the worst value of every reward stands for.
     """
 
     evaluation: Evaluation | None
@@ -84,10 +84,6 @@ class SeedCheck:
         output.print_table(("met", "target", "rule"), targets, empty="no targets")
         output.print_line()
         output.print_line(f"Scored in {evaluation.wall_s * 1000:.0f} ms in sandbox tier {evaluation.tier}.")
-        if scores_nothing(problem, evaluation):
-            output.print_line(
-                "warning: the seed program has the worst value of every reward: right, or an evaluator that fails?"
-            )
         if unlock := next((t.name for t in problem.targets if t.unlock and t.name in self.met), None):
             output.print_line(
                 f"warning: the seed program already meets {unlock!r}: the problem is unlocked from the start."

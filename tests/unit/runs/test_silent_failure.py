@@ -56,7 +56,11 @@ def test_only_the_worst_value_of_every_reward_makes_it_a_failure() -> None:
     assert found.as_failure().by_evaluator
     assert "No module named 'jax'" in found.describe()
     assert silent_failure(problem, Evaluation(rewards=(0.0, 9.9), artifacts=texts)) is None
-    assert silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"stderr": "fine"})) is None
+    without_error = silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"stderr": "fine"}))
+    assert without_error is not None
+    assert without_error.as_failure().by_evaluator
+    assert "worst_seed = true" in without_error.describe()
+    assert silent_failure(problem.model_copy(update={"worst_seed": True}), worst) is None
     listed = [{"input": [1], "expected": 1, "reward": name} for name in ("x", "y")]
     cases = {"kind": "cases", "evaluator": "", "cases": listed}
     of_cases = Problem.model_validate(problem.definition() | cases)
