@@ -19,6 +19,7 @@ from experiments.peers.report import page
 from experiments.peers.result import Result, append, costs, read
 from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
 from speciate.problems.loader import known_problems, load_problem
+from tests.support.http_server import wait_for
 
 SEED = load_problem(known_problems()[PROBLEMS[0]]).seed_program
 
@@ -99,7 +100,7 @@ def test_a_tree_finds_what_outlives_its_main_process(tmp_path: Path) -> None:
     watch(tree, lambda: len(tree.members()), lambda: False, 60, stop_at=3)
     assert kill_main(tree, settle_s=0.2) == 1
     process.wait()
-    assert not tree.members()
+    wait_for(lambda: not tree.members())
 
 
 def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path) -> None:
