@@ -38,8 +38,8 @@ demo: $(STAMP) ## Run searches and a tournament through the whole service, about
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-# Tests that kill processes wait most of their time, and a crowd would disturb them: the tests that compute keep the cores
-# busy beside them.
+# Importing torch takes each worker seconds, so its tests run in the second command, which has fewer workers because a
+# crowd would disturb the tests that kill processes.
 test: $(TRAIN) check ## Run all checks and all tests
 	@$(BIN)/python -m pytest -q -m 'not fault and not torch' -n 4 --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m pytest -q -m 'fault or torch' -n 3 --dist loadfile --no-loadscope-reorder \
