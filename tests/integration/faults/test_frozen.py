@@ -18,12 +18,13 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.client import Client
+from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.messaging.presence import present_workers
 from speciate.ports.records.runs import RunRecord
 from speciate.storage.metrics.counters import WORK, read_counters
 from tests.integration.faults.conftest import Service
-from tests.integration.faults.test_faults import _policy, _problem
+from tests.integration.faults.test_faults import _EVALUATOR, _policy, _problem
 from tests.support.http_server import wait_for
 from tests.support.relay import Relay, relay
 
@@ -127,9 +128,15 @@ def second(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         processes.signal("second", SIGKILL)
 
 
-def _begin(service: Service, budget: int) -> UUID:
+def _begin(service: Service, budget: int, problem: Problem | None = None) -> UUID:
     spec = RunSpec.model_validate({"budget": {"evaluations": budget}, "lanes": 6, "batch": 8, "strategy": "best_of_n"})
-    return service.begin(_problem(), _policy(), spec)
+    return service.begin(problem or _problem(), _policy(), spec)
+
+
+def _slow_problem() -> Problem:
+    """Return a problem whose batches are in evaluation nearly all the time, seldom in a statement of the database."""
+    changes = {"slug": "slower-toy", "evaluator": _EVALUATOR.replace("0.04", "0.2")}
+    return _problem().model_copy(update=changes)
 
 
 def _wait_for_end(service: Service, run_id: UUID) -> RunRecord:
@@ -178,12 +185,19 @@ def test_servers_freeze(service: Service) -> None:
 @pytest.mark.parametrize("fault", ["frozen", "cut_off"])
 def test_the_late_results_of_a_silent_worker_are_refused(service: Service, second: SecondWorker, fault: str) -> None:
     """Its clock jumps meanwhile, as that of a machine that was suspended."""
-    budget = 200
+    budget = 96
     second.jump(6 if fault == "frozen" else -6)
     dropped = _dropped(service)
-    run_id = _begin(service, budget)
+    run_id = _begin(service, budget, _slow_problem())
+
+    def evaluated() -> set[UUID]:
+        """Return units that are leased for a while: a worker that is cut off while it claims one never knows it."""
+        claimed = service.leased(run_id, "evaluate")
+        time.sleep(0.3)
+        return claimed & service.leased(run_id, "evaluate")
+
     # More units than the first worker has slots: the second one holds some of them.
-    wait_for(lambda: len(service.leased(run_id, "evaluate")) > _SLOTS)
+    wait_for(lambda: len(evaluated()) > _SLOTS)
     silence: Callable[[], object] = getattr(second, fault)
     with silence():  # type: ignore[attr-defined]
         service.seconds_until_done(service.leased(run_id, "evaluate"))
