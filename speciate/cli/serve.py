@@ -126,10 +126,11 @@ def _serve(
     from speciate.settings import KEEP_ALIVE_S, http_address, load_settings
 
     out = console(stderr=True)
-    with out.status("Reading checkpoints …"):
-        app = create_app(folders, token=token, learned=learned, waiting=waiting)
-    lower_priority(load_settings().work_nice)  # after the start, for which others wait
+    # Listen first: a run that a restarted service resumes would pause if its requests were refused.
     with _listening(host, port) as listener:
+        with out.status("Reading checkpoints …"):
+            app = create_app(folders, token=token, learned=learned, waiting=waiting)
+        lower_priority(load_settings().work_nice)  # after the start, for which others wait
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
         config = uvicorn.Config(
@@ -144,7 +145,7 @@ def _serve(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket, so that clients can connect as soon as the address is printed."""
+    """Return a listening socket, so that clients can connect before the server accepts."""
     from speciate.domain.errors import ConflictError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

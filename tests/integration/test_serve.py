@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from speciate.cli.serve import serve_command
+from speciate.cli.stack import find_free_port
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
@@ -132,6 +135,19 @@ def test_a_taken_port(served: str, tmp_path: Path) -> None:
     _, told = process.communicate(timeout=60)
     assert process.returncode == 6
     assert f"cannot listen on 127.0.0.1:{port}" in told
+
+
+def test_requests_wait_for_the_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that a restarted service resumes asks its policy while the server still reads."""
+    port = find_free_port()
+
+    def read(*_: object, **__: object) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=60):
+            raise InterruptedError
+
+    monkeypatch.setattr("speciate.inference.app.create_app", read)
+    with pytest.raises(InterruptedError):
+        serve_command([str(tmp_path)], port=port)
 
 
 def test_connections_of_128_clients_outlive_their_idle_time(served: str) -> None:
