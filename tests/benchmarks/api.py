@@ -34,8 +34,8 @@ COMMITS = 60
 class _ApiAlone(Stack):
     """PostgreSQL, Valkey and the API as in production, without workers."""
 
-    def _graph(self) -> Iterator[ChildCommand]:
-        yield next(super()._graph())
+    def _process_commands(self) -> Iterator[ChildCommand]:
+        yield next(super()._process_commands())
 
     def _environment(self) -> dict[str, str]:
         # Child processes must import this checkout, whatever their working directory.
