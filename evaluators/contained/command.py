@@ -24,6 +24,7 @@ from .candidate import LOADING
 from .libraries import show_libraries
 from .program import DETAIL_CHARS
 from .seccomp import Filter, SyscallPolicy, template
+from .tier_a import SELF
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
@@ -136,6 +137,7 @@ class _Here:
         """Run a build command; the error holds what it printed."""
         import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
+        _show_own_path(command[0])
         with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as said:  # noqa: PTH123
             try:
                 ended = subprocess.run(command, stdin=nothing, stdout=said, stderr=said, check=False)
@@ -171,6 +173,16 @@ class _Here:
         if process.returncode:
             raise CommandFailedError(f"{ending(process.returncode)}\n{complaint}")
         return output
+
+
+def _show_own_path(tool: str) -> None:
+    """Put a compiler's path where it reads ``/proc/self/exe``: Rust before 1.67 finds its libraries by it."""
+    import shutil
+
+    path = shutil.which(tool)
+    if path is not None and os.readlink("/proc/self") == SELF:  # noqa: PTH115
+        Path(SELF).mkdir()
+        Path(SELF, "exe").symlink_to(path)
 
 
 def printed(said: IO[bytes]) -> str:

@@ -24,6 +24,9 @@ FOLDERS = "/folders"
 MACHINE = "/machine"
 """Folder inside bubblewrap with the files that a candidate finds in ``/proc``: those of the processor only."""
 
+SELF = "/tmp/.build/self"  # noqa: S108  # of the candidate
+"""Where ``/proc/self`` leads: nowhere, except in a build, which can tell a compiler its own path there."""
+
 LAST_PID = "/supervisor/last_pid"
 """Mount point of the kernel's file with the last process id of a namespace (``man 7 pid_namespaces``)."""
 

@@ -43,6 +43,13 @@ def test_an_honest_build_works(walls):
     assert walls.attack(HEAD, **fields()).rewards == (1.0,)
 
 
+def test_a_compiler_finds_its_own_path(walls):
+    """Rust before 1.67 stops otherwise; the program that it built finds nothing."""
+    built = "open('program', 'w').write('import os\\nprint(42 - 42 * os.path.exists(\"/proc/self/exe\"))')\n"
+    own = f"assert os.readlink('/proc/self/exe') == {sys.executable!r}\n"
+    assert walls.attack(HEAD + own + built, **fields()).rewards == (1.0,)
+
+
 BOMBS = {
     "time": ("while True: pass", {"build_s": 0.5}, FailureKind.TIMEOUT, "build_wall_limit"),
     "memory": (
