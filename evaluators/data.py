@@ -30,11 +30,12 @@ def _evaluate(batch: EvaluationBatch, script: Script, text: str, seed: int) -> E
         batch.problem,
         lambda step: script.measure(step, text, seed, lambda: script.receive(script.allow(limit_s)), findings),
     )
-    return Evaluation(
+    evaluation = Evaluation(
         rewards=score.rewards,
         failure=score.failure,
         stopped_at=score.stopped_at,
         tier=batch.sandbox.name,
         wall_s=time.monotonic() - started,
-        artifacts=findings.kept(failed=score.failure is not None) | score.artifacts,
+        artifacts=score.artifacts,
     )
+    return findings.added_to(batch.problem, evaluation)

@@ -8,7 +8,7 @@ itself, so they cannot be trusted. Names that are not objectives become a note.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from typing import Final
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
@@ -23,7 +23,9 @@ from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
-from speciate.runs.silent_failure import scores_nothing
+
+_MOST_TEXTS: Final = 8
+"""Metrics that are texts and are kept as notes of their own."""
 
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
@@ -74,9 +76,7 @@ class _InProcessRun:
             memory_bytes=usage.memory_bytes,
             artifacts=score.artifacts,
         )
-        # Evaluators of other systems catch their own exceptions, print them and answer 0.
-        failed = score.failure is not None or scores_nothing(self._batch.problem, evaluation)
-        return replace(evaluation, artifacts={**self._findings.kept(failed=failed), **evaluation.artifacts})
+        return self._findings.added_to(self._batch.problem, evaluation)
 
     def _score(self) -> CascadeResult:
         problem = self._batch.problem
@@ -105,7 +105,12 @@ class _InProcessRun:
         match message:
             case {"rewards": dict(rewards)} if not rewards.keys() <= names:
                 others = {name: value for name, value in rewards.items() if name not in names}
-                self._findings.notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
+                said = [(name, value) for name, value in others.items() if isinstance(value, str)]
+                texts = dict(said[:_MOST_TEXTS])
+                numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if name not in texts)
+                for label, text in {**texts, OTHER: numbers}.items():
+                    if text:
+                        self._findings.notes[sanitize(label, 80)] = sanitize(text)
                 message = message | {"rewards": {name: rewards[name] for name in rewards if name in names}}
         outcome = read_outcome(step.objectives, message)
         if outcome is None:

@@ -16,13 +16,14 @@ from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowa
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
 from speciate.ports.work import OUTPUT
+from speciate.runs.silent_failure import scores_nothing
 
 OTHER = "other metrics"
 """Label of the note with numbers that are no objectives."""
@@ -193,14 +194,24 @@ class ScriptOutput:
     Attributes:
         notes: Texts that the script stores with the candidate.
         log: Output of the script, for its author.
+        failed_call: How the candidate's last failing call ended; a script may hide it.
     """
 
     notes: dict[str, str] = field(default_factory=dict)
     log: str = ""
+    failed_call: str = ""
 
-    def kept(self, *, failed: bool) -> dict[str, str]:
-        """Return the artifacts to store with the candidate; the log only after a failure."""
-        return self.notes | ({"evaluator_log": self.log} if failed and self.log else {})
+    def added_to(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation with the texts to store; what explains a failure only with one.
+
+        Evaluators of other systems catch exceptions, print them and answer 0: with kind ``in_process``, rewards that
+        are all worst count as a failure. Other scripts may print what policies must not see.
+        """
+        nothing = scores_nothing(problem, evaluation)
+        failed = evaluation.failure is not None or (nothing and problem.kind is ProblemKind.IN_PROCESS)
+        texts = {"failed call": self.failed_call if nothing else "", "evaluator_log": self.log if failed else ""}
+        shown = {label: text for label, text in texts.items() if text}
+        return replace(evaluation, artifacts={**self.notes, **shown, **evaluation.artifacts})
 
 
 def read_outcome(

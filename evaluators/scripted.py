@@ -43,7 +43,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         started = time.monotonic()
 
         def measure(step: CascadeStage) -> StageRewards | Failure:
-            carry = partial(_carry, batch, script, candidate, reasons)
+            carry = partial(_carry, batch, script, candidate, findings, reasons)
             measured = script.measure(step, program, seed, carry, findings, reasons)
             # The script may have reported it as the candidate's failure.
             return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
@@ -51,7 +51,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         score = run_cascade(batch.problem, measure)
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in candidate.logs.items() if text}
-    return Evaluation(
+    evaluation = Evaluation(
         rewards=score.rewards,
         failure=score.failure,
         stopped_at=score.stopped_at,
@@ -59,11 +59,14 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         wall_s=wall_s,
         cpu_s=candidate.cpu_s,
         memory_bytes=candidate.memory_bytes,
-        artifacts=printed | findings.kept(failed=score.failure is not None) | score.artifacts,
+        artifacts=printed | score.artifacts,
     )
+    return findings.added_to(batch.problem, evaluation)
 
 
-def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidate, reasons: set[str]) -> Message:
+def _carry(
+    batch: EvaluationBatch, script: Script, candidate: RestartingCandidate, findings: ScriptOutput, reasons: set[str]
+) -> Message:
     """Relay calls to the candidate, recording why they fail; return the script's first message that is not a call."""
     allowance = script.allow(batch.author_s)
     while True:
@@ -73,8 +76,9 @@ def _carry(batch: EvaluationBatch, script: Script, candidate: RestartingCandidat
         asked = time.monotonic()
         answer = candidate.call(*call)
         script.reply(_reply(answer))
-        if answer.failure is not None:
-            reasons.add(answer.failure.reason)
+        if (failure := answer.failure) is not None:
+            reasons.add(failure.reason)
+            findings.failed_call = f"{call[0]}: {failure.kind.value} ({failure.reason})\n{failure.detail}"
         allowance.extend(time.monotonic() - asked)  # do not count the candidate's time
 
 

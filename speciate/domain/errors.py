@@ -37,7 +37,8 @@ class SpeciateError(Exception):
     title: ClassVar[str] = "Request failed"
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        super().__init__(message if remedy is None else f"{message} {remedy}")
+        blank = "" if message.endswith("\n") else " "
+        super().__init__(message if remedy is None else f"{message}{blank}{remedy}")
         self.remedy = remedy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
@@ -21,6 +21,7 @@ _ERROR_LINE: Final = re.compile(
     r"|\bOperation not permitted\b.{0,200}|\bNetwork is unreachable\b.{0,200}|\bcan't start new \w+\b.{0,200}"
     r"|\bTemporary failure in name resolution\b.{0,200}|\bResource temporarily unavailable\b.{0,200})"
 )
+_COMPLAINT: Final = re.compile(r"(?i)\b(?:error|exception|fail(?:ed|ure|s)?|cannot|could not|Errno)\b")
 _SHOWN: Final = 100_000
 _PROCESSES: Final = (
     "Scripts of kind `evaluator` and `in_process` start processes on workers with tier A, at most `limits.processes` at"
@@ -51,8 +52,13 @@ _REMEDIES: Final = (
         "Put {0} beside the evaluator: it sees the files of the problem only.",
     ),
 )
-_OTHERWISE: Final = "Correct the evaluator or the seed program."
-_NO_ERROR: Final = f"{_OTHERWISE} If these rewards are right, set `worst_seed = true` in problem.toml."
+OTHERWISE: Final = "Correct the evaluator or the seed program."
+_RIGHT: Final = "If these rewards are right, set `worst_seed = true` in problem.toml."
+_RAISE: Final = "If the evaluator catches an error, let it raise it: what it prints is kept only then."
+_NUMBERS: Final = frozenset({"other metrics", "not measured", "rated metrics"})
+"""Labels of texts that list metrics."""
+_PLACE: Final = re.compile(r'(?m)^\s*File "([^"\n]{1,200})", line (\d+)')
+_LAST_CHARS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +66,29 @@ class SilentFailure:
     """The worst value of every reward, and the error that the evaluation reported beside it.
 
     Attributes:
-        line: The error's line; untrusted text. Empty if none was reported.
+        line: The error's line; untrusted text. Empty if nothing was reported.
         place: Name of the text in which it stands.
         remedy: What to do.
+        certain: False if the line is only the end of the text, which may be about something else.
     """
 
     line: str
     place: str
     remedy: str
+    certain: bool = True
 
     def as_failure(self) -> Failure:
         """Return it as the failure of a candidate."""
-        if not self.line:
-            return Failure(FailureKind.CRASHED, WORST, "every reward has its worst value, and no error is reported")
-        return Failure(FailureKind.CRASHED, SILENT, f"{self.place}: {self.line}")
+        if self.line and self.certain:
+            return Failure(FailureKind.CRASHED, SILENT, f"{self.place}: {self.line}")
+        ending = f"; {self.place} ends with: {self.line}" if self.line else ", and no error is reported"
+        return Failure(FailureKind.CRASHED, WORST, f"every reward has its worst value{ending}")
 
     def describe(self) -> str:
         """Return it in a few lines."""
-        reported = f", and its {self.place} reports:\n{self.line}" if self.line else ", without reporting an error."
+        reported = ", without reporting an error."
+        if self.line:
+            reported = f". {self.place} {'reports' if self.certain else 'ends with'}:\n{self.line}"
         return f"it scores the worst value of every reward{reported}\n{self.remedy}"
 
 
@@ -88,7 +99,12 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
     """
     if problem.worst_seed or not scores_nothing(problem, evaluation):
         return None
-    return reported_error(evaluation.artifacts) or SilentFailure("", "", _NO_ERROR)
+    texts = evaluation.artifacts
+    if (found := reported_error(texts)) is not None:
+        return found
+    found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
+    hidden = "" if found.line or problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE} "
+    return replace(found, remedy=f"{hidden}{found.remedy} {_RIGHT}")
 
 
 def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
@@ -107,9 +123,35 @@ def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
 def reported_error(texts: Mapping[str, str]) -> SilentFailure | None:
     """Return the last error that the texts of an evaluation report, or None."""
     for place, text in texts.items():
-        lines = [found[0].strip() for found in _ERROR_LINE.finditer(text[-_SHOWN:])]
-        if lines:
-            return SilentFailure(lines[-1], place, remedy_for("\n".join(lines)))
+        found = [*_ERROR_LINE.finditer(shown := text[-_SHOWN:])]
+        if found:
+            line = found[-1][0].strip() + _place(shown[: found[-1].start()])
+            return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in found)))
+    return None
+
+
+def _place(traceback: str) -> str:
+    """Return the last line of a traceback that is in no library."""
+    for name, line in reversed(_PLACE.findall(traceback)):
+        if "/lib" not in name:
+            return f" ({name}, line {line})"
+    return ""
+
+
+def complaint(texts: Mapping[str, str]) -> SilentFailure | None:
+    """Return the reported error, or a text that speaks of one: evaluators print errors in words of their own."""
+    if (found := reported_error(texts)) is not None:
+        return found
+    speaking = {place: text for place, text in texts.items() if place.lower() == "error" or _COMPLAINT.search(text)}
+    return _last_words(speaking)
+
+
+def _last_words(texts: Mapping[str, str]) -> SilentFailure | None:
+    """Return the end of the last text, which may say what failed."""
+    ends = {place: text.strip().rpartition("\n")[2][-_LAST_CHARS:] for place, text in texts.items()}
+    for place, line in reversed(ends.items()):
+        if line and place not in _NUMBERS:
+            return SilentFailure(line, place, remedy_for(texts[place][-_SHOWN:]), certain=False)
     return None
 
 
@@ -118,4 +160,4 @@ def remedy_for(text: str) -> str:
     for pattern, remedy in _REMEDIES:
         if found := pattern.search(text):
             return remedy.format(*found.groups())
-    return _OTHERWISE
+    return OTHERWISE

@@ -333,7 +333,7 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
         ConflictError: The output directory exists.
     """
     from speciate.cli.problems.check import evaluate_seed
-    from speciate.compat.draft import write
+    from speciate.compat.draft import mean_weights, write
     from speciate.compat.rewards import after_trial, measured_in, noise_of, rewards_of
 
     trial = draft.trial()
@@ -353,6 +353,12 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     noise = noise_of(measured)
     draft = after_trial(draft, evaluation.artifacts)
     objectives = rewards_of(draft, rewards, seed)
+    if maximized := [name for name in mean_weights(objectives) if not rewards]:
+        remark = (
+            f"no metric has a declared direction: runs maximize the mean of {', '.join(maximized)}, as OpenEvolve does."
+            " If one of them is a loss, import again with --reward NAME:min or NAME:max for each objective"
+        )
+        draft = replace(draft, remarks=(*draft.remarks, remark))
     files = write(draft.written(objectives, seed, noise), into or Path(f"{draft.slug}-problem"))
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
     return ConvertedProblem(draft, files, objectives, seed, texts)
@@ -364,6 +370,8 @@ _LIMITS: Final = {
     "memory_limit": "Raise the limit with --memory-mb.",
 }
 """Remedies of exceeded limits, by reason of the failure."""
+_SENTINELS: Final = frozenset({0, -1})
+"""Scores that evaluators give instead of an error."""
 _TRIAL_LABELS = ("other metrics", "not measured", "rated metrics")
 _LONG_TRIAL_S: Final = 60.0
 _MAX_SLUG: Final = 80
@@ -377,29 +385,31 @@ def _require_success(draft: Draft, evaluation: Evaluation) -> None:
 
 
 def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
-    """Reject an initial program that scores 0 everywhere, or nothing positive while an error is reported.
+    """Reject an initial program that scores 0 or -1 everywhere, or nothing positive while an error is reported.
 
     Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an error.
 
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
-    from speciate.runs.silent_failure import reported_error
+    from speciate.runs.silent_failure import OTHERWISE, complaint
 
     rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
     if any(value > 0 for value in rated):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
-    found = reported_error(texts)
-    complains = found is not None or any(label.lower() == "error" and text.strip() for label, text in texts.items())
-    if not complains and any(seed.values()):
+    found = complaint(texts)
+    if found is None and not _SENTINELS.issuperset(seed.values()):
         return
     scores = ", ".join(f"{name} = {value:.6g}" for name, value in seed.items()) or "no number"
-    shown = "".join(f"--- {label}\n{text}\n" for label, text in texts.items()) if found is None else found.line
+    shown = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
+    if found is not None and found.certain:
+        shown = f"{found.line}\n"
+    remedy = found.remedy if found is not None and found.remedy != OTHERWISE else _remedy(draft, evaluation)
     raise InvalidInputError(
         f"the evaluator gives {draft.seed} no positive score ({scores})"
-        + (f" and reports:\n{output.sanitize(shown)}\n" if shown else "."),
-        remedy=f"{_remedy(draft, evaluation)} If these scores are right, pass --anyway.",
+        + (f" and reports:\n{output.sanitize(shown)}" if shown else "."),
+        remedy=f"{remedy} If these scores are right, pass --anyway.",
     )
 
 
@@ -420,5 +430,5 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
         texts = {"detail": evaluation.failure.detail, **texts}
     found = reported_error(texts)
     if found is not None:
-        return f"{found.remedy} {notes}".strip()
+        return found.remedy
     return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

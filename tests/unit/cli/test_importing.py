@@ -95,6 +95,8 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
+        ("openevolve:minus", [], ExitCode.INVALID, "no positive score (combined_score = -1)"),
+        ("openevolve:prints", [], ExitCode.INVALID, "Put a.json beside the evaluator"),
         ("openevolve:loss", [], ExitCode.INVALID, "ValueError: no data"),
         ("openevolve:unsure", [], ExitCode.INVALID, "which task is meant?"),
         ("openevolve:slow", ["--wall-s", "0.5"], ExitCode.INVALID, "Raise the limit with --wall-s."),
@@ -129,6 +131,12 @@ def test_import_errors_name_the_cause(
     loss = "def evaluate(path):\n    return {'combined_score': 0.0, 'loss': 1e5, 'error': 'ValueError: no data'}\n"
     made(tmp_path / "loss", OPENEVOLVE, evaluator_py=loss)
     made(tmp_path / "unsure", OPENEVOLVE, evaluator_py=loss.replace("ValueError: no data", "which task is meant?"))
+    made(tmp_path / "minus", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': -1}\n")
+    prints = (
+        "def evaluate(path):\n    try:\n        open('a.json')\n    except OSError as error:\n"
+        "        print('evaluation failed:', error)\n    return {'combined_score': 0.0, 'eval_time': 3}\n"
+    )
+    made(tmp_path / "prints", OPENEVOLVE, evaluator_py=prints)
     slow = "import time\ndef evaluate(path):\n    time.sleep(9)\n"
     made(tmp_path / "slow", OPENEVOLVE, evaluator_py=slow)
     fails = (
@@ -144,7 +152,9 @@ def test_import_errors_name_the_cause(
         "hides",
         "line",
         "loss",
+        "minus",
         "needs",
+        "prints",
         "slow",
         "starts",
         "unsure",

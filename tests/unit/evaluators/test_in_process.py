@@ -44,6 +44,12 @@ def test_a_plain_dict_will_do(broker, problem):
     assert evaluate(broker, problem(evaluator=script), GOOD).rewards == (len(GOOD),)
 
 
+def test_metrics_that_are_texts_are_notes_of_their_own(broker, problem):
+    script = "def evaluate(path):\n    return {'score': 0.0, 'speed': 3, 'error': 'no data'}\n"
+    notes = evaluate(broker, problem(evaluator=script), GOOD).artifacts
+    assert notes == {"error": "no data", "other metrics": "speed = 3"}
+
+
 def test_each_candidate_has_a_process_of_its_own(broker, problem):
     leave = "import builtins\nbuiltins.left = 1\n" + GOOD
     look = "import builtins\ndef solve(x):\n    return 42 * hasattr(builtins, 'left')\n"

@@ -6,9 +6,10 @@ import pytest
 from evaluators.broker import Broker
 from evaluators.script import read_outcome
 from evaluators.tiers.supervisor import Supervisor
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.ports.work import CarriedOutput
 from speciate.runs.carrying import with_output
+from speciate.runs.silent_failure import silent_failure
 
 DOUBLE = "def solve(x):\n    return 2 * x\n"
 
@@ -147,6 +148,16 @@ def test_a_candidate_that_dies_at_every_call_is_given_up(broker, scripted):
     )
     evaluation = one(broker, problem, "import os\ndef solve(): os._exit(3)\n")
     assert evaluation.artifacts["reasons"] == "['exited']"
+
+
+def test_a_failing_call_that_the_script_hides_is_kept_if_nothing_scores(broker, scripted):
+    problem = scripted("return {'score': int(candidate.call('solve').failure is None)}")
+    hidden = one(broker, problem, "import fancygraphs\n").artifacts
+    assert "No module named 'fancygraphs'" in hidden["failed call"]
+    found = silent_failure(problem, Evaluation(rewards=(0.0,), artifacts=hidden))
+    assert found is not None
+    assert "Add the package of fancygraphs" in found.remedy
+    assert "failed call" not in one(broker, problem, "def solve(): return 1\n").artifacts
 
 
 def test_what_the_candidate_prints_is_kept(broker, scripted):

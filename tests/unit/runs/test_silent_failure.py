@@ -12,7 +12,7 @@ from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.silent_failure import reported_error, silent_failure
+from speciate.runs.silent_failure import complaint, reported_error, silent_failure
 from speciate.storage.work.memory import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 
@@ -46,6 +46,38 @@ def test_an_error_is_found_with_its_remedy(text: str, line: str, remedy: str) ->
 @pytest.mark.parametrize("text", ["", "an error of 0.5", "mean absolute error = 3", "no exceptions", "x" * 200_000])
 def test_words_about_errors_are_none(text: str) -> None:
     assert reported_error({"advice": text}) is None
+
+
+def test_a_line_of_a_traceback_has_its_place_outside_libraries() -> None:
+    trace = TRACE.replace("ModuleNotFoundError", '  File "/usr/lib/python3/x.py", line 9, in y\nModuleNotFoundError')
+    found = reported_error({"stderr": trace})
+    assert found is not None
+    assert found.line == "ModuleNotFoundError: No module named 'jax' (evaluator.py, line 3)"
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "words"),
+    [
+        ("log", "loading\nevaluation failed: [Errno 2] No such file or directory: 'a.csv'", "Put a.csv beside"),
+        ("error", "[Errno 2] No such file or directory: 'a.csv'", "Put a.csv beside"),
+        ("log", "could not score it", "Correct the evaluator"),
+    ],
+)
+def test_worst_rewards_show_what_the_evaluator_printed_last(label: str, text: str, words: str) -> None:
+    texts = {"other metrics": "loss = 3", label: text}
+    found = silent_failure(toy_problem(), Evaluation(rewards=(0.0, 10.0), artifacts=texts))
+    assert found is not None
+    assert text.rpartition("\n")[2] in found.describe()
+    assert text.rpartition("\n")[2] in found.as_failure().detail
+    assert words in found.remedy
+    assert "worst_seed = true" in found.remedy
+    complained = complaint(texts)
+    assert complained is not None
+    assert complained.line == found.line
+
+
+def test_a_text_without_a_complaint_is_none() -> None:
+    assert complaint({"log": "solved 3 of 9", "other metrics": "failed = 3"}) is None
 
 
 def test_only_the_worst_value_of_every_reward_makes_it_a_failure() -> None:
