@@ -313,5 +313,5 @@ def _unavailable(requirements: Sequence[str], reason: str) -> EvaluatorUnavailab
     return EvaluatorUnavailableError(
         f"The environment for {', '.join(requirements)} cannot be built: {reason.rstrip('.')}.",
         remedy="Correct `requirements` in problem.toml (only wheels are installed), or give the worker access to the"
-        " package index (PIP_INDEX_URL, PIP_FIND_LINKS); then resume the run.",
+        " package index (PIP_INDEX_URL, PIP_FIND_LINKS); then try again, or resume the run.",
     )

@@ -144,9 +144,9 @@ class Engine:
             pulled = self._call("pull", "--quiet", image, timeout_s=_PULL_S)
             if not pulled.ok:
                 raise EvaluatorUnavailableError(
-                    f"{self.name} cannot pull the image {image}: {pulled.text[-500:]}",
+                    f"{self.name} cannot pull the image {image}: {_reason(pulled)}",
                     remedy=f"Pull it by hand on the worker (`{self.name} pull {image}`), log in to its registry with"
-                    f" `{self.name} login`, or correct `image`; then resume the run.",
+                    f" `{self.name} login`, or correct `image`; then try again, or resume the run.",
                 )
         name = container_name()
         created = self._call(
@@ -155,7 +155,7 @@ class Engine:
         self._call(*self.removal(name)[1:])
         if not created.ok:
             raise EvaluatorUnavailableError(
-                f"{self.name} cannot create a container of {image}: {created.text[-500:]}",
+                f"{self.name} cannot create a container of {image}: {_reason(created)}",
                 remedy=f"Try `{self.name} run --rm {image}` as the worker's user; `speciate doctor` lists the engines.",
             )
 
@@ -272,6 +272,12 @@ def _answer(argv: Sequence[str], timeout_s: float) -> Answer:
         return Answer(False, str(error))
     ok = ended.returncode == 0
     return Answer(ok, (ended.stdout if ok else ended.stderr).decode("utf-8", "replace").strip())
+
+
+def _reason(answer: Answer) -> str:
+    """Return the last line that an engine printed, which says why it failed, as a sentence."""
+    line = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no reason given")
+    return f"{line[:500].rstrip('.')}."
 
 
 def _alive(name: str) -> bool:

@@ -171,7 +171,16 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
         raise invalid_argument("CANDIDATE", f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1")
-    return resolve_run(service, run_id).candidate(int(number))
+    run = resolve_run(service, run_id)
+    try:
+        return run.candidate(int(number))
+    except NotFoundError:
+        if any(first <= int(number) <= last for first, last in (each.candidates for each in run.evaluations())):
+            raise NotFoundError(
+                f"candidate {number} of run {run.id} is still being evaluated.",
+                remedy=f"See `speciate runs evaluations {run_id}` for its progress.",
+            ) from None
+        raise
 
 
 def _is_id(text: str) -> bool:

@@ -120,7 +120,8 @@ class Limits(Value):
         default=16,
         ge=1,
         le=256,
-        description="Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once.",
+        description="Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once, beside"
+        " the threads that `threads` allows and it does not use.",
         examples=[4],
     )
     tmp_bytes: int = Field(
