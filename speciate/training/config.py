@@ -80,7 +80,7 @@ class TrainConfig:
         remembered: Problems whose answers are kept as parents.
         updates: Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect.
         micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU
-            as many groups as its cache holds.
+            as many groups as half of its memory holds, or without ``use_engine`` its cache.
         temperature: Softmax temperature of the rollouts.
         estimator: Configuration of the estimator.
         loss: Options of the loss.

@@ -29,7 +29,7 @@ from speciate.training.config import TrainConfig
 from speciate.training.curve import draw_training_curve
 from speciate.training.models import library_versions, load_model, writing
 from speciate.training.tasks import GENERATED, GeneratedTask, Split, Task
-from speciate.training.trainer import VectorTrainer, is_complete, trl_arguments
+from speciate.training.trainer import VectorTrainer, is_complete, token_bytes, trl_arguments
 
 BASES: Final = {
     "maze": BaseConfig(problems=3000, steps=320, learning_rate=3e-3),
@@ -182,6 +182,7 @@ def train_policy(
                 processes=int(processes.num_processes),
                 cpu=cpu,
                 context=getattr(model.config, "max_position_embeddings", None),
+                token_bytes=token_bytes(model.config),
             ),
             callbacks=[watch],
             peft_config=_lora(config),

@@ -105,6 +105,24 @@ def test_a_policy_learns(base, tmp_path, method, steps):
     assert trained == policy_of(tmp_path / "policy", "served").tokens_for(PolicyRole.PROPOSE)
 
 
+def test_a_pass_takes_the_groups_that_half_of_the_memory_holds(monkeypatch, tmp_path):
+    from speciate.training.config import TrainConfig
+    from speciate.training.tasks import GENERATED
+    from speciate.training.trainer import trl_arguments
+
+    config, task = TrainConfig.tiny("grpo", "programs"), GENERATED["programs"]
+    longest = trl_arguments(config, task, tmp_path).max_completion_length
+
+    def at_once(megabytes: int) -> int:
+        monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": megabytes << 8, "SC_PAGE_SIZE": 4096}.get)
+        args = trl_arguments(config, task, tmp_path, token_bytes=(1 << 20) // (longest * config.group))
+        assert args.per_device_train_batch_size * args.gradient_accumulation_steps == config.batch
+        return args.per_device_train_batch_size // config.group
+
+    assert config.prompts % 4 == 0
+    assert [at_once(n) for n in (1, 8, 11, 4 * config.prompts)] == [1, 4, 4, config.prompts]
+
+
 def test_a_mutation_has_the_same_length_limit_as_in_serving():
     from types import SimpleNamespace
 
