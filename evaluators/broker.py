@@ -27,7 +27,7 @@ from evaluators.tiers import TIERS, UNSAFE, ZygotePool
 from evaluators.toolchains import Toolchains
 from speciate.domain.abilities import ABILITIES
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
-from speciate.domain.errors import ConfigurationError
+from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import digest_of
 from speciate.settings import default_data_dir
@@ -159,7 +159,7 @@ class Broker:
         """Return the batch with what builds and runs its programs, if they are not Python.
 
         Raises:
-            EvaluatorUnavailableError: This machine lacks the language, or does not run the image.
+            EvaluatorUnavailableError: This machine or its tier lacks the language, or does not run the image.
         """
         problem = batch.problem
         if problem.image is not None:
@@ -171,6 +171,11 @@ class Broker:
             )
         if problem.language is None:
             return batch
+        if self.tier == TIER_B:
+            raise EvaluatorUnavailableError(
+                f"Programs in {problem.language.name} need sandbox tier A, and this is tier B.",
+                remedy="Unset SPECIATE_SANDBOX if it is set; `speciate doctor` says what tier A needs.",
+            )
         self._toolchains.require(problem.language)
         surroundings = digest_of([self._toolchains.identity(problem.language), problem.data_files])
         return replace(batch, builds=self._builds, surroundings=surroundings)

@@ -108,6 +108,9 @@ def read_harbor(folder: Path) -> HarborDraft:
         remarks.append("the container has no network: a test or solution that downloads something fails")
     if (folder / "environment" / "docker-compose.yaml").exists():
         remarks.append("environment/docker-compose.yaml is left out: there is one container")
+    reference = _text(folder, _REFERENCE)
+    if not reference:
+        remarks.append(f"there is no {_REFERENCE}: whether the tests accept a right solution was not tried")
     slug, title = named_after(folder, "harbor")
     seconds = [_number(_table(config, part).get("timeout_sec"), _DEFAULT_S) for part in ("agent", "verifier")]
     return HarborDraft(
@@ -125,7 +128,7 @@ def read_harbor(folder: Path) -> HarborDraft:
         image=str(environment.get("docker_image", "")),
         folder=_work_folder(folder, environment),
         variables=tuple(variables.items()),
-        reference=_text(folder, _REFERENCE),
+        reference=reference,
     )
 
 
