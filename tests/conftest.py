@@ -13,12 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import redis
 import sqlalchemy as sa
 from pydantic import SecretStr
+from xdist.scheduler import LoadFileScheduling
 
 from evaluators.broker import Broker
 from evaluators.broker_factory import open_broker
@@ -33,6 +35,8 @@ _FAULTS = Path(__file__).parent / "integration"
 _LONG = (
     "deploy/test_wheel.py",
     "unit/training/test_trainer.py",
+    "dashboard/test_live.py",
+    "dashboard/test_pages.py",
     "integration/service/test_described.py",
     "integration/service/test_isolation.py",
     "integration/service/test_hostile_requests.py",
@@ -45,6 +49,21 @@ _LONG = (
 """Files that take longest; read first, so that no worker begins one when the others have finished."""
 _TORCH = ("unit/training", "unit/inference", "unit/experiments/test_reproduction.py")
 """Tests that import torch, which takes every worker seconds."""
+
+
+class _Scheduling(LoadFileScheduling):
+    """Files as units, but the browser tests as two: each unit starts a service with sample runs and a Chromium."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder, _, name = file.rpartition("/")
+        return folder if folder.endswith("dashboard") and name != "test_pages.py" else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute the tests of `make test`."""
+    return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
