@@ -182,7 +182,7 @@ def test_a_starting_worker_removes_what_killed_ones_left(broker: Broker, referen
     run = [engine.name, "run", "--detach", *engine.options(problem(reference).limits, (), {})[2:]]
     run += ["--name", "speciate-999999999-1-b", "--entrypoint", "sleep", reference, "300"]
     subprocess.run(run, check=True, capture_output=True)
-    assert broker.sweep_containers() == 1
+    broker.sweep_containers()  # or another test's worker, which starts at this moment
     assert containers(engine) == []
 
 
@@ -190,7 +190,7 @@ def test_the_container_of_a_killed_relay_is_swept(reference: str, engine: Engine
     run = [engine.name, "run", "--detach", *engine.options(problem(reference).limits, (), {})[2:]]
     run += ["--name", "speciate-999999999-1-a", "--entrypoint", "sleep", reference, "300"]
     subprocess.run(run, check=True, capture_output=True)
-    assert engine.sweep() == 1
+    engine.sweep()  # or another test's worker, which starts at this moment
     assert containers(engine) == []
 
 
