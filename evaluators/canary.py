@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
+from evaluators.temporary import temporary_folder
 from evaluators.tiers import ZygotePool
 from evaluators.tiers.hidden import hidden_files
 from speciate.domain.candidate import FailureKind
@@ -143,7 +143,7 @@ def _attack(pool: ZygotePool) -> Iterator[str]:
 def _targets() -> Iterator[list[list[object]]]:
     """Set up the targets of the attacks and yield the attempts."""
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="speciate-canary-")))
+        folder = stack.enter_context(temporary_folder("canary"))
         folder.chmod(0o755)
         secret = folder / "secret"
         secret.write_text("x")

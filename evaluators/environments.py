@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from evaluators.private_folder import open_private_folder
+from evaluators.temporary import temporary_folder
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 
@@ -226,8 +227,8 @@ def _install(site: Path, listed: Path, report: Callable[[str], None]) -> None:
         "off",
     ]
     arguments += ["--target", str(site), "--requirement", str(listed)]
-    with tempfile.TemporaryDirectory(prefix="speciate-pip-") as home:
-        environment = _environment(home)
+    with temporary_folder("pip") as home:
+        environment = _environment(str(home))
         process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PIP, *arguments],
             env=environment,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
+from evaluators.temporary import temporary_folder
 from evaluators.tiers.launch import SYSTEM_PATH, readable
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.known_languages import KNOWN, KnownLanguage, tools_of
@@ -120,8 +120,8 @@ class Toolchains:
 @lru_cache(maxsize=256)
 def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
     """Return what a command prints; empty if it fails."""
-    with tempfile.TemporaryDirectory(prefix="speciate-version-") as home:
-        environment = {"PATH": path, "HOME": home, "LANG": "C.UTF-8"}
+    with temporary_folder("version") as home:
+        environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8"}
         try:
             said = subprocess.run(
                 [shutil.which(command[0], path=path) or command[0], *command[1:]],

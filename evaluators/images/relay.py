@@ -24,6 +24,7 @@ from evaluators.contained.command import CommandFailedError, ending, serve
 from evaluators.contained.program import DETAIL_CHARS
 from evaluators.contained.wire import TooLongError, Wire
 from evaluators.images.engine import CANDIDATE, Engine, container_name, environment
+from evaluators.temporary import make_temporary_folder
 
 _TICK_S: Final = 0.2
 _CHUNK: Final = 1 << 16
@@ -199,9 +200,9 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     given = json.loads(order)
-    home = tempfile.mkdtemp(prefix="speciate-image-")
+    home = make_temporary_folder("image")
     try:
-        folder = Path(home, "candidate")
+        folder = home / "candidate"
         (folder / "data" if given["data"] else folder).mkdir(parents=True)
         folder.chmod(0o755)
         os.chdir(folder)

@@ -6,18 +6,16 @@ candidate read one folder. The broker therefore writes a folder once for all can
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import tempfile
 import threading
 from pathlib import Path
 
+from evaluators.temporary import make_temporary_folder
 from speciate.domain.data_files import bytes_of
 from speciate.domain.values import digest_of
 
 DATA = "data"
-_PREFIX = "speciate-files-"
 
 
 class ProblemFolders:
@@ -32,8 +30,7 @@ class ProblemFolders:
         """Parent of all folders."""
         with self._lock:
             if self._root is None:
-                _remove_orphans()
-                self._root = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+                self._root = make_temporary_folder("files")
                 self._root.chmod(0o711)
             return self._root
 
@@ -80,12 +77,3 @@ def _fill(folder: Path, files: dict[str, str]) -> None:
     data.chmod(0o755)
     half.chmod(0o755)
     half.rename(folder)
-
-
-def _remove_orphans() -> None:
-    """Remove folders that killed brokers left behind."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path)

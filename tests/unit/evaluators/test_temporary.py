@@ -1,0 +1,39 @@
+"""Temporary folders of killed processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from evaluators.temporary import make_temporary_folder, temporary_folder
+
+
+def test_folders_of_killed_processes_are_removed_and_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make = "from evaluators.temporary import make_temporary_folder as make; print(make('canary')); {end}"
+    left = Path(_printed(make.format(end="import os; os.kill(os.getpid(), 9)"), tmp_path))
+    (left / "secret").write_text("x")
+    foreign = tmp_path / "speciate-canary-someone"
+    foreign.mkdir()
+    other = make_temporary_folder("files")
+    with temporary_folder("canary") as ours, temporary_folder("canary") as second:
+        assert str(os.getpid()) in ours.name
+        assert {*tmp_path.iterdir()} == {foreign, other, ours, second}
+    assert {*tmp_path.iterdir()} == {foreign, other}
+
+
+def _printed(program: str, folder: Path) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-u", "-c", program],
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert ended.returncode == -9, ended.stderr
+    return ended.stdout.strip()
