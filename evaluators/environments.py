@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from evaluators.private_folder import open_private_folder
-from evaluators.temporary import temporary_folder
+from evaluators.temporary_folder import temporary_folder
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 

@@ -8,7 +8,6 @@ itself, so they cannot be trusted. Names that are not objectives become a note.
 from __future__ import annotations
 
 import time
-from typing import Final
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.cascade import CascadeResult, StageRewards, run_cascade
@@ -23,9 +22,6 @@ from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.stage import CascadeStage
 from speciate.ports.reporting import report_progress
-
-_MOST_TEXTS: Final = 8
-"""Metrics that are texts and are kept as notes of their own."""
 
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
@@ -105,13 +101,16 @@ class _InProcessRun:
         match message:
             case {"rewards": dict(rewards)} if not rewards.keys() <= names:
                 others = {name: value for name, value in rewards.items() if name not in names}
-                said = [(name, value) for name, value in others.items() if isinstance(value, str)]
-                texts = dict(said[:_MOST_TEXTS])
+                texts = {name: value for name, value in others.items() if isinstance(value, str)}
                 numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if name not in texts)
-                for label, text in {**texts, OTHER: numbers}.items():
-                    if text:
-                        self._findings.notes[sanitize(label, 80)] = sanitize(text)
-                message = message | {"rewards": {name: rewards[name] for name in rewards if name in names}}
+                if numbers:
+                    self._findings.notes[OTHER] = sanitize(numbers)
+                given = message.get("notes")
+                notes = [*(given if isinstance(given, list) else []), *map(list, texts.items())]
+                message = message | {
+                    "rewards": {name: rewards[name] for name in rewards if name in names},
+                    "notes": notes,
+                }
         outcome = read_outcome(step.objectives, message)
         if outcome is None:
             return self._died(SessionEndedError(EndReason.BROKEN, "no verdict"))

@@ -8,6 +8,7 @@ result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and ``memory_bytes`` o
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
 from pydantic import JsonValue
@@ -59,9 +60,10 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         wall_s=wall_s,
         cpu_s=candidate.cpu_s,
         memory_bytes=candidate.memory_bytes,
-        artifacts=printed | score.artifacts,
+        artifacts=score.artifacts,
     )
-    return findings.added_to(batch.problem, evaluation)
+    complete = findings.added_to(batch.problem, evaluation)
+    return replace(complete, artifacts={**printed, **complete.artifacts})
 
 
 def _carry(

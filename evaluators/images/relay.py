@@ -24,7 +24,7 @@ from evaluators.contained.command import CommandFailedError, ending, serve
 from evaluators.contained.program import DETAIL_CHARS
 from evaluators.contained.wire import TooLongError, Wire
 from evaluators.images.engine import CANDIDATE, Engine, container_name, environment
-from evaluators.temporary import make_temporary_folder
+from evaluators.temporary_folder import make_temporary_folder
 
 _TICK_S: Final = 0.2
 _CHUNK: Final = 1 << 16

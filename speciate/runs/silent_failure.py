@@ -55,9 +55,9 @@ _REMEDIES: Final = (
 OTHERWISE: Final = "Correct the evaluator or the seed program."
 _RIGHT: Final = "If these rewards are right, set `worst_seed = true` in problem.toml."
 _RAISE: Final = "If the evaluator catches an error, let it raise it: what it prints is kept only then."
-_NUMBERS: Final = frozenset({"other metrics", "not measured", "rated metrics"})
+METRIC_LISTS: Final = frozenset({"other metrics", "not measured", "rated metrics"})
 """Labels of texts that list metrics."""
-_PLACE: Final = re.compile(r'(?m)^\s*File "([^"\n]{1,200})", line (\d+)')
+_PLACE: Final = re.compile(r'(?m)^[ \t]*File "([^"\n]{1,200})", line (\d+)')
 _LAST_CHARS: Final = 400
 
 
@@ -103,7 +103,7 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
     if (found := reported_error(texts)) is not None:
         return found
     found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
-    hidden = "" if found.line or problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE} "
+    hidden = "" if problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE} "
     return replace(found, remedy=f"{hidden}{found.remedy} {_RIGHT}")
 
 
@@ -150,7 +150,7 @@ def _last_words(texts: Mapping[str, str]) -> SilentFailure | None:
     """Return the end of the last text, which may say what failed."""
     ends = {place: text.strip().rpartition("\n")[2][-_LAST_CHARS:] for place, text in texts.items()}
     for place, line in reversed(ends.items()):
-        if line and place not in _NUMBERS:
+        if line and place not in METRIC_LISTS:
             return SilentFailure(line, place, remedy_for(texts[place][-_SHOWN:]), certain=False)
     return None
 

@@ -182,7 +182,7 @@ def train_policy(
                 processes=int(processes.num_processes),
                 cpu=cpu,
                 context=getattr(model.config, "max_position_embeddings", None),
-                token_bytes=token_bytes(model.config),
+                token_bytes=token_bytes(model.config.get_text_config()),
             ),
             callbacks=[watch],
             peft_config=_lora(config),
@@ -194,7 +194,9 @@ def train_policy(
         try:
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
         except Exception as error:  # torch, transformers and TRL raise their own types
-            explained = _explained(error, config, None if watch.begun else last)
+            explained = _explained(
+                error, config, trainer.args.per_device_train_batch_size, None if watch.begun else last
+            )
             if explained is None:
                 raise
             raise explained from error
@@ -324,11 +326,11 @@ def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
         )
 
 
-def _explained(error: Exception, config: TrainConfig, unread: Path | None) -> Exception | None:
+def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path | None) -> Exception | None:
     """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
     if _is_out_of_memory(error):
         return InvalidInputError(
-            f"not enough memory for {config.micro_batch or config.batch} rollouts at once: {error}",
+            f"not enough memory for {at_once} rollouts at once: {error}",
             remedy=f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume.",
         )
     if unread is not None:

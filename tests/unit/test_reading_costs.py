@@ -23,6 +23,7 @@ from speciate.prompts.guidance import read_advice
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.protected import keep_protected
 from speciate.prompts.template import template_field_errors
+from speciate.runs.silent_failure import complaint
 from tests.support.runs import toy_policy, toy_problem
 
 MEASURABLE_S = 0.02
@@ -73,6 +74,10 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
     "template": (lambda text: template_field_errors("change", text, where="x"), 1 << 17, ("{", "{problem}", "}", "{a")),
     "diff of programs": (
         lambda text: unified_diff(text, text[::-1], before="a", after="b"), 1 << 20, ("a\n", "\n", "a", "a\nb\n")
+    ),
+    "errors": (
+        lambda text: complaint({"log": text + "\nValueError: x"}), 1 << 17,
+        ("\n", " ", 'File "', "a.E", "Error: ", 'File "a", line 1\n'),
     ),
     "terminal": (sanitize, 1 << 20, ("\x1b[2J", "\r\n", "\u202e")),
 }  # fmt: skip

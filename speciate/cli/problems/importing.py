@@ -335,6 +335,7 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     from speciate.cli.problems.check import evaluate_seed
     from speciate.compat.draft import mean_weights, write
     from speciate.compat.rewards import after_trial, measured_in, noise_of, rewards_of
+    from speciate.runs.silent_failure import METRIC_LISTS
 
     trial = draft.trial()
     if not trial.seed_program.strip():
@@ -360,7 +361,7 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
         )
         draft = replace(draft, remarks=(*draft.remarks, remark))
     files = write(draft.written(objectives, seed, noise), into or Path(f"{draft.slug}-problem"))
-    texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
+    texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
     return ConvertedProblem(draft, files, objectives, seed, texts)
 
 
@@ -372,7 +373,6 @@ _LIMITS: Final = {
 """Remedies of exceeded limits, by reason of the failure."""
 _SENTINELS: Final = frozenset({0, -1})
 """Scores that evaluators give instead of an error."""
-_TRIAL_LABELS = ("other metrics", "not measured", "rated metrics")
 _LONG_TRIAL_S: Final = 60.0
 _MAX_SLUG: Final = 80
 
@@ -392,12 +392,12 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
-    from speciate.runs.silent_failure import OTHERWISE, complaint
+    from speciate.runs.silent_failure import METRIC_LISTS, OTHERWISE, complaint
 
     rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
     if any(value > 0 for value in rated):
         return
-    texts = {label: text for label, text in evaluation.artifacts.items() if label not in _TRIAL_LABELS}
+    texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
     found = complaint(texts)
     if found is None and not _SENTINELS.issuperset(seed.values()):
         return
