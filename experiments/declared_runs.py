@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ def do_runs(
     out: Path,
     measure: Callable[[RunHandle, DeclaredRun], Line],
     after: Callable[[Sequence[Line]], None],
+    at_once: int = 1,
 ) -> list[Line]:
-    """Do the runs that are not in a file, one after the other; return the lines of all, in the declared order.
+    """Do the runs that are not in a file, some at a time; return the lines of all, in the declared order.
 
     Args:
         service: The service.
@@ -58,27 +60,39 @@ def do_runs(
         out: File of the lines.
         measure: Returns the results of a completed run.
         after: Called with the lines so far after every run, to write a page.
+        at_once: Runs at the same time.
     """
     done = {line["key"]: line for line in read_lines(out)}
-    with out.open("a", encoding="utf-8") as file:
-        for number, one in enumerate(declared, 1):
-            if one.key in done:
-                continue
-            problem = service.problems.add(one.problem)
-            run = service.runs.create(
-                problem.id, dict.fromkeys(one.policies, 1.0), seed=one.seed, idempotency_key=one.key, **one.spec
-            )
-            record = run.wait()
-            if record.state is not RunState.COMPLETED:
-                raise SystemExit(f"run {record.id} is {record.state.value}: {record.reason}. Repair it and repeat.")
-            known = {"key": one.key, "arm": one.arm, "problem": one.problem.slug, "seed": one.seed}
-            spent = {"seconds": record.spent.seconds, "tokens": record.spent.tokens}
-            done[one.key] = line = known | spent | measure(run, one)
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            sys.stderr.write(f"{number} of {len(declared)}: {one.key}, {record.spent.seconds:.0f} s\n")
-            after([done[each.key] for each in declared if each.key in done])
+    missing = [one for one in declared if one.key not in done]
+    with out.open("a", encoding="utf-8") as file, ThreadPoolExecutor(at_once) as pool:
+        running = [pool.submit(_do_run, service, one, measure) for one in missing]
+        try:
+            for future in as_completed(running):
+                line = future.result()
+                done[line["key"]] = line
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                sys.stderr.write(f"{len(done)} of {len(declared)}: {line['key']}, {line['seconds']:.0f} s\n")
+                after([done[each.key] for each in declared if each.key in done])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [done[each.key] for each in declared if each.key in done]
+
+
+def _do_run(service: Client, one: DeclaredRun, measure: Callable[[RunHandle, DeclaredRun], Line]) -> Line:
+    problem = service.problems.add(one.problem)
+    run = service.runs.create(
+        problem.id, dict.fromkeys(one.policies, 1.0), seed=one.seed, idempotency_key=one.key, **one.spec
+    )
+    if run.state is RunState.PAUSED:  # by an earlier command, whose cause was repaired
+        run.resume()
+    record = run.wait()
+    if record.state is not RunState.COMPLETED:
+        raise SystemExit(f"run {record.id} is {record.state.value}: {record.reason}. Repair it and repeat.")
+    known = {"key": one.key, "arm": one.arm, "problem": one.problem.slug, "seed": one.seed}
+    spent = {"seconds": record.spent.seconds, "tokens": record.spent.tokens}
+    return known | spent | measure(run, one)
 
 
 def write_results(page: Path, heading: str, text: str) -> None:

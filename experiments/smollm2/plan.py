@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from experiments.declared_runs import DeclaredRun
 from speciate.domain.problem import Problem
@@ -13,38 +13,40 @@ from speciate.training.tasks import Split, open_task
 TASK: Final = "python-easy"
 BASE: Final = "base"
 METHODS: Final = ("grpo", "vpo", "vector_max_at_k")
-SEED: Final = 0
+SEEDS: Final = (0, 1, 2)
+"""Seeds of the trainings; the comparison by the service is of the first."""
 STEPS: Final = 40
-SETTINGS: Final = {
-    "lora_rank": 2,
+SETTINGS: Final[dict[str, Any]] = {
+    "lora_rank": 4,
     "learning_rate": 3e-4,
-    "prompts": 4,
-    "group": 8,
+    "prompts": 8,
+    "group": 16,
     "problems": 400,
     "kl": 0,
     "temperature": 0.8,
     "max_tokens": 64,
     "max_prompt_tokens": 512,
     "prompt_style": "prefilled",
-    "use_engine": "true",
-    "micro_batch": 0,
-    "save_every": 1,
+    "use_engine": "false",
+    "micro_batch": 64,
+    "save_every": 10,
 }
 """Recipe of every method, as for ``speciate train --set``."""
-METHOD_SETTINGS: Final[dict[str, dict[str, int]]] = {"vpo": {"max_tokens": 192, "micro_batch": 8}}
-"""Changes of the recipe: a rollout of VPO has three answers, and a whole batch of those needs more than 24 GB."""
+METHOD_SETTINGS: Final[dict[str, dict[str, int]]] = {"vpo": {"max_tokens": 192}}
+"""Changes of the recipe: a rollout of VPO has three answers."""
 PROBLEMS: Final = 100
 EVALUATIONS: Final = 64
 KS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
-def train_command(speciate: str, method: str, base: Path, out: Path) -> list[str]:
+def train_command(speciate: str, method: str, seed: int, base: Path, out: Path, *, gpu: bool = False) -> list[str]:
     """Return the command that trains a policy, or continues its training."""
     settings = SETTINGS | METHOD_SETTINGS.get(method, {})
     given = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
     resume = ["--resume"] if out.exists() else []
-    options = ["--task", TASK, "--method", method, "--seed", str(SEED), "--steps", str(STEPS)]
-    return [speciate, "train", *options, "--base", str(base), "--out", str(out), *given, *resume]
+    options = ["--task", TASK, "--method", method, "--seed", str(seed), "--steps", str(STEPS)]
+    device = ["--gpu"] if gpu else []
+    return [speciate, "train", *options, "--base", str(base), "--out", str(out), *given, *device, *resume]
 
 
 def held_out() -> list[Problem]:
@@ -62,9 +64,14 @@ def declared_runs() -> Iterator[DeclaredRun]:
     """Yield the runs: problems outermost, so that an interrupted comparison has whole problems; policies innermost."""
     for number, problem in enumerate(held_out()):
         for arm in (BASE, *METHODS):
-            spec = {"budget": EVALUATIONS, "strategy": "best_of_n", "lanes": 1, "batch": 32, "stop_on_unlock": False}
-            key = f"smollm2/{problem.slug}/{arm}/{SEED}"
+            spec = {"budget": EVALUATIONS, "strategy": "best_of_n", "lanes": 1, "batch": 64, "stop_on_unlock": False}
+            key = f"smollm2/{problem.slug}/{arm}/{SEEDS[0]}"
             yield DeclaredRun(key, arm, problem, (policy_name(arm),), number, spec)
+
+
+def folder_name(method: str, seed: int = SEEDS[0]) -> str:
+    """Return the folder of a training within the folder of the results."""
+    return f"{method}-{seed}"
 
 
 def policy_name(arm: str) -> str:

@@ -16,12 +16,43 @@ _SCORES: Final = (
     f"| policy | {' | '.join(f'best@{k}' for k in KS)} | unlocked | different vectors | tokens | seconds |\n"
     f"|---|{'---|' * (len(KS) + 4)}"
 )
+_SAMPLES: Final = (
+    f"| policy | seed | {' | '.join(f'best@{k}' for k in KS)} | unlocked | readable | different vectors |\n"
+    f"|---|{'---|' * (len(KS) + 4)}"
+)
 _TESTS: Final = "| policy | only base / only policy | p | p, Holm |\n|---|---|---|---|"
 
 
 def scores_of(vectors: Iterable[Sequence[float] | None]) -> list[float]:
     """Return the mean reward of every answer; 0 for an answer that failed. Answers beyond the budget are left out."""
     return [0.0 if vector is None else float(np.mean(vector)) for vector in vectors][:EVALUATIONS]
+
+
+def samples_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return the table of what each training seed answers; an answer that is missing counts as one that failed.
+
+    Args:
+        lines: One mapping for each policy and problem: ``arm, seed, problem, vectors, tokens``.
+    """
+    found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        found.setdefault((line["arm"], line["seed"]), []).append(line)
+    rows = [
+        f"| {arm} | {seed} | {_sampled(found[arm, seed])} |"
+        for arm, seed in sorted(found, key=lambda each: (_ARMS.index(each[0]), each[1]))
+    ]
+    return "\n".join([_SAMPLES, *rows]) + "\n" if rows else "Nothing was sampled.\n"
+
+
+def _sampled(lines: Sequence[Mapping[str, Any]]) -> str:
+    scores = [(scores_of(line["vectors"]) + [0.0] * EVALUATIONS)[:EVALUATIONS] for line in lines]
+    best = np.mean([best_at_k(each, list(KS)) for each in scores], axis=0)
+    answers = [[vector for vector in line["vectors"][:EVALUATIONS] if vector is not None] for line in lines]
+    unlocked = sum(any(min(vector) >= 1 for vector in each) for each in answers)
+    kinds = np.mean([len({tuple(vector) for vector in each}) for each in answers])
+    read = np.mean([len(each) for each in answers]) / EVALUATIONS
+    values = " | ".join(f"{value:.3f}" for value in best)
+    return f"{values} | {unlocked} of {len(lines)} | {read:.0%} | {kinds:.1f}"
 
 
 def report(lines: Iterable[Mapping[str, Any]]) -> str:

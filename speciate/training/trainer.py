@@ -273,13 +273,17 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         logps, entropies, _ = self._get_per_token_logps_and_entropies(
             model, ids, attention, mask.size(1), compute_entropy=True
         )
+        # Padding can be so improbable that its divergence is infinite: times the mask, that would be NaN.
+        logps, entropies = logps.masked_fill(mask == 0, 0.0), entropies.masked_fill(mask == 0, 0.0)
         old = inputs.get("old_per_token_logps")
         old = logps.detach() if old is None else old
         rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._pass())
         losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
         if "importance_sampling_ratio" in inputs:  # vLLM's probabilities differ slightly
             losses = losses * inputs["importance_sampling_ratio"]
-        kl = low_variance_kl(logps, inputs["ref_per_token_logps"]) if self.beta else torch.zeros_like(logps)
+        kl = torch.zeros_like(logps)
+        if self.beta:
+            kl = low_variance_kl(logps, inputs["ref_per_token_logps"].masked_fill(mask == 0, 0.0))
         losses = losses + inputs["kl_weight"].unsqueeze(1) * kl - self.config.loss.entropy_bonus * entropies
         # num_items_in_batch counts the tokens of the whole batch of rollouts; each update sees its share.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes

@@ -18,11 +18,12 @@ from experiments.smollm2.plan import (
     METHODS,
     PROBLEMS,
     declared_runs,
+    folder_name,
     held_out,
     policy_name,
     train_command,
 )
-from experiments.smollm2.report import report, scores_of
+from experiments.smollm2.report import report, samples_table, scores_of
 from speciate.cli.train import build_config
 from speciate.domain.values import WORD
 from speciate.policies.manifest import Manifest, write_manifest
@@ -39,19 +40,20 @@ def test_every_policy_meets_every_problem() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_recipe_is_one_that_speciate_train_accepts(method: str, tmp_path: Path) -> None:
-    command = train_command("speciate", method, Path("base"), tmp_path / "out")
+    command = train_command("speciate", method, 1, Path("base"), tmp_path / "out", gpu=True)
     settings = [command[i + 1] for i, word in enumerate(command) if word == "--set"]
     config = build_config(method, "python-easy", 0, 40, settings)
     assert config.max_tokens == (192 if method == "vpo" else 64)
-    assert "--resume" not in command
+    assert command[-1] == "--gpu"
     (tmp_path / "out").mkdir()
-    assert train_command("speciate", method, Path("base"), tmp_path / "out")[-1] == "--resume"
+    again = train_command("speciate", method, 1, Path("base"), tmp_path / "out")
+    assert again == [*command[:-1], "--resume"]
 
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     for method in METHODS:
-        folder = tmp_path / method
+        folder = tmp_path / folder_name(method)
         folder.mkdir()
         (folder / "adapter_model.safetensors").write_bytes(method.encode())
         answers = 3 if method == "vpo" else 1
@@ -67,14 +69,14 @@ def trained(tmp_path: Path) -> Path:
 def test_policies_are_asked_as_trained(trained: Path) -> None:
     base, grpo, vpo = (
         base_policy(trained, "http://127.0.0.1:8000/v1"),
-        *(policy(trained / m, m, "http://127.0.0.1:8000/v1") for m in ("grpo", "vpo")),
+        *(policy(trained / f"{m}-0", m, "http://127.0.0.1:8000/v1") for m in ("grpo", "vpo")),
     )
     assert (vpo.answers_per_rollout, vpo.sampling.max_tokens) == (3, 192)
     assert base.sampling == grpo.sampling
     assert (base.prompt_style, base.answers_per_rollout) == (grpo.prompt_style, 1)
-    assert (base.model, base.checkpoint_digest, base.options) == ("smollm2-base", None, {})
-    assert (grpo.model, grpo.options) == ("smollm2-grpo", {"base_model": "smollm2-base"})
-    assert {f"{policy_name(m)}={trained.resolve() / m}" for m in METHODS} <= {*serve_command(Path("m"), trained)}
+    assert (base.model, base.checkpoint_digest, base.options) == ("smollm2-base", None, {"concurrency": 64})
+    assert (grpo.model, grpo.options) == ("smollm2-grpo", {"base_model": "smollm2-base", "concurrency": 64})
+    assert {f"{policy_name(m)}={trained.resolve() / m}-0" for m in METHODS} <= {*serve_command(Path("m"), trained)}
 
 
 def run(arm: str, problem: str, passed: int) -> dict[str, Any]:
@@ -98,17 +100,27 @@ def test_answers_beyond_the_budget_do_not_count() -> None:
     assert scores_of([None, [1.0, 0.0], *[[1.0]] * 99]) == [0.0, 0.5, *[1.0] * (EVALUATIONS - 2)]
 
 
+def test_a_missing_answer_of_a_sample_counts_as_one_that_failed() -> None:
+    vectors = [[1.0, 1.0], None, [0.0, 1.0]] + [[0.0, 0.0]] * 13
+    lines = [{"arm": arm, "seed": 0, "problem": "a", "vectors": vectors, "tokens": 9} for arm in ("vpo", BASE)]
+    rows = samples_table(lines).splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| base", "| vpo"]
+    assert rows[0].startswith("| base | 0 | 0.023 |")  # (1 + 1/2) / 64
+    assert rows[0].endswith("| 1 of 1 | 23% | 3.0 |")
+
+
 def test_the_page_is_written_again(trained: Path) -> None:
     page = trained / "page.md"
     page.write_text("# Declared\n\nThe plan.\n\n## Training\n\nNone.\n\n## Comparison\n\nNone.\n")
-    spent = [{"method": "grpo", "wall_s": 9.0, "cpu_s": 700.4}, {"method": "grpo", "wall_s": 9.0, "cpu_s": 600.0}]
+    spent = [{"method": "grpo", "seed": 0, "wall_s": 700.4}, {"method": "grpo", "seed": 0, "wall_s": 600.0}]
     (trained / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spent))
     write_page(page, trained)
     text = page.read_text()
     assert text.startswith("# Declared\n\nThe plan.\n\n## Training\n\n| method |")
-    assert "| grpo | 40 | 0.450 | 3.450 | 0.500 | 0.500 | 1.000 | 1.000 | 1,300 |" in text
+    assert "| grpo | 0 | 40 | 0.450 | 3.450 | 0.500 | 0.500 | 1.000 | 1.000 | 22 |" in text
+    assert "## All seeds\n\nNothing was sampled.\n" in text
     write_page(page, trained)
     assert page.read_text() == text
     for method in METHODS:
-        shutil.rmtree(trained / method)
+        shutil.rmtree(trained / folder_name(method))
     assert training_table(trained) == "No training is complete.\n"

@@ -530,3 +530,25 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     served = policy_of(tmp_path / "whole", "served")
     assert served.prompt_style is PromptStyle.PREFILLED
     assert served.tokens_for(PolicyRole.PROPOSE) == 24
+
+
+def test_improbable_padding_leaves_the_weights_finite(base, tmp_path, monkeypatch):
+    import torch
+
+    from speciate.training.trainer import VectorTrainer
+
+    compute = VectorTrainer._get_per_token_logps_and_entropies
+    padded = []
+
+    def improbable(self, model, input_ids, attention_mask, logits_to_keep, **options):
+        logps, *rest = compute(self, model, input_ids, attention_mask, logits_to_keep, **options)
+        padding = attention_mask[:, -logits_to_keep:] == 0
+        if torch.is_grad_enabled():  # not in the pass of the reference, so that the divergence overflows
+            padded.append(int(padding.sum()))
+            logps = torch.where(padding, logps - 1e4, logps)
+        return logps, *rest
+
+    monkeypatch.setattr(VectorTrainer, "_get_per_token_logps_and_entropies", improbable)
+    arguments = ["--task", "programs", "--method", "grpo", "--base", str(base), "--out", "policy", *SMALL]
+    train(*arguments, "--steps", "2", cwd=tmp_path)  # refuses weights that are not finite
+    assert max(padded) > 0
