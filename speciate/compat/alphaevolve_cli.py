@@ -11,7 +11,7 @@ from typing import Final
 
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
 from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial_program", "program")
@@ -41,7 +41,7 @@ def read_alphaevolve(folder: Path) -> Draft:
         adapter="alphaevolve_cli",
         options={"seed": seed},
         description=description,
-        requirements=requirements_in(folder, files)[0],
+        packages=packages_in(folder, files),
         undeclared=Objectives.ALL,
         remarks=remarks_on(folder, files, EVALUATOR, description),
         left_out=left_out,

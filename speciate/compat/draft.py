@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from speciate.compat.folder import ADAPTER, SCRIPT
-from speciate.compat.naming import LANGUAGES
+from speciate.compat.naming import LANGUAGES, Packages
 from speciate.domain.data_files import bytes_of
 from speciate.domain.errors import ConflictError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
@@ -50,7 +50,7 @@ class Draft:
         description: Task description for the policy.
         wall_s: Wall limit of one evaluation in seconds.
         memory_bytes: Memory of one evaluation in bytes.
-        requirements: Packages of the evaluator; empty if the worker has them.
+        packages: Packages of the evaluator and of programs.
         limits: Further limits of one evaluation, by name.
         constraints: Names of metrics that must be 1.
         undeclared: Objectives if the user names none.
@@ -68,7 +68,7 @@ class Draft:
     description: str = ""
     wall_s: float = 300.0
     memory_bytes: int = 2 << 30
-    requirements: tuple[str, ...] = ()
+    packages: Packages = field(default_factory=Packages)
     limits: Mapping[str, Any] = field(default_factory=dict)
     constraints: tuple[str, ...] = ()
     undeclared: Objectives = Objectives.SCORE
@@ -138,7 +138,7 @@ class Draft:
             script=SCRIPT,
             language=self._language(),
             weights=_weights(weights),
-            requirements=_requirements(self.requirements),
+            requirements=_requirements(self.packages.requirements),
             names=names,
             description=text_block(self.description.strip()),
             objectives="\n".join(objective_text(o, seed.get(o.name)) for o in objectives),

@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ LANGUAGES: Final[dict[str, str]] = {
     ".cc": "C++",
     ".java": "Java",
     ".sv": "SystemVerilog",
+    ".txt": "Text",  # such as a project of several files and languages, joined into one
     ".wl": "Wolfram",
 }
 """Languages of initial programs that their evaluators build and run themselves, by suffix."""
@@ -76,7 +78,8 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None) -> st
     first = next(iter(stems))
     for name, path in sorted(there.items()):
         if name in stems and path.is_dir():
-            raise refused(folder, FieldError("is a folder: programs of several files cannot be imported", file=name))
+            detail = f"is a folder: join its files into {name}.txt, as the evaluator expects them, and import again"
+            raise refused(folder, FieldError(detail, file=name))
         if path.stem in stems:
             known = ", ".join(LANGUAGES)
             raise refused(folder, FieldError(f"is in no known language: expected .py or one of {known}", file=name))
@@ -86,13 +89,30 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None) -> st
     )
 
 
-def requirements_in(
-    folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the packages of a directory, and lines of its ``requirements.txt`` that a problem cannot declare.
+@dataclass(frozen=True)
+class Packages:
+    """Packages of a directory.
 
-    Packages are those of ``requirements.txt``, and those of well-known modules that the files import. They are empty if
-    this installation has all of them: the problem then uses those of the worker.
+    Attributes:
+        named: Those of ``requirements.txt``, and those of well-known modules that the files import.
+        demanded: Those that the user adds.
+        refused: Lines of ``requirements.txt`` that a problem cannot declare.
+    """
+
+    named: tuple[str, ...] = ()
+    demanded: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """Packages to install, all or none: with none, the problem uses those of the worker."""
+        if not self.demanded and all(_installed(_name_of(line)) for line in self.named):
+            return ()
+        return tuple(dict.fromkeys((*self.named, *self.demanded)))
+
+
+def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:
+    """Return the packages of a directory.
 
     Args:
         folder: The directory.
@@ -100,13 +120,11 @@ def requirements_in(
         listed: Path of ``requirements.txt``.
     """
     found = _lines(folder, listed)
-    wanted = [line for line in found if re.fullmatch(REQUIREMENT, line)]
-    named = {line: _normal(match[0]) for line in wanted if (match := _PACKAGE.match(line))}
-    needed = {line: name for line, name in named.items() if name not in _PROVIDED}
+    named = [line for line in found if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
+    needed = [line for line in named if _name_of(line) not in _PROVIDED]
     imported = {_PACKAGES[module] for module in _imports(files or {}) if module in _PACKAGES}
-    needed |= {name: name for name in sorted(imported - set(needed.values()))}
-    refused_lines = tuple(line for line in found if line not in named)
-    return () if all(map(_installed, needed.values())) else tuple(needed), refused_lines
+    needed += sorted(imported - {_name_of(line) for line in needed})
+    return Packages(tuple(needed), refused=tuple(line for line in found if line not in named))
 
 
 def named_after(folder: Path, system: str) -> tuple[str, str]:
@@ -132,8 +150,7 @@ def remarks_on(
 ) -> tuple[str, ...]:
     """Return notes about an imported problem that its user should read before the trial."""
     remarks = [] if message.strip() else [_PROMPTED]
-    _, lines = requirements_in(folder, listed=listed)
-    if lines:
+    if lines := packages_in(folder, listed=listed).refused:
         remarks.append(f"{listed} has lines that are no package with versions, left out: {', '.join(lines)}")
     if found := _STARTERS.search(files[evaluator]):
         remarks.append(f"{evaluator} uses {found[1]}: only tier A of the sandbox lets evaluators start processes")
@@ -148,8 +165,9 @@ def _lines(folder: Path, listed: str) -> list[str]:
     return requirement_lines(text)
 
 
-def _normal(package: str) -> str:
-    return re.sub(r"[-_.]+", "-", package).lower()
+def _name_of(requirement: str) -> str:
+    found = _PACKAGE.match(requirement)
+    return re.sub(r"[-_.]+", "-", found[0] if found else requirement).lower()
 
 
 def _installed(package: str) -> bool:

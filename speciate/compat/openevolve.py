@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import read_folder
-from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
 from speciate.compat.settings import CONFIG, settings_in
 
 SEEDS: Final = ("initial_program", "init_program")
@@ -38,7 +38,7 @@ def read_openevolve(folder: Path) -> Draft:
         description=settings.message,
         wall_s=settings.wall_s,
         memory_bytes=settings.evaluator.memory_limit_mb << 20,
-        requirements=requirements_in(folder, files)[0],
+        packages=packages_in(folder, files),
         undeclared=Objectives.MEAN,
         remarks=(*remarks, *remarks_on(folder, files, EVALUATOR, settings.message)),
         left_out=left_out,

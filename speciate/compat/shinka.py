@@ -13,7 +13,7 @@ from typing import Final
 
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
 from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial",)
@@ -43,7 +43,7 @@ def read_shinka(folder: Path) -> Draft:
         adapter="shinka",
         description=message,
         constraints=("correct",),
-        requirements=requirements_in(folder, files)[0],
+        packages=packages_in(folder, files),
         remarks=(*remarks_on(folder, files, EVALUATOR, message), *_other_parts(files[EVALUATOR])),
         left_out=left_out,
     )

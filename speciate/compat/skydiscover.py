@@ -11,7 +11,7 @@ from typing import Final
 
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder
-from speciate.compat.naming import named_after, remarks_on, requirements_in, seed_in
+from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
 from speciate.compat.settings import CONFIG, settings_in
 
 SEEDS: Final = ("initial_program",)
@@ -41,7 +41,7 @@ def read_skydiscover(folder: Path) -> Draft:
         description=settings.message,
         wall_s=settings.wall_s,
         memory_bytes=settings.evaluator.memory_limit_mb << 20,
-        requirements=requirements_in(folder, files, listed)[0],
+        packages=packages_in(folder, files, listed),
         remarks=(*remarks, *remarks_on(folder, files, evaluator, settings.message, listed)),
         left_out=left_out,
     )

@@ -111,7 +111,7 @@ def import_command(
     if kind in FORMATS:
         draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
         if requirement:
-            draft = replace(draft, requirements=tuple(dict.fromkeys((*draft.requirements, *requirement))))
+            draft = replace(draft, packages=replace(draft.packages, demanded=tuple(requirement)))
         draft, anyway = _in_image(draft, Path(name), image, anyway=anyway)
         imported = convert(draft, reward or [], None if into is None else Path(into), anyway=anyway)
         if as_json:

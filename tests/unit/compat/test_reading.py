@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,7 @@ def test_programs_in_other_languages_keep_their_suffix(tmp_path: Path) -> None:
         read_shinka(made(tmp_path / "odd", odd))
     folder = made(tmp_path / "many", {"evaluate.py": "x"})
     (folder / "initial").mkdir()
-    with pytest.raises(InvalidInputError, match="initial: is a folder: programs of several files"):
+    with pytest.raises(InvalidInputError, match=r"initial: is a folder: join its files into initial\.txt"):
         read_shinka(folder)
 
 
@@ -295,6 +296,18 @@ def test_weights_order_programs_as_the_mean_that_openevolve_maximizes(line: Path
     assert "[weights]" not in declared["problem.toml"]
 
 
+def test_a_project_in_one_text_is_imported(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "initial_program").mkdir(parents=True)
+    (theirs / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
+    with pytest.raises(InvalidInputError, match=r"is a folder: join its files into initial_program\.txt"):
+        read_openevolve(theirs)
+    (theirs / "initial_program.txt").write_text("* TSP.cpp *:\n@@@\nint main() {}\n@@@\n")
+    trial = read_openevolve(theirs).trial()
+    assert trial.language is not None
+    assert (trial.language.name, trial.language.file) == ("Text", "candidate.txt")
+
+
 def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -305,11 +318,15 @@ def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path, monkey
         "# all\nopenevolve>=0.2\nnumpy  # arrays\njaxx >=0.4 \\\n  ; python_version>'3'\n-e .\nhttps://x.org/a.whl\n"
     )
     draft = read_openevolve(theirs)
-    assert draft.requirements == draft.trial().requirements == ("numpy", "jaxx >=0.4 ; python_version>'3'")
+    assert draft.packages.requirements == draft.trial().requirements == ("numpy", "jaxx >=0.4 ; python_version>'3'")
     assert "left out: -e ., https://x.org/a.whl" in " ".join(draft.remarks)
     listed.write_text("numpy\n")
-    assert read_openevolve(theirs).trial().requirements == ()
+    draft = read_openevolve(theirs)
+    assert draft.trial().requirements == ()
+    # What the user adds is installed in a new environment, which needs the others, too.
+    with_more = replace(draft, packages=replace(draft.packages, demanded=("psutil", "numpy")))
+    assert with_more.trial().requirements == ("numpy", "psutil")
     listed.unlink()
     monkeypatch.setattr(naming, "_installed", lambda package: package != "scikit-learn")
     (theirs / "evaluator.py").write_text("import numpy, helper, unheard_of\nfrom sklearn.svm import SVC\n")
-    assert read_openevolve(theirs).requirements == ("numpy", "scikit-learn")
+    assert read_openevolve(theirs).packages.requirements == ("numpy", "scikit-learn")
