@@ -1,7 +1,7 @@
 """System call filter of contained processes: an allowlist as a classic BPF program (``man 2 seccomp``).
 
-Other calls fail with EPERM. The filter compares only numeric arguments: the target of a pointer can change after the
-comparison.
+Other calls fail, most of them with EPERM. The filter compares only numeric arguments: the target of a pointer can
+change after the comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from .kernel import call
-from .syscalls import CHANGES, DESCRIPTORS, MEMORY, OWN, PATHS, TASKS, TIME, table
+from .syscalls import ATTRIBUTES, CHANGES, DESCRIPTORS, MEMORY, OWN, PATHS, TASKS, TIME, table
 
 Term = tuple[int, int, int]
 """(argument, mask, value): true if the argument's low 32 bits under the mask equal the value."""
@@ -151,12 +151,15 @@ _ANY_PID = 0x7EC1A7ED  # above every process id, and unique in a filter
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _KILL_PROCESS, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOSYS, _ENOTSUP = 1, 38, 95
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
 
-# Libraries fall back to an older call only when the newer one does not exist.
-_MISSING = ("clone3", "openat2")
+_ANSWERED = {
+    **dict.fromkeys(("clone3", "openat2"), _ENOSYS),  # libraries fall back to an older call only if a newer is missing
+    **dict.fromkeys(ATTRIBUTES, _ENOTSUP),  # as on a file system without attributes: `shutil.copy2` then goes on
+}
+"""Denied calls with another answer than EPERM."""
 
 
 def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
@@ -178,7 +181,7 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
         _op(_JUMP_AT_LEAST, _X32_BIT, 0, 1),
         _op(_RETURN, _KILL_PROCESS),
     ]
-    actions = {numbers[name]: [_op(_RETURN, _ERRNO | _ENOSYS)] for name in _MISSING}
+    actions = {numbers[name]: [_op(_RETURN, _ERRNO | error)] for name, error in _ANSWERED.items()}
     actions |= {numbers[name]: _check(alternatives) for name, alternatives in calls.items() if name in numbers}
     return b"".join(head + _search(_runs(actions)))
 

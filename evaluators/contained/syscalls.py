@@ -91,6 +91,16 @@ PATHS: Numbers = {
 }
 """Opening and inspecting files."""
 
+ATTRIBUTES: Numbers = {
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "fgetxattr": (193, 10),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "flistxattr": (196, 13),
+}
+"""Reading the extended attributes of files."""
+
 CHANGES: Numbers = {
     "creat": (85, None),
     "mkdir": (83, None),
@@ -231,7 +241,7 @@ CONTAINMENT: Numbers = {
 }
 """Calls that only the sandbox itself makes."""
 
-NUMBERS: Numbers = DESCRIPTORS | PATHS | CHANGES | MEMORY | TASKS | OWN | TIME | CONTAINMENT
+NUMBERS: Numbers = DESCRIPTORS | PATHS | ATTRIBUTES | CHANGES | MEMORY | TASKS | OWN | TIME | CONTAINMENT
 """Every call by name."""
 
 MACHINES = ("x86_64", "aarch64")

@@ -125,6 +125,20 @@ def solve():
     assert evaluation.rewards == (1.0,), evaluation
 
 
+def test_files_and_folders_can_be_copied_with_their_times_where_times_can_be_changed(arena):
+    program = """
+import os, shutil
+def solve():
+    shutil.copy2("data/deep/b.txt", "own.txt")
+    shutil.copytree("data", "copy")
+    same = os.stat("own.txt").st_mtime_ns == os.stat("data/deep/b.txt").st_mtime_ns
+    return [open("own.txt").read(), open("copy/deep/b.txt").read(), same]
+"""
+    problem = make_problem(data_files={"deep/b.txt": "1"}, cases=[{"input": [], "expected": ["1", "1", True]}])
+    (evaluation,) = arena.evaluate(problem, [program])
+    assert (evaluation.rewards == (1.0,)) == (arena.tier == "A"), evaluation
+
+
 def test_data_files_can_be_read_and_not_changed(arena):
     program = """
 import os

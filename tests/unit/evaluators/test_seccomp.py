@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from evaluators.contained.seccomp import ALWAYS, SyscallPolicy, allowed, assemble, template
-from evaluators.contained.syscalls import MACHINES, NUMBERS, number, table
+from evaluators.contained.syscalls import ATTRIBUTES, MACHINES, NUMBERS, number, table
 
-ALLOW, KILL, EPERM, ENOSYS = "allow", "kill", "EPERM", "ENOSYS"
-ANSWERS = {0x7FFF0000: ALLOW, 0x80000000: KILL, 0x00050001: EPERM, 0x00050026: ENOSYS}
+ALLOW, KILL, EPERM, ENOSYS, ENOTSUP = "allow", "kill", "EPERM", "ENOSYS", "ENOTSUP"
+ANSWERS = {0x7FFF0000: ALLOW, 0x80000000: KILL, 0x00050001: EPERM, 0x00050026: ENOSYS, 0x0005005F: ENOTSUP}
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 PID = 4242
 OTHERS = ["ptrace", "mount", "unshare", "bpf", "keyctl", "socket", "connect", "memfd_create", "io_uring_setup"]
@@ -71,6 +71,8 @@ def test_every_call_has_the_answer_of_the_list(machine, syscall_policy, changes)
             assert answer == ALLOW, name
         elif name in ("clone3", "openat2"):
             assert answer == ENOSYS, name
+        elif name in ATTRIBUTES:
+            assert answer == ENOTSUP, name
         elif name not in calls:
             assert answer == EPERM, name
     known = set(numbers.values())
