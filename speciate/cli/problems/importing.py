@@ -341,6 +341,12 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     if not trial.seed_program.strip():
         raise InvalidInputError(f"{draft.seed} is empty: nothing to score.")
     (evaluation,) = evaluate_seed(trial, seeds=[0])
+    if _writes_beside(evaluation):
+        remark = "the evaluator writes into its own folder: each evaluation has a copy of it"
+        options = {**draft.options, "writes_beside": True}
+        draft = replace(draft, options=options, remarks=(*draft.remarks, remark))
+        trial = draft.trial()
+        (evaluation,) = evaluate_seed(trial, seeds=[0])
     _require_success(draft, evaluation)
     seed = measured_in(evaluation.artifacts)
     if not anyway:
@@ -373,8 +379,15 @@ _LIMITS: Final = {
 """Remedies of exceeded limits, by reason of the failure."""
 _SENTINELS: Final = frozenset({0, -1})
 """Scores that evaluators give instead of an error."""
+_NOT_WRITABLE: Final = re.compile(r"Read-only file system: '[^'\n]*/data/")
 _LONG_TRIAL_S: Final = 60.0
 _MAX_SLUG: Final = 80
+
+
+def _writes_beside(evaluation: Evaluation) -> bool:
+    """Return True if the evaluation reports that it cannot write into the folder of the evaluator."""
+    detail = () if evaluation.failure is None else (evaluation.failure.detail,)
+    return any(_NOT_WRITABLE.search(text) for text in (*detail, *evaluation.artifacts.values()))
 
 
 def _require_success(draft: Draft, evaluation: Evaluation) -> None:

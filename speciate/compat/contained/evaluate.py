@@ -16,7 +16,7 @@ from typing import Any
 WORST: dict[str, float] = {}
 """Worst value of each reward's range."""
 OPTIONS: dict[str, Any] = {}
-"""Options from the other system's configuration."""
+"""Options from the other system's configuration; ``writes_beside`` to work in a copy of the folder."""
 
 
 @dataclass
@@ -34,6 +34,8 @@ def evaluate(program_path: str) -> Result:
         ValueError: The evaluator measured none.
     """
     folder = os.path.dirname(program_path)  # noqa: PTH120  # an import of pathlib for one name, in every evaluation
+    if OPTIONS.get("writes_beside"):
+        folder = _copied(folder)
     os.chdir(folder)
     sys.path.insert(0, folder)
     measured, artifacts = importlib.import_module("speciate_adapter").measure(program_path, OPTIONS)
@@ -49,6 +51,16 @@ def evaluate(program_path: str) -> Result:
     if left_out := [name for name in WORST if name not in numbers]:
         artifacts["not measured"] = ", ".join(left_out)
     return Result({**WORST, **numbers}, artifacts)
+
+
+def _copied(folder: str) -> str:
+    """Return a copy of a folder that may be written to; it vanishes with the evaluation."""
+    import shutil
+    import tempfile
+
+    copy = f"{tempfile.mkdtemp()}/data"
+    shutil.copytree(folder, copy, copy_function=shutil.copyfile)
+    return copy
 
 
 def number_in(value: Any) -> float | None:

@@ -185,3 +185,20 @@ def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_pa
     assert "differ in combined_score" in (ours / "problem.toml").read_text()
     level = float(problem.targets[0].rule.partition(">")[2])
     assert level > 1.0 + 1e-6
+
+
+def test_an_evaluator_that_writes_into_its_own_folder_has_a_copy(cli: Cli, tmp_path: Path) -> None:
+    theirs, ours = tmp_path / "log", tmp_path / "ours"
+    theirs.mkdir()
+    (theirs / "initial_program.txt").write_text("1 2\n")
+    (theirs / "helper.txt").write_text("3")
+    (theirs / "evaluator.py").write_text(
+        "from pathlib import Path\n\nHERE = Path(__file__).parent\n\n\ndef evaluate(path):\n"
+        "    (HERE / 'temp').mkdir()\n    (HERE / 'temp/sum').write_text(Path(path).read_text())\n"
+        "    return {'combined_score': sum(map(int, (HERE / 'temp/sum').read_text().split())) / 10}\n"
+    )
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", ours)
+    assert outcome.code == ExitCode.OK, outcome.err
+    assert "the evaluator writes into its own folder: each evaluation has a copy of it" in outcome.out + outcome.err
+    checked = json.loads(cli("problems", "check", ours, "--json").out)
+    assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.3)
