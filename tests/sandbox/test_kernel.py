@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.contained.seccomp import SyscallPolicy, allowed
-from evaluators.contained.syscalls import table
+from evaluators.contained.syscalls import ATTRIBUTES, table
 from speciate.domain.candidate import FailureKind
 from tests.sandbox.arenas import NOT_TRIED, Arena, left_behind
 from tests.sandbox.programs import answer, in_solve, number
@@ -138,15 +138,17 @@ def test_no_call_beyond_the_list_reaches_the_kernel(arena):
     program = """
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)
-def solve(numbers):
+def solve(lists):
+    numbers, attributes = lists
     through = []
     for number in set(range(600)) - set(numbers):
         result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
-        if result != -1 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+        expected = (errno.ENOTSUP,) if number in attributes else (errno.EPERM, errno.ENOSYS)
+        if result != -1 or ctypes.get_errno() not in expected:
             through.append(number)
     return through
 """
-    assert answer(arena, program, numbers) == "[]"
+    assert answer(arena, program, [numbers, [table()[name] for name in ATTRIBUTES]]) == "[]"
 
 
 _ON_X86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason=f"{NOT_TRIED}foreign calls of x86_64")
