@@ -72,8 +72,9 @@ def do_runs(
                 done[line["key"]] = line
                 file.write(json.dumps(line) + "\n")
                 file.flush()
-                sys.stderr.write(f"{len(done)} of {len(declared)}: {line['key']}, {line['seconds']:.0f} s\n")
-                after([done[each.key] for each in declared if each.key in done])
+                lines = [done[each.key] for each in declared if each.key in done]
+                sys.stderr.write(f"{len(lines)} of {len(declared)}: {line['key']}, {line['seconds']:.0f} s\n")
+                after(lines)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
