@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=Path("docs/evidence/smollm2.md"), help="page of the results")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="policies to train")
     parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS), help="seeds to train")
-    parser.add_argument("--gpu", action="store_true", help="train and sample on a GPU")
+    parser.add_argument("--gpu", action="store_true", help="train and sample on a GPU, for which the recipe is made")
     parser.add_argument("--url", default="http://127.0.0.1:8420", help="service")
     parser.add_argument("--endpoint", default="http://127.0.0.1:8000/v1", help="vLLM with the adapters")
     given = parser.parse_args()
@@ -99,6 +99,7 @@ def serve_command(model: Path, out: Path) -> list[str]:
     modules = [f"{policy_name(method)}={(out / folder_name(method)).resolve()}" for method in METHODS]
     flags = ["--dtype", "bfloat16", "--max-model-len", "1024", "--enforce-eager", "--no-enable-chunked-prefill"]
     flags += ["--block-size", "32"]  # prompts of one problem share whole blocks only
+    flags += ["--max-num-batched-tokens", "1024", "--max-num-seqs", "256"]  # fewer equal prompts in the first pass
     lora = [
         "--enable-lora",
         "--max-loras",
