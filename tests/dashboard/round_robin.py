@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -34,12 +35,15 @@ class RoundRobin:
         ports: Ports of the replicas; may be changed at any time.
         port: Port of the proxy.
         served: Connections by replica.
+        ended: Whether the next connection ends the proxy.
     """
 
     ports: list[int]
-    port: int = 0
+    port: int
     served: Counter[int] = field(default_factory=Counter)
+    ended: bool = False
     _turn: int = 0
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         for _ in range(len(self.ports) * 2):
@@ -53,13 +57,34 @@ class RoundRobin:
             return opened
         raise ConnectionError("no replica is listening")
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def run(self, listener: socket.socket) -> None:
+        """Accept until `ended` is set and one more connection arrives; then disconnect all clients.
+
+        Nothing is cancelled: a cancelled accept could lose its socket unclosed.
+        """
+        serving = set()
+        while True:
+            client, _ = await asyncio.get_running_loop().sock_accept(listener)
+            if self.ended:
+                break
+            serving.add(asyncio.create_task(self._serve(client)))
+        client.close()
+        while serving := {task for task in serving if not task.done()}:
+            for writer in self._writers:
+                writer.transport.abort()
+            await asyncio.wait(serving, timeout=0.05)
+
+    async def _serve(self, client: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=client)
+        self._writers.add(writer)
         try:
             theirs = await self._open()
+            await asyncio.gather(_pump(reader, theirs[1]), _pump(theirs[0], writer))
         except ConnectionError:
+            pass  # no replica is listening
+        finally:
             writer.close()
-            return
-        await asyncio.gather(_pump(reader, theirs[1]), _pump(theirs[0], writer))
+            self._writers.discard(writer)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,29 +101,14 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @contextmanager
 def round_robin(ports: list[int]) -> Iterator[RoundRobin]:
     """Run the proxy in a thread."""
-    proxy = RoundRobin(ports)
-    loop = asyncio.new_event_loop()
-
-    async def listen() -> asyncio.Server:
-        return await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
-
-    thread = threading.Thread(target=loop.run_forever, name="proxy")
-    thread.start()
-    server = asyncio.run_coroutine_threadsafe(listen(), loop).result()
-    proxy.port = server.sockets[0].getsockname()[1]
-    try:
-        yield proxy
-    finally:
-        asyncio.run_coroutine_threadsafe(_end(server), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _end(server: asyncio.Server) -> None:
-    server.close()
-    mine = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not mine]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        proxy = RoundRobin(ports, listener.getsockname()[1])
+        thread = threading.Thread(target=lambda: asyncio.run(proxy.run(listener)), name="proxy")
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.ended = True
+            socket.create_connection(listener.getsockname()).close()
+            thread.join()
