@@ -19,7 +19,7 @@ _MNT_DETACH = 2
 _ANY_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _MADV_COLLAPSE = 25
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC = 1, 2, 4, 8, 4096, 16384
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 
 LOW_FDS = 64
 """Descriptors below this number are those of a contained process; ``out_of_the_way`` returns others."""

@@ -2,7 +2,8 @@
 
 bubblewrap has already confined the zygote: a read-only view of system libraries and Python, no network, and a process
 namespace. Each supervisor has its own user, process and mount namespaces, and a ``/proc`` that describes the processor
-only. Each evaluation gets a new IPC namespace and a new ``/tmp`` of limited size that disappears with it.
+and the memory limit only. Each evaluation gets a new IPC namespace and a new ``/tmp`` of limited size that disappears
+with it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ FOLDERS = "/folders"
 """Mount point of the problems' files inside bubblewrap."""
 
 MACHINE = "/machine"
-"""Folder inside bubblewrap with the files that a candidate finds in ``/proc``: those of the processor only."""
+"""Folder inside bubblewrap with what a candidate finds in ``/proc``: the processor's file and a link to ``MEMORY``."""
 
 SELF = "/tmp/.build/self"  # noqa: S108  # of the candidate
 """Where ``/proc/self`` leads: nowhere, except in a build, which can tell a compiler its own path there."""
 
+MEMORY = "/supervisor/meminfo"
+"""Where ``/proc/meminfo`` leads: a machine that has the memory of the limit. The kernel's own would show all others."""
+
 LAST_PID = "/supervisor/last_pid"
 """Mount point of the kernel's file with the last process id of a namespace (``man 7 pid_namespaces``)."""
 
+_OWN = str(Path(LAST_PID).parent)
 _USER = 1000  # inside; not 0, so that no program regains capabilities
 _TMP = "/tmp"  # noqa: S108  # a file system of its own
 _SHARED = "/data"
@@ -52,6 +57,7 @@ class NamespaceTier:
         self._abi = landlock.abi()
         self._ids = os.getuid(), os.getgid()
         os.environ["HOME"] = os.environ["TMPDIR"] = _TMP
+        self._memory = ""
         self._filters = {
             syscall_policy: Filter(template(syscall_policy, changes=True, open_flags=False))
             for syscall_policy in SyscallPolicy
@@ -69,6 +75,7 @@ class NamespaceTier:
         """Compute what all processes of one kind need."""
         no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
         size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
+        self._memory = _meminfo(order.memory_bytes)
         self._mount_tmp = kernel.mounting("none", _TMP, "tmpfs", _FLAGS | no_exec, size)
         if self._abi:
             look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
@@ -95,8 +102,10 @@ class NamespaceTier:
             self._restart_pids()
             self.reusable = True
         kernel.mount(MACHINE, "/proc", "", kernel.MS_BIND | kernel.MS_REC)
-        for path in (FOLDERS, str(Path(LAST_PID).parent)):
-            kernel.mount("none", path, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
+        kernel.mount("none", FOLDERS, "tmpfs", _FLAGS | kernel.MS_RDONLY, "size=4k")
+        kernel.mount("none", _OWN, "tmpfs", _FLAGS, "size=4k")
+        _write(MEMORY, self._memory)
+        kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
 
     def prepare(self, order: SpawnRequest) -> None:
         """Give the next candidate an IPC namespace and a ``/tmp`` of its own."""
@@ -145,8 +154,15 @@ def _hold(path: str) -> int:
     return kernel.out_of_the_way(os.open(path, os.O_PATH | os.O_DIRECTORY))
 
 
+def _meminfo(memory_bytes: int) -> str:
+    """Return ``/proc/meminfo`` of a machine with this memory, all of it free, and no swap (``man 5 proc_meminfo``)."""
+    used = ("Buffers", "Cached", "SwapCached", "Active", "Inactive", "SwapTotal", "SwapFree", "Shmem", "Slab")
+    kilobytes = dict.fromkeys(("MemTotal", "MemFree", "MemAvailable"), memory_bytes >> 10) | dict.fromkeys(used, 0)
+    return "".join(f"{name + ':':<15} {value:>8} kB\n" for name, value in kilobytes.items())
+
+
 def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.write(fd, text.encode())
     finally:

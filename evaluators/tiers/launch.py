@@ -120,6 +120,7 @@ def _tier_a(
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
     argv += ["--dir", tier_a.MACHINE, "--ro-bind", tier_b.PROCESSOR, f"{tier_a.MACHINE}/cpuinfo"]
+    argv += ["--symlink", tier_a.MEMORY, f"{tier_a.MACHINE}/meminfo"]
     argv += ["--symlink", tier_a.SELF, f"{tier_a.MACHINE}/self"]
     argv += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108  # locks of multiprocessing are files there
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]

@@ -125,6 +125,25 @@ def solve():
     assert evaluation.rewards == (1.0,), evaluation
 
 
+def test_meminfo_describes_the_limit_of_the_problem(arena):
+    program = """
+import os
+def solve():
+    lines = open("/proc/meminfo").read().splitlines()
+    found = {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
+    for change in (lambda: open("/proc/meminfo", "w"), lambda: os.chmod("/proc/meminfo", 0o600),
+                   lambda: os.unlink("/proc/meminfo"), lambda: open("/supervisor/new", "w")):
+        try: change()
+        except OSError: pass
+        else: return "changed"
+    return [found["MemTotal"], found["MemAvailable"], found["SwapTotal"], sorted(os.listdir("/proc"))]
+"""
+    size = 777 << 20
+    expected = [size >> 10, size >> 10, 0, ["cpuinfo", "meminfo", "self"]]
+    evaluation = arena.attack(program, cases=[{"input": [], "expected": expected}], limits={"memory_bytes": size})
+    assert (evaluation.rewards == (1.0,)) == (arena.tier == "A"), evaluation
+
+
 def test_files_and_folders_can_be_copied_with_their_times_where_times_can_be_changed(arena):
     program = """
 import os, shutil
