@@ -47,7 +47,12 @@ _LONG = (
     "integration/faults/test_up.py",
 )
 """Files that take longest; read first, so that no worker begins one when the others have finished."""
-_TORCH = ("unit/training", "unit/inference", "unit/experiments/test_reproduction.py")
+_TORCH = (
+    "unit/training",
+    "unit/inference",
+    "unit/experiments/test_reproduction.py",
+    "unit/experiments/test_smollm2_sample.py",
+)
 """Tests that import torch, which takes every worker seconds."""
 
 
