@@ -148,11 +148,16 @@ class Broker:
             )
             batch = self._prepared(batch)
             with self._folder(problem) as folder:
-                batch = replace(batch, folder=folder)
-                if environment is None:
-                    return _repeat_lost(batch, KINDS[problem.kind](batch))
-                batch = replace(batch, site=environment.site)
-                results = _repeat_lost(batch, KINDS[problem.kind](batch))
+                site = None if environment is None else environment.site
+                batch = replace(batch, folder=folder, site=site)
+                try:
+                    results = _repeat_lost(batch, KINDS[problem.kind](batch))
+                except EvaluatorUnavailableError:
+                    if problem.image is not None:
+                        self._images.forget(problem.image)
+                    raise
+            if environment is None:
+                return results
             return [replace(result, environment=environment.digest) for result in results]
 
     def _prepared(self, batch: EvaluationBatch) -> EvaluationBatch:

@@ -178,7 +178,7 @@ def _of_work(gauges: Gauges) -> Iterator[Metric]:
     found = {(each.kind, each.state): each for each in gauges.work}
     # An empty queue is 0, not absent, so that alerts and autoscalers can distinguish it from a failed scrape.
     for kind in WorkKind:
-        for state in ("ready", "leased"):
+        for state in ("ready", "leased", "parked"):
             each = found.get((kind.value, state))
             units.add_metric([kind.value, state], each.units if each else 0)
         ready = found.get((kind.value, "ready"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from evaluators.environments import EnvironmentStore
@@ -52,19 +54,30 @@ def _pass(
     purge_days: float,
     environments: EnvironmentStore | None,
 ) -> None:
-    try:
-        if environments is not None and (removed := environments.prune()):
-            _log.warning("removed %d unused environments of problems", removed)
-        if purge_days:
-            purge_deleted(stores, purge_days)
-        if retain_days is not None:
-            prune_runs(stores, retain_days)
-        if audit_days:
-            prune_audit_log(stores, audit_days)
-    except SpeciateError as error:
-        _log.warning("pruning failed and is repeated in an hour: %s", error)
-    except Exception:  # noqa: BLE001 - the boundary of a thread: logged, and repeated in an hour
-        _log.exception("pruning failed unexpectedly and is repeated in an hour")
+    steps: list[Callable[[], object]] = []
+    if environments is not None:
+        steps.append(partial(prune_environments, environments))
+    if purge_days:
+        steps.append(partial(purge_deleted, stores, purge_days))
+    if retain_days is not None:
+        steps.append(partial(prune_runs, stores, retain_days))
+    if audit_days:
+        steps.append(partial(prune_audit_log, stores, audit_days))
+    for step in steps:  # one that fails does not hold up the others
+        try:
+            step()
+        except SpeciateError as error:
+            _log.warning("pruning failed and is repeated in an hour: %s", error)
+        except Exception:  # noqa: BLE001 - the boundary of a thread: logged, and repeated in an hour
+            _log.exception("pruning failed unexpectedly and is repeated in an hour")
+
+
+def prune_environments(environments: EnvironmentStore) -> int:
+    """Remove unused environments of problems; return how many."""
+    removed = environments.prune()
+    if removed:
+        _log.warning("removed %d unused environments of problems", removed)
+    return removed
 
 
 def prune_audit_log(stores: Stores, audit_days: float) -> int:

@@ -209,3 +209,8 @@ class ImageStore:
             if (engine.name, image) not in self._ready:
                 engine.prepare(image)
                 self._ready.add((engine.name, image))
+
+    def forget(self, image: str) -> None:
+        """Look for an image again at its next use: an evaluation in it failed, perhaps because it was removed."""
+        with self._lock:
+            self._ready = {(name, known) for name, known in self._ready if known != image}

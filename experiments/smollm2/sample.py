@@ -20,7 +20,7 @@ from experiments.smollm2.plan import BASE, EVALUATIONS, SETTINGS, TASK, folder_n
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.prompts.compact import opening_of, stops_of
+from speciate.prompts.compact import opening_of, stops_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.tasks import Task, open_task
@@ -85,9 +85,10 @@ class _Writer:
         for i, (problem, (_, opening)) in enumerate(zip(problems, prompts, strict=True)):
             answers, tokens = [], 0
             for ids in written[i * rollouts : (i + 1) * rollouts]:
-                text, size = self._ended(ids, stops_of(opening))
+                text, size = self._ended(ids, opening)
                 tokens += size
-                found = parse_completion(text, problem=problem, policy=self._policy, parent=None)
+                finish = "length" if size == m * SETTINGS["max_tokens"] else "stop"
+                found = parse_completion(text, problem=problem, policy=self._policy, parent=None, finish_reason=finish)
                 answers += [None if each.failure else each.program for each in found]
             answers = answers[:EVALUATIONS]
             readable = [each for each in answers if each is not None]
@@ -122,12 +123,13 @@ class _Writer:
         found: list[list[int]] = ids[:, given["input_ids"].shape[1] :].tolist()
         return found
 
-    def _ended(self, ids: Sequence[int], stops: Sequence[str]) -> tuple[str, int]:
-        """Return the text of a rollout up to its end, and its number of tokens."""
+    def _ended(self, ids: Sequence[int], opening: str) -> tuple[str, int]:
+        """Return the text of a rollout up to what ends it, and its number of tokens with that."""
         from speciate.training.engine_rollouts import block_rule
 
         end = self._tokenizer.eos_token_id
         ids = ids[: ids.index(end)] if end in ids else ids
-        rule = block_rule(self._tokenizer.backend_tokenizer, self._policy.answers_per_rollout, stops)
+        m = self._policy.answers_per_rollout
+        rule = block_rule(self._tokenizer.backend_tokenizer, m, stops_of(opening))
         size = next((place for place, token in enumerate(ids, 1) if rule(0, token)), len(ids))
-        return self._tokenizer.decode(ids[:size]), size
+        return until_stop(self._tokenizer.decode(ids[:size]), opening, m), size

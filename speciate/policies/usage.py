@@ -39,21 +39,23 @@ class Usage:
 
 
 def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
-    """Return the reported tokens.
+    """Return the reported tokens; more than a request can cost count as the most that it can.
+
+    Some providers do not bound reasoning by the limit of tokens. Their excess is not charged, as it is not reserved.
 
     OpenAI counts reasoning among the completion tokens. Gemini and xAI leave it out there, and count it in
     ``total_tokens`` only; it is billed as output everywhere.
     """
     if not isinstance(reported, dict):
         return Usage()
-    prompt = read_count(reported.get("prompt_tokens"), ceilings.prompt)
-    completion = read_count(reported.get("completion_tokens"), ceilings.completion)
-    if completion is None:
+    asked, written = read_count(reported.get("prompt_tokens")), read_count(reported.get("completion_tokens"))
+    prompt = None if asked is None else min(asked, ceilings.prompt)
+    if written is None:
         return Usage(prompt)
+    completion = min(written, ceilings.completion)
     total = read_count(reported.get("total_tokens"))
-    hidden = 0 if total is None or prompt is None else total - prompt - completion
-    if hidden < 0 or completion + hidden > ceilings.completion:
-        hidden = 0
+    hidden = 0 if total is None or asked is None else max(0, total - asked - written)
+    hidden = min(hidden, ceilings.completion - completion)
     details = reported.get("completion_tokens_details")
     stated = read_count(details.get("reasoning_tokens"), completion + hidden) if isinstance(details, dict) else None
     return Usage(prompt, completion + hidden, max(stated or 0, hidden))

@@ -63,6 +63,12 @@ def stops_of(opening: str) -> tuple[str, ...]:
     return (CLOSING,) if opening == f"{_FENCE}\n" else (CLOSING, *_AFTER_FUNCTION)
 
 
+def until_stop(text: str, opening: str, answers: int) -> str:
+    """Return a completion up to the text that ends it, which endpoints leave out and local sampling does not."""
+    stops = stops_of(opening) if opening and answers == 1 else ()
+    return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]
+
+
 def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None) -> str:
     """Return a completion with its opening, unless the endpoint began a block of its own."""
     if policy.prompt_style is not PromptStyle.PREFILLED or not takes_compact(problem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from speciate.domain.budget import Budget
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.learning import MIN_GROUP, Learning
@@ -44,7 +45,8 @@ def check_run(
     if spec.learning is not None:
         _check_learning(policies, spec, spec.learning)
     if spec.budget.dollars is not None:
-        _check_prices(policies, spec)
+        _check_prices(policies)
+    _check_end(policies, spec.budget)
     if spec.guidance is not None:
         _check_guidance(problem.definition, _mutating(policies), can_advise)
     for version in _versions(policies):
@@ -106,7 +108,13 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
             f"learning: compares the completions of one prompt: expected samples_per_prompt and batch of at least"
             f" {MIN_GROUP * answers}, not {spec.samples_per_prompt} and {spec.batch}."
         )
-    size = -(-spec.samples_per_prompt // answers)
+    if spec.batch % answers or spec.samples_per_prompt % answers:
+        # Otherwise answers of the last completion are not evaluated, and it looks worse than it is.
+        raise InvalidInputError(
+            f"learning: a completion holds {answers} answers: expected multiples of that for samples_per_prompt and"
+            f" batch, not {spec.samples_per_prompt} and {spec.batch}."
+        )
+    size = spec.samples_per_prompt // answers
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")
     if (policy.kind == "embedded") == (learning.lora_rank > 0):
@@ -118,8 +126,8 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
         )
 
 
-def _check_prices(policies: RunPolicies, spec: RunSpec) -> None:
-    """Reject a budget of dollars that nothing would count towards."""
+def _check_prices(policies: RunPolicies) -> None:
+    """Reject a budget of dollars for models without a price."""
     found = [version for version in _versions(policies) if version.definition.model is not None]
     unknown = next((version for version in found if version.definition.price is None), None)
     if unknown is not None:
@@ -127,13 +135,25 @@ def _check_prices(policies: RunPolicies, spec: RunSpec) -> None:
             f"budget.dollars: policy {unknown.name} has no price.",
             remedy="Register it again with --price input=… --price output=…, US dollars per million tokens.",
         )
-    priced = any(version.definition.price is not None and version.definition.price.dearest for version in found)
-    budget, external = spec.budget, any(version.definition.is_external for version in _versions(policies))
-    if not priced and not external and (budget.evaluations, budget.tokens, budget.seconds) == (None, None, None):
-        raise InvalidInputError(
-            "budget.dollars: the policies cost nothing, so the run would never end.",
-            remedy="Add a budget of evaluations, tokens or seconds.",
-        )
+
+
+def _check_end(policies: RunPolicies, budget: Budget) -> None:
+    """Reject a budget that a policy never spends: any one of them may be the only one that is asked from some point on.
+
+    An external policy spends nothing by itself: its run waits for proposals, and ends when it is cancelled.
+    """
+    if budget.evaluations is not None or budget.seconds is not None:
+        return
+    for version in (each for each in _versions(policies) if not each.definition.is_external):
+        policy = version.definition
+        writes = budget.tokens is not None and policy.model is not None
+        costs = budget.dollars is not None and policy.price is not None and policy.price.dearest > 0
+        if not writes and not costs:
+            resource = "dollars" if budget.tokens is None else "tokens"
+            raise InvalidInputError(
+                f"budget.{resource}: policy {version.name} spends no {resource}, so the run might never end.",
+                remedy="Add a budget of evaluations or seconds.",
+            )
 
 
 def _versions(policies: RunPolicies) -> list[PolicyVersion]:

@@ -219,9 +219,15 @@ class Catalog(ScopedStore):
                     visible = sa.update(table).where(table.c.id == row.id).values(archived_at=None, deleted_at=None)
                     row = connection.execute(visible.returning(table)).one()
                 return row, False
-            newest = connection.execute(
-                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0)).where(*same_name)
-            ).scalar_one()
+            learned = sa.func.bool_or(table.c.definition["lineage"].is_not(None))
+            newest, taken = connection.execute(
+                sa.select(sa.func.coalesce(sa.func.max(table.c.version), 0), learned).where(*same_name)
+            ).one()
+            if taken:
+                raise ConflictError(
+                    f"policy {slug!r} holds the versions that a run learns: this one would take its next number.",
+                    remedy="Register it under another name.",
+                )
             values = {"id": uuid7(), "project_id": project, "slug": slug, "version": newest + 1, "digest": digest}
             row = connection.execute(
                 insert(table).values(**values, definition=definition, **extra).returning(table)

@@ -66,6 +66,11 @@ _POLICY_USES: Final = sa.text(
     "declaration, '$.entrants[*].** ? (@.policy == $name || @.mutator == $name)', jsonb_build_object('name', :name))"
     " UNION ALL SELECT 'campaign', slug FROM campaigns WHERE project_id = :project AND (jsonb_exists("
     "declaration::jsonb -> 'policy', :name) OR jsonb_exists(declaration::jsonb -> 'mutator', :name))"
+    # A learned version: the run that wrote it, and the campaign whose runs share it.
+    " UNION ALL SELECT 'run', r.id::text FROM policies p JOIN runs r"
+    " ON r.id = cast(p.definition -> 'lineage' ->> 'run' AS uuid) WHERE p.id = :id AND r.deleted_at IS NULL"
+    " UNION ALL SELECT 'campaign', c.slug FROM policies p JOIN campaigns c ON c.project_id = p.project_id"
+    " AND c.slug = p.definition -> 'lineage' ->> 'campaign' WHERE p.id = :id"
 ).bindparams(sa.bindparam("name", type_=sa.Text))
 _USES: Final = {problems.name: _PROBLEM_USES, policies.name: _POLICY_USES}
 _MOST_NAMES: Final = 3

@@ -187,7 +187,9 @@ class TrainConfig:
         Nine of ten prompts ask for changes; the tenth supplies parents. A mutator may drift further from the base than
         a policy that also proposes, and larger groups compare more ways to change a parent.
         """
-        return replace(self, group=max(self.group, 24), mutation_share=0.9, mutation_kl=0.1)
+        group = max(self.group, 24)
+        micro_batch = self.micro_batch // self.group * group
+        return replace(self, group=group, micro_batch=micro_batch, mutation_share=0.9, mutation_kl=0.1)
 
     @property
     def batch(self) -> int:

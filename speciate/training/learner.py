@@ -72,7 +72,7 @@ class TorchLearner:
     def step(self, task: LearningTask) -> LearnedCheckpoint:
         """Take a step; see ``Learner``."""
         started = time.perf_counter()
-        torch.manual_seed(task.seed * 1_000_003 + task.step)
+        torch.manual_seed((task.seed * 1_000_003 + task.step) % 2**63)
         weights = self._weights(task)
         model = weights.model
         rows = _rows(task, weights.tokenizer, self._device)

@@ -329,9 +329,13 @@ def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:
 def _explained(error: Exception, config: TrainConfig, at_once: int, unread: Path | None) -> Exception | None:
     """Return an error with a remedy, or None; ``unread`` is a checkpoint that was not read completely."""
     if _is_out_of_memory(error):
+        fewer = f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume."
+        smaller = (
+            "One group is the least of a pass: use a smaller max_tokens, group or model, or an adapter (lora_rank)."
+        )
         return InvalidInputError(
             f"not enough memory for {at_once} rollouts at once: {error}",
-            remedy=f"Set micro_batch to a smaller multiple of {config.group}, then continue with --resume.",
+            remedy=fewer if at_once > config.group else smaller,
         )
     if unread is not None:
         return ConflictError(

@@ -32,7 +32,7 @@ from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, PromptStyle
 from speciate.domain.problem import Problem
 from speciate.prompts.codecs.codec import CLOSE
-from speciate.prompts.compact import opening_of, stops_of
+from speciate.prompts.compact import opening_of, stops_of, until_stop
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.training.advantages import ESTIMATORS
@@ -206,10 +206,13 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         inputs: list[dict[str, Any]],
         prompts: Any,  # noqa: ARG002 - the hook's signature
         completions: Sequence[Any],
-        completion_ids_list: Any,  # noqa: ARG002 - the hook's signature
+        completion_ids_list: Sequence[Sequence[int]],
     ) -> torch.Tensor:
         """Score the answers of this process; TRL gets their means, to log them."""
-        usable = [self._programs(row, completion) for row, completion in zip(inputs, completions, strict=True)]
+        usable = [
+            self._programs(row, completion, ids)
+            for row, completion, ids in zip(inputs, completions, completion_ids_list, strict=True)
+        ]
         scores = self.task.score(
             [(self.problems[row["problem"]], programs) for row, programs in zip(inputs, usable, strict=True)]
         )
@@ -223,10 +226,14 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         means = batch.rewards.sum(axis=1) / np.maximum(1, batch.answered.sum(axis=1))[:, None]
         return self.accelerator.gather(torch.tensor(means, dtype=torch.float32, device=self.accelerator.device))
 
-    def _programs(self, row: dict[str, Any], completion: Any) -> list[str]:
-        """Return the valid answers of a rollout that differ from its parent."""
-        problem, parent = self.problems[row["problem"]], _program(row)
-        answers = parse_completion(_text(completion), problem=problem, policy=row["policy"], parent=parent)
+    def _programs(self, row: dict[str, Any], completion: Any, ids: Sequence[int]) -> list[str]:
+        """Return the valid answers of a rollout that differ from its parent, read as a run reads them."""
+        problem, policy, parent = self.problems[row["problem"]], row["policy"], _program(row)
+        written = _text(completion)
+        text = until_stop(written, row.get("opening", ""), policy.answers_per_rollout)
+        ended = text != written or len(ids) < self.args.max_completion_length or policy.codec is not None
+        finish = "stop" if ended or ids[-1] == self.processing_class.eos_token_id else "length"
+        answers = parse_completion(text, problem=problem, policy=policy, parent=parent, finish_reason=finish)
         return [answer.program for answer in answers if answer.failure is None and answer.program != parent]
 
     def _padded(self, vector: Sequence[float]) -> tuple[float, ...]:
@@ -276,7 +283,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         # Padding can be so improbable that its divergence is infinite: times the mask, that would be NaN.
         logps, entropies = logps.masked_fill(mask == 0, 0.0), entropies.masked_fill(mask == 0, 0.0)
         old = inputs.get("old_per_token_logps")
-        old = logps.detach() if old is None else old
+        old = logps.detach() if old is None else old.masked_fill(mask == 0, 0.0)
         rng = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self._pass())
         losses = token_losses(logps, old, inputs["advantages"].unsqueeze(1), mask, self.config.loss, rng)
         if "importance_sampling_ratio" in inputs:  # vLLM's probabilities differ slightly

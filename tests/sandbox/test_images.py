@@ -228,6 +228,15 @@ def test_an_image_that_is_not_there_is_no_failure_of_the_program(broker: Broker,
         only(broker, problem(f"localhost:1/none@sha256:{64 * '0'}"), "cat")
 
 
+def test_an_image_that_was_removed_is_looked_for_again(broker: Broker, engine: Engine) -> None:
+    removed = f"localhost:1/none@sha256:{64 * '1'}"
+    broker._images._ready.add((engine.name, removed))  # as after an earlier evaluation in it
+    with pytest.raises(EvaluatorUnavailableError):
+        only(broker, problem(removed), "cat")
+    with pytest.raises(EvaluatorUnavailableError, match=f"{engine.name} cannot pull"):
+        only(broker, problem(removed), "cat")
+
+
 def test_writable_folders_are_fresh_copies(broker: Broker, reference: str, engine: Engine) -> None:
     if engine.name != "podman":
         pytest.skip("only podman copies folders")

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
 from speciate.domain.errors import SpeciateError
+from speciate.policies.prices import PRICES_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -56,6 +57,7 @@ def environment() -> Finding:
         *values,
         *(value + FILE_SUFFIX for value in values),
         CONFIG_VARIABLE,
+        PRICES_VARIABLE,
         *_SERVER_VARIABLES,
         *_COMPOSE_VARIABLES,
     ]

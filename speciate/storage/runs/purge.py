@@ -23,7 +23,9 @@ _DUE: Final = {
     " AND NOT EXISTS (SELECT FROM problem_set_members m WHERE m.problem_id = p.id)",
     "policy": "SELECT id FROM policies p WHERE deleted_at < :before"
     " AND NOT EXISTS (SELECT FROM runs r WHERE r.policy_id = p.id OR r.mutator_id = p.id)"
-    " AND NOT EXISTS (SELECT FROM run_policies e WHERE e.policy_id = p.id)",
+    " AND NOT EXISTS (SELECT FROM run_policies e WHERE e.policy_id = p.id)"
+    # Its rollouts, which no index finds, name a learned version.
+    " AND NOT EXISTS (SELECT FROM runs r WHERE r.id = cast(p.definition -> 'lineage' ->> 'run' AS uuid))",
 }
 _LOCK: Final = sa.text("SELECT FROM run_progress WHERE run_id = :id FOR UPDATE")
 # Every reader of a run joins its progress: without it the run is absent and cannot be restored.

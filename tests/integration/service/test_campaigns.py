@@ -290,6 +290,7 @@ def test_idempotency_key(fair: Lab) -> None:
         ({"mode": "greedy"}, 422, "invalid-input", "expected 'adaptive' or 'fixed'"),
         ({"problems": []}, 422, "invalid-input", "at least 1 item"),
         ({"problems": ["easy", "easy@1"]}, 422, "invalid-input", "named twice"),
+        ({"policy": "external"}, 422, "invalid-input", "runs of a campaign take no proposals"),
         ({"policy": {"guesser": 1, "guesser@1": 1}}, 422, "invalid-input", "every policy once"),
         ({"strategy": "luck"}, 422, "invalid-input", "best_of_n"),
         ({"budget": {"evaluations": 9}}, 422, "invalid-input", "budget"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
 from speciate.domain.policy import Policy
 from speciate.storage.rows import read_stored
+from speciate.storage.runs.purge import PurgeStore
 from tests.integration.service.conftest import Lab, refused
 from tests.unit.runs.test_learning import BASE, FakeLearner, Varied
 
@@ -85,3 +87,29 @@ def test_runs_that_cannot_learn_are_refused(lab: Lab) -> None:
     answer = lab.api.post("/v1/runs", json=body | {"policy": lab.api.get("/v1/policies").json()["items"][0]["id"]})
     details = refused(answer, 422, "invalid-input")
     assert "writes no tokens" in details["detail"]
+
+
+def test_a_learned_version_waits_for_its_run_and_its_name_is_reserved(lab: Lab) -> None:
+    lab.stores.catalog.add_policy(BASE)
+    run = lab.start(49, policy="base", batch=16, samples_per_prompt=8, lanes=1, learning={"groups": 2})
+    client, learner = Varied(), FakeLearner()
+    lab.work(client_for=lambda _: client, learner_for=lambda: learner)
+    name = f"base-{run.hex[-12:]}"
+    definition = lab.api.get(f"/v1/policies/{name}@1").json()["definition"]
+    details = refused(lab.api.post("/v1/policies", {"definition": definition}), 422, "invalid-input")
+    assert "runs that learn set it" in details["detail"]
+    fresh = {"slug": name, "kind": "program_mutator"}
+    details = refused(lab.api.post("/v1/policies", {"definition": fresh}), 409, "conflict")
+    assert "would take its next number" in details["detail"]
+    details = refused(lab.api.http.delete(f"/v1/policies/{name}@1"), 409, "conflict")
+    assert f"in use: run {run}" in details["detail"]
+    for path in (f"runs/{run}", f"policies/{name}"):
+        assert lab.api.http.delete(f"/v1/{path}").status_code == 200
+    with lab.stores.engine.begin() as connection:
+        old = sa.text("UPDATE policies SET deleted_at = now() - interval '2 days' WHERE slug = :name")
+        connection.execute(old, {"name": name})
+    now = datetime.now(UTC)
+    purge = PurgeStore(lab.stores.engine)
+    assert purge.purge(now - timedelta(days=1), now, "test") == 0  # the run can still be restored
+    later = now + timedelta(days=1)
+    assert purge.purge(later, later, "test") == 1 + len(learner.tasks)

@@ -53,7 +53,7 @@ def test_doctor_prints_fixes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_reports_unknown_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "speciate_port"):
+    for known in ("SPECIATE_CONFIG", "SPECIATE_VALKEY_BIN", "SPECIATE_PRICES", "speciate_port"):
         monkeypatch.setenv(known, "x")
     assert machine.environment().status is Status.GOOD
     monkeypatch.setenv("SPECIATE_DATADIR", "x")

@@ -52,10 +52,15 @@ def _body(slug: str) -> str:
     return SOLUTIONS[slug].partition("def solve(x):")[2] + "```"
 
 
+def _more(slug: str) -> str:
+    """Return the solution with what small models write after it."""
+    return _body(slug).removesuffix("```").rstrip() + "\ndef other(x):\n    return ("
+
+
 def test_answers_are_scored_and_unreadable_ones_have_no_vector(sampled: Sampling) -> None:
     slugs = list(SOLUTIONS)
     wrong, unreadable = "\n    return 'nothing'\n```", "\n    return (\n```"
-    lines = sampled("base", {slug: [_body(slug), wrong, unreadable, _body(slug) + "\nmore words"] for slug in slugs})
+    lines = sampled("base", {slug: [_body(slug), wrong, unreadable, _more(slug)] for slug in slugs})
     assert [line["problem"] for line in lines] == slugs
     for line in lines:
         solved, failed, nothing, ended = line["vectors"]
@@ -63,8 +68,18 @@ def test_answers_are_scored_and_unreadable_ones_have_no_vector(sampled: Sampling
         assert set(failed) == {0.0}
         assert nothing is None
         assert ended == solved
-    texts = [text for slug in slugs for text in (_body(slug), wrong, unreadable, _body(slug))]
-    assert sum(line["tokens"] for line in lines) == sum(map(len, texts))  # words after the block are not counted
+    # Words after the end are not counted, but for what ends the answer.
+    written = [text for slug in slugs for text in (_body(slug), wrong, unreadable, _body(slug)[:-4] + "\ndef ")]
+    assert sum(line["tokens"] for line in lines) == sum(map(len, written))
+
+
+def test_answers_are_read_as_those_of_the_service(sampled: Sampling) -> None:
+    short = min(SOLUTIONS, key=lambda slug: len(SOLUTIONS[slug]))
+    complete = _body(short).removesuffix("```").rstrip()
+    cut = (complete + "\n\nassert solve([1, 2, 3, 4, 5, 6")[:64]  # at the limit of tokens, here letters
+    given = {slug: [_body(slug)] * 4 for slug in SOLUTIONS} | {short: [complete + "\n\nprint(solve(", cut, "", ""]}
+    lines = {line["problem"]: line["vectors"] for line in sampled("base", given)}
+    assert set(lines[short][0]) == set(lines[short][1]) == {1.0}
 
 
 def test_an_interrupted_sampling_goes_on_with_the_missing_problems(

@@ -293,7 +293,7 @@ def test_malformed_responses_are_retried_then_refused(
         None,
         "many",
         {},
-        {"prompt_tokens": -1, "completion_tokens": 10**12},
+        {"prompt_tokens": -1, "completion_tokens": -5},
         {"prompt_tokens": True},
         {"completion_tokens": 1.5},
     ],
@@ -309,6 +309,23 @@ def test_tokens_that_are_missing_or_impossible_are_counted_conservatively(
     assert [completion.tokens for completion in result.completions] == [3, 10]
     assert result.prompt_tokens >= len(asked.prompt.text().encode())
     assert result.tokens <= client.token_ceiling(asked)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 4, "completion_tokens": 9_000},
+        {"prompt_tokens": 4, "completion_tokens": 10**12},
+        {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 9_000},
+    ],
+)
+def test_more_tokens_than_a_request_can_cost_count_as_the_most(
+    endpoint: Endpoint, connect: Connect, usage: object
+) -> None:
+    client = connect(sampling={"max_tokens": 10})
+    endpoint.misbehave = lambda _: as_json({"choices": [CHOICE], "usage": usage})
+    (result,) = client.sample([request(n=1)])
+    assert (result.prompt_tokens, result.completions[0].tokens) == (4, 10)
 
 
 def test_reported_tokens_are_divided_without_losing_any(endpoint: Endpoint, connect: Connect) -> None:

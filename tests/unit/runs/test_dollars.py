@@ -72,8 +72,10 @@ def version(**changes: object) -> PolicyVersion:
     ("changes", "budget", "expected"),
     [
         ({"model": "m"}, Budget(dollars=5, evaluations=9), "policy p@1 has no price"),
-        ({"model": "m", "price": Price()}, Budget(dollars=5), "cost nothing"),
-        ({"kind": "program_mutator"}, Budget(dollars=5), "cost nothing"),
+        ({"model": "m", "price": Price()}, Budget(dollars=5), "policy p@1 spends no dollars"),
+        ({"model": "m", "price": Price()}, Budget(dollars=5, tokens=9), None),
+        ({"kind": "program_mutator"}, Budget(dollars=5), "policy p@1 spends no dollars"),
+        ({"kind": "program_mutator"}, Budget(tokens=9), "policy p@1 spends no tokens"),
         ({"kind": "program_mutator"}, Budget(dollars=5, evaluations=9), None),
         ({"model": "m", "price": Price(output=1)}, Budget(dollars=5), None),
     ],
@@ -86,6 +88,17 @@ def test_a_budget_of_dollars_needs_prices(changes: dict[str, object], budget: Bu
         return
     with pytest.raises(InvalidInputError, match=expected):
         check_run(stored, policies, spec)
+
+
+def test_every_policy_of_a_run_spends_its_budget() -> None:
+    stored = type("Stored", (), {"definition": toy_problem()})()
+    paid, free = version(model="m", price=Price(output=1)), version(model="m", price=Price())
+    for budget in (Budget(dollars=5), Budget(tokens=9)):
+        with pytest.raises(InvalidInputError, match="the run might never end"):
+            check_run(stored, RunPolicies(paid, version(kind="program_mutator")), toy_spec(budget=budget))
+    with pytest.raises(InvalidInputError, match="the run might never end"):
+        check_run(stored, RunPolicies(paid, free), toy_spec(budget=Budget(dollars=5)))
+    check_run(stored, RunPolicies(paid, free), toy_spec(budget=Budget(tokens=9)))
 
 
 def test_a_budget_without_dollars_keeps_its_digest() -> None:

@@ -221,6 +221,11 @@ def test_learning_ends_after_its_steps_and_within_the_token_budget() -> None:
         ({"samples_per_prompt": 4}, {}, "expected samples_per_prompt and batch of at least 8, not 4 and 16"),
         ({"batch": 4}, {}, "not 8 and 4"),
         ({}, {"answers_per_rollout": 3}, "takes one answer per completion, and policy base@1 writes 3"),
+        (
+            {"learning": {"estimator": "vpo"}, "batch": 32, "samples_per_prompt": 32},
+            {"answers_per_rollout": 3},
+            "a completion holds 3 answers: expected multiples of that",
+        ),
         ({"learning": {"kappa": 8}}, {}, "learning.kappa: expected less than the 8 completions"),
         ({"learning": {"lora_rank": 4}}, {}, "expected 0: the embedded server loads whole checkpoints"),
         ({}, {"kind": "openai_compatible"}, "expected at least 1: it loads adapters, for policy base@1"),

@@ -128,6 +128,10 @@ def test_a_step_that_cannot_be_taken_leaves_nothing(tmp_path: Path) -> None:
     assert learner.step(task()).digest == TorchLearner(tmp_path / "again").step(task()).digest
 
 
+def test_a_run_with_any_seed_can_learn(tmp_path: Path) -> None:
+    assert TorchLearner(tmp_path).step(task(seed=2**63 - 1)).digest
+
+
 def test_an_unwritable_disk_can_be_repaired(tmp_path: Path) -> None:
     place = tmp_path / "learned"
     place.write_text("a file in the way")

@@ -278,6 +278,13 @@ def test_a_mutator_learns_from_changes(base, tmp_path):
     assert "--method vector_max_at_k" in refused.stderr
 
 
+def test_a_mutator_for_a_language_model_has_whole_groups_in_a_pass():
+    from speciate.cli.train import build_config
+
+    config = build_config("vector_max_at_k", "python", 0, None, [], mutator=True)
+    assert (config.group, config.micro_batch) == (24, 24)
+
+
 def test_every_option_of_the_loss_trains(base, tmp_path):
     options = ["loss.gppo=true", "loss.clip_cov=0.01", "loss.kl_cov=0.01", "loss.entropy_bonus=0.01", "updates=2"]
     settings = [text for option in options for text in ("--set", option)]
@@ -426,6 +433,8 @@ def test_out_of_memory_is_reported_with_the_remedy(base, tmp_path, monkeypatch):
     assert done.exit_code
     assert "not enough memory for 64 rollouts" in done.stderr
     assert "micro_batch to a smaller multiple of 8, then continue with --resume" in done.stderr
+    least = train(*arguments, "--set", "micro_batch=8", "--resume", cwd=tmp_path, check=False)
+    assert "One group is the least of a pass: use a smaller max_tokens" in least.stderr
     monkeypatch.undo()
     train(*arguments, "--set", "micro_batch=16", "--resume", cwd=tmp_path)
     assert read_manifest(tmp_path / "policy").config["micro_batch"] == 16
