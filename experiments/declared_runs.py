@@ -64,7 +64,8 @@ def do_runs(
     """
     done = {line["key"]: line for line in read_lines(out)}
     missing = [one for one in declared if one.key not in done]
-    with out.open("a", encoding="utf-8") as file, ThreadPoolExecutor(at_once) as pool:
+    pool = ThreadPoolExecutor(at_once)
+    with out.open("a", encoding="utf-8") as file:
         running = [pool.submit(_do_run, service, one, measure) for one in missing]
         try:
             for future in as_completed(running):
@@ -76,6 +77,7 @@ def do_runs(
                 sys.stderr.write(f"{len(lines)} of {len(declared)}: {line['key']}, {line['seconds']:.0f} s\n")
                 after(lines)
         except BaseException:
+            # The service goes on with what has begun: the next command finds those runs by their keys.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [done[each.key] for each in declared if each.key in done]

@@ -29,7 +29,7 @@ SELF = "/tmp/.build/self"  # noqa: S108  # of the candidate
 """Where ``/proc/self`` leads: nowhere, except in a build, which can tell a compiler its own path there."""
 
 MEMORY = "/supervisor/meminfo"
-"""Where ``/proc/meminfo`` leads: a machine that has the memory of the limit. The kernel's own would show all others."""
+"""Where ``/proc/meminfo`` leads: a machine that has the memory of the limit, for programs that plan with it."""
 
 LAST_PID = "/supervisor/last_pid"
 """Mount point of the kernel's file with the last process id of a namespace (``man 7 pid_namespaces``)."""

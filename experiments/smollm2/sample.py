@@ -7,6 +7,7 @@ Prompts, parsing and scores are the service's.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -43,8 +44,14 @@ def sample(model: Path, out: Path, arm: str, seed: int, *, gpu: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     done = {line["problem"] for line in read_lines(path)}
     missing = [problem for problem in held_out() if problem.slug not in done]
+    adapter = None if arm == BASE else out / folder_name(arm, seed)
+    if adapter is not None and not (adapter / "manifest.json").is_file():
+        sys.stderr.write(f"{folder_name(arm, seed)}: left out, its training is not complete\n")
+        return
+    if not missing:
+        return
     with closing(open_broker()) as broker, path.open("a", encoding="utf-8") as file:
-        writer = _Writer(model, None if arm == BASE else out / folder_name(arm, seed), arm, seed, broker, gpu=gpu)
+        writer = _Writer(model, adapter, arm, seed, broker, gpu=gpu)
         for start in range(0, len(missing), AT_ONCE):
             for line in writer.lines(missing[start : start + AT_ONCE]):
                 file.write(json.dumps({"arm": arm, "seed": seed, **line}) + "\n")

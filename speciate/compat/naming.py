@@ -95,7 +95,7 @@ class Packages:
 
     Attributes:
         named: Those of ``requirements.txt``, and those of well-known modules that the files import.
-        demanded: Those that the user adds.
+        demanded: Those that the user adds; they replace lines of the same package.
         refused: Lines of ``requirements.txt`` that a problem cannot declare.
     """
 
@@ -108,7 +108,9 @@ class Packages:
         """Packages to install, all or none: with none, the problem uses those of the worker."""
         if not self.demanded and all(_installed(_name_of(line)) for line in self.named):
             return ()
-        return tuple(dict.fromkeys((*self.named, *self.demanded)))
+        replaced = {_name_of(line) for line in self.demanded}
+        kept = [line for line in self.named if _name_of(line) not in replaced]
+        return tuple(dict.fromkeys((*kept, *self.demanded)))
 
 
 def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:

@@ -36,6 +36,7 @@ def evaluate(program_path: str) -> Result:
     folder = os.path.dirname(program_path)  # noqa: PTH120  # an import of pathlib for one name, in every evaluation
     if OPTIONS.get("writes_beside"):
         folder = _copied(folder)
+        program_path = os.path.join(folder, os.path.basename(program_path))  # noqa: PTH118, PTH119
     os.chdir(folder)
     sys.path.insert(0, folder)
     measured, artifacts = importlib.import_module("speciate_adapter").measure(program_path, OPTIONS)
@@ -58,7 +59,10 @@ def _copied(folder: str) -> str:
     import shutil
     import tempfile
 
-    copy = f"{tempfile.mkdtemp()}/data"
+    try:
+        copy = f"{tempfile.mkdtemp()}/data"
+    except OSError as error:
+        raise RuntimeError("the evaluator works in a copy of its folder: sandbox tier B has no room for it") from error
     shutil.copytree(folder, copy, copy_function=shutil.copyfile)
     return copy
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from speciate.cli.errors import ExitCode
+from speciate.compat.naming import Packages
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
@@ -187,18 +188,32 @@ def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_pa
     assert level > 1.0 + 1e-6
 
 
-def test_an_evaluator_that_writes_into_its_own_folder_has_a_copy(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["Path(__file__).parent", "Path()", "Path(path).parent"])
+def test_an_evaluator_that_writes_into_its_own_folder_has_a_copy(cli: Cli, tmp_path: Path, place: str) -> None:
     theirs, ours = tmp_path / "log", tmp_path / "ours"
     theirs.mkdir()
     (theirs / "initial_program.txt").write_text("1 2\n")
     (theirs / "helper.txt").write_text("3")
     (theirs / "evaluator.py").write_text(
-        "from pathlib import Path\n\nHERE = Path(__file__).parent\n\n\ndef evaluate(path):\n"
-        "    (HERE / 'temp').mkdir()\n    (HERE / 'temp/sum').write_text(Path(path).read_text())\n"
-        "    return {'combined_score': sum(map(int, (HERE / 'temp/sum').read_text().split())) / 10}\n"
+        f"from pathlib import Path\n\n\ndef evaluate(path):\n    here = {place}\n"
+        "    (here / 'temp').mkdir()\n    (here / 'temp/sum').write_text(Path(path).read_text())\n"
+        "    return {'combined_score': sum(map(int, (here / 'temp/sum').read_text().split())) / 10}\n"
     )
     outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", ours)
     assert outcome.code == ExitCode.OK, outcome.err
     assert "the evaluator writes into its own folder: each evaluation has a copy of it" in outcome.out + outcome.err
     checked = json.loads(cli("problems", "check", ours, "--json").out)
     assert (checked["ok"], checked["rewards"]["combined_score"]) == (True, 0.3)
+
+
+def test_an_evaluator_that_writes_elsewhere_is_left_as_it_is(cli: Cli, tmp_path: Path) -> None:
+    theirs = made(tmp_path / "log", OPENEVOLVE, evaluator_py="def evaluate(path):\n    open('/usr/data/log', 'w')\n")
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours")
+    assert outcome.code == ExitCode.INVALID
+    assert "/usr/data/log" in outcome.err
+    assert "a copy of it" not in outcome.out + outcome.err
+
+
+def test_a_demanded_package_replaces_the_line_of_the_same_package() -> None:
+    found = Packages(named=("numpy>=2", "jaxx"), demanded=("numpy==1.26.4",))
+    assert found.requirements == ("jaxx", "numpy==1.26.4")
