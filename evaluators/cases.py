@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
@@ -20,6 +21,7 @@ from evaluators.session import SessionEndedError
 from evaluators.text import short_json
 from evaluators.tiers.sandbox import ProcessRole, ResourceUsage
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
+from speciate.domain.language import Exchange
 from speciate.domain.problem import Case
 from speciate.domain.stage import CascadeStage
 
@@ -67,6 +69,8 @@ class _CaseSession:
         # Stores outcomes only: all answers together may exceed memory.
         self._passed: set[int] = set()
         self._values = 0
+        language = self._problem.language
+        self._exchanges_text = language is not None and language.exchange is Exchange.TEXT
         self._shown: dict[int, str] = {}  # first failed cases, answered before the candidate received hidden inputs
         self._hidden_asked = False
         self._unloadable: Failure | None = None
@@ -141,12 +145,17 @@ class _CaseSession:
                 self._unloadable = self._told(failure)
                 return
         case = self._problem.cases[answer.index]
-        if failure is None and equal(case.expected, answer.value, case.tolerance):
+        if failure is None and equal(self._expected(case), answer.value, case.tolerance):
             self._passed.add(answer.index)
         elif not self._hidden_asked:
             self._shown[answer.index] = _line(case, answer)
             if len(self._shown) > _SHOWN_CASES:
                 del self._shown[max(self._shown)]
+
+    def _expected(self, case: Case) -> Any:
+        """Return what a case expects; programs that exchange text lose the white space at the end of theirs."""
+        expected = case.expected
+        return expected.rstrip() if self._exchanges_text and isinstance(expected, str) else expected
 
     def _told(self, failure: Failure) -> Failure:
         return redacted(failure) if self._hidden_asked else failure

@@ -144,7 +144,7 @@ class Script:
         self._session = Session(
             self._starter.take(), frame_bytes=AUTHOR_FRAME_BYTES + ENVELOPE_BYTES, log_bytes=problem.limits.log_bytes
         )
-        functions = [step.function for step in problem.cascade]
+        functions = [step.function for step in problem.cascade if not step.external]
         calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions
         self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
         try:

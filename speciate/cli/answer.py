@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from speciate.cli.export import replaced_file
 from speciate.cli.output import format_number, format_rewards, print_fields, sanitize
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -157,6 +157,14 @@ def find_answer(service: Client, run: RunHandle) -> Answer:
     if best is None:
         raise NotFoundError(_without_answer(run), remedy=f"See `speciate candidates list {run.id}`.")
     return Answer(service, run, run.problem(), best, run.candidate(best.number))
+
+
+def require_one_answer(out: Path | None, *, no_out: bool, watch: bool = True) -> None:
+    """Reject options about the answer's folder that contradict each other or have no effect."""
+    if no_out and out is not None:
+        raise InvalidInputError("--out and --no-out exclude each other.", remedy="Leave one of them out.")
+    if no_out and not watch:
+        raise InvalidInputError("--no-out needs --watch: otherwise nothing is written.", remedy="Leave it out.")
 
 
 def require_free(directory: Path, run_id: UUID | None) -> None:

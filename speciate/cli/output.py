@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
+from speciate.domain.numbers import short_number
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
@@ -263,7 +265,7 @@ def format_number(value: float | None) -> str:
     """Format a number for people; None becomes an empty string."""
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else short_number(value)
 
 
 def format_spent(used: float, limit: float | None) -> str:
@@ -283,7 +285,7 @@ def pluralize(count: int, one: str, more: str = "") -> str:
 
 def format_rewards(values: dict[str, float] | None) -> str:
     """Format rewards by name on one line."""
-    return "  ".join(f"{name}={value:.6g}" for name, value in (values or {}).items())
+    return "  ".join(f"{name}={short_number(value)}" for name, value in (values or {}).items())
 
 
 def format_time(at: Any) -> str:

@@ -21,6 +21,7 @@ from speciate.cli.common import (
     note_more,
     resolve_run,
 )
+from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
     from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
@@ -74,7 +75,7 @@ def unlocks_command(
     filters = {"problem": problem, "policy": policy, "strategy": strategy}
     if by_policy or records:
         others: dict[str, object] = {"--records": by_policy and records, "--run": run, "--policy": policy}
-        others |= {"--strategy": strategy, "--first": first, "--out": out}
+        others |= {"--strategy": strategy, "--first": first, "--out": out, "--every-target": records and every_target}
         chosen = _only_problem("--by-policy" if by_policy else "--records", problem, others)
         if by_policy:
             _print_by_policy(ctx, chosen, every_target=every_target, as_json=as_json)
@@ -147,7 +148,7 @@ def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: boo
     output.print_records(
         shown,
         ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
-        lambda r: (_label(r.objective, r), f"{r.value:.6g}", r.policy or "seed program", r.strategy,
+        lambda r: (_label(r.objective, r), short_number(r.value), r.policy or "seed program", r.strategy,
                    r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
         empty=output.empty_message("records", "speciate run --help", problem=problem),
         as_json=as_json,

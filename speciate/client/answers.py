@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from pydantic import PrivateAttr
 
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.ports.records.candidates import CandidateDetail
@@ -33,7 +34,7 @@ class BestCandidate(CandidateDetail):
         problem, rewards = self._problem, self.rewards or {}
         vector = tuple(rewards[name] for name in problem.space.names)
         values = [
-            (o.directed, f"{rewards[o.name]:.6g}", "" if o.role is ObjectiveRole.OBJECTIVE else o.role.value)
+            (o.directed, short_number(rewards[o.name]), "" if o.role is ObjectiveRole.OBJECTIVE else o.role.value)
             for o in problem.objectives
         ]
         targets = []
@@ -58,7 +59,7 @@ class Front(tuple[RankedCandidate, ...]):
     def _repr_html_(self) -> str:
         names = list(self[0].rewards) if self else []
         rows = [
-            (str(each.number), *(f"{value:.6g}" for value in each.rewards.values()), ", ".join(each.targets))
+            (str(each.number), *(short_number(value) for value in each.rewards.values()), ", ".join(each.targets))
             for each in self[:_MAX_ROWS]
         ]
         more = f"<p>The first {_MAX_ROWS} of {len(self):,}.</p>" if len(self) > _MAX_ROWS else ""

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from speciate.domain.errors import ConfigurationError
+from speciate.domain.numbers import short_number
 from speciate.ports import records
 from speciate.ports.records.runs import RunRecord
 
@@ -31,7 +32,10 @@ def html(record: RunRecord) -> str:
         ("strategy", record.spec.strategy),
         ("state", record.state.value + (f": {record.reason}" if record.reason else "")),
         ("spent", progress(record)),
-        *((f"best {name}", f"{value:.6g}") for name, value in (record.best.rewards if record.best else {}).items()),
+        *(
+            (f"best {name}", short_number(value))
+            for name, value in (record.best.rewards if record.best else {}).items()
+        ),
         ("reached", ", ".join(record.reached) or "nothing yet"),
         *((("alarm", record.alarm),) if record.alarm else ()),
     ]

@@ -109,7 +109,7 @@ class Packages:
         if not self.demanded and all(_installed(_name_of(line)) for line in self.named):
             return ()
         replaced = {_name_of(line) for line in self.demanded}
-        kept = [line for line in self.named if _name_of(line) not in replaced]
+        kept = [line for line in self.named if line in self.demanded or _name_of(line) not in replaced]
         return tuple(dict.fromkeys((*kept, *self.demanded)))
 
 

@@ -90,13 +90,15 @@ def complete_language(given: Any, *, runs: bool) -> Any:
         ValueError: The name is unknown.
     """
     fields = {"name": given} if isinstance(given, str) else given
-    if not isinstance(fields, Mapping) or "run" in fields or not isinstance(fields.get("name"), str):
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("name"), str):
         return given
     known = known_language(fields["name"])
+    if "run" in fields:
+        return given if known is None or "file" in fields else {**fields, "file": known.file}
     if known is None and isinstance(given, str):
         raise ValueError(
             f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and"
-            " `run`"
+            " `run`; without `language` and `image`, programs are Python"
         )
     if known is None:
         return given

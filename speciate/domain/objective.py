@@ -64,6 +64,8 @@ class Objective(Value):
         low, high = self.range
         if not low < high:
             raise ValueError(f"range of {self.name!r} is [{low}, {high}]: expected low < high")
+        if self.limit and self.role is not ObjectiveRole.CONSTRAINT:
+            raise ValueError(f"limit of {self.name!r} bounds nothing: add role = 'constraint', or remove it")
         return self
 
     @property

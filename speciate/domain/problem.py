@@ -15,7 +15,7 @@ from speciate.domain.abilities import needs_of
 from speciate.domain.data_files import check_data_files
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
 from speciate.domain.image import ImageFolder, ImageName
-from speciate.domain.language import LanguageOrName, complete_language
+from speciate.domain.language import Exchange, LanguageOrName, complete_language
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
@@ -363,14 +363,20 @@ class Problem(Value):
             return
         if unknown := set(self.weights) - {o.name for o in self.space.selected}:
             raise ValueError(f"weights name {min(unknown)!r}, which is not an objective of role 'objective'")
-        if min(self.weights.values()) < 0 or not 0 < sum(self.weights.values()) < math.inf:
+        if not self.weights or min(self.weights.values()) < 0 or not 0 < sum(self.weights.values()) < math.inf:
             raise ValueError("weights must be ≥ 0 with a positive sum: directions are declared on the objectives")
 
     def _check_kind(self) -> None:
         if self.kind is ProblemKind.CASES:
+            if self.evaluator.strip():
+                raise ValueError("kind 'cases' compares answers with its cases: remove the evaluator")
             self._check_cases()
         elif not self.evaluator.strip() and not all(step.external for step in self.cascade):
             raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
+        elif self.cases:
+            raise ValueError(f"kind {self.kind.value!r} scores by its evaluator: remove the cases")
+        elif self.kind is ProblemKind.IN_PROCESS and self.files:
+            raise ValueError("kind 'in_process' reads no `files`: name them in `data_files` and open them in `data`")
         self._check_language()
         self._check_image()
         if self.many_files:
@@ -428,6 +434,13 @@ class Problem(Value):
             raise ValueError(f"no case counts towards objective {empty[0]!r}")
         if unknown := counted - set(self.space.names):
             raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
+        if self.language is not None and self.language.exchange is Exchange.TEXT:
+            for place, case in enumerate(self.cases, 1):
+                if [type(value) for value in (*case.input, case.expected)] != [str, str]:
+                    raise ValueError(
+                        f"a case, number {place}, is not one text as input and one as `expected`, which programs"
+                        ' exchange: write both in quotes, or set `exchange = "json"` in `language`'
+                    )
 
     def _check_files(self) -> None:
         if self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):

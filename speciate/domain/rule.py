@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speciate.domain.errors import RuleError
 from speciate.domain.lazy import LazyModule
+from speciate.domain.numbers import short_number
 from speciate.domain.reward import FloatArray
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ class Shortfall(NamedTuple):
     size: float
 
     def __str__(self) -> str:
-        return f"{self.name} must be {self.sign} {self.limit:.6g}, is {self.value:.6g}"
+        for digits in range(6, 18):  # until limit and value differ
+            limit, value = short_number(self.limit, digits), short_number(self.value, digits)
+            if limit != value:
+                break
+        return f"{self.name} must be {self.sign} {limit}, is {value}"
 
 
 @dataclass(frozen=True, slots=True)

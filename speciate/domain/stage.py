@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from speciate.domain.errors import RuleError
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.values import Identifier, Value
@@ -111,7 +112,11 @@ def _check_stage(stage: Stage, names: Sequence[str], measured: Sequence[str]) ->
         raise ValueError(f"stage {stage.name!r} measures {unknown[0]!r}, which is not an objective")
     if again := [name for name in stage.objectives if name in measured]:
         raise ValueError(f"stage {stage.name!r} measures {again[0]!r} again: one stage measures each objective")
-    if stage.needs and (early := parse_rule(stage.needs, names).uses.difference(measured, stage.objectives)):
+    try:
+        rule = parse_rule(stage.needs, names) if stage.needs else None
+    except RuleError as error:
+        raise ValueError(f"stage {stage.name!r} needs {stage.needs!r}: {error}") from None
+    if rule and (early := rule.uses.difference(measured, stage.objectives)):
         raise ValueError(f"stage {stage.name!r} needs {min(early)!r}, which no earlier stage measures")
 
 

@@ -50,6 +50,10 @@ _WHOLE_CHECKS: Final = {
     "image:": "image",
     "writable names": "writable",
     "stages": "stages",
+    "no stage": "stages",
+    "the problem has stages": "evaluation",
+    "capabilities": "capabilities",
+    "data file": "data_files",
     "the seed program": "seed_program",
     "many_files": "many_files",
     "carry needs": "carry",
@@ -90,6 +94,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
         if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
             raise TooLargeError(f"the {what} has {size} bytes: expected at most {MAX_PROGRAM_BYTES}.")
     field_errors = [
+        *_limit_field_errors(definition),
         *_rule_field_errors(definition),
         *_program_field_errors(definition),
         *_template_field_errors(definition),
@@ -146,6 +151,16 @@ def _place_of(message: str, definition: Mapping[str, Any]) -> str:
     if "targets are marked" in message:
         return "targets"
     return next((place for words, place in _WHOLE_CHECKS.items() if message.startswith(words)), "")
+
+
+def _limit_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
+    """Return an error for each constraint without a limit, whose default would seldom be meant."""
+    objectives = definition.get("objectives")
+    return [
+        FieldError("a constraint needs its `limit`: the most if minimized, else the least", f"objectives.{i}.role")
+        for i, entry in enumerate(objectives if isinstance(objectives, list | tuple) else ())
+        if isinstance(entry, Mapping) and entry.get("role") == "constraint" and "limit" not in entry
+    ]
 
 
 def _rule_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
@@ -218,7 +233,11 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
     stages = definition.get("stages")
     if scorer is None or not stages or not isinstance(stages, list | tuple):
         return [scorer]
-    return [stage.get("function") or f"{scorer}_{stage.get('name')}" for stage in stages if isinstance(stage, Mapping)]
+    return [
+        stage.get("function") or f"{scorer}_{stage.get('name')}"
+        for stage in stages
+        if isinstance(stage, Mapping) and stage.get("evaluation") != "external"
+    ]
 
 
 def python_field_errors(program: str, *, where: str, defines: object = None) -> list[FieldError]:

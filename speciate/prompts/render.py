@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from speciate.domain.candidate import Failure, Individual
 from speciate.domain.language import Exchange, Language
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, Problem, ProblemKind
 from speciate.domain.rule import NUMBER, parse_rule
@@ -145,7 +146,7 @@ def _one_line(name: str) -> str:
 
 def number(value: float) -> str:
     """Return a reward as a short text."""
-    return f"{value:.6g}"
+    return short_number(value)
 
 
 def _objective_line(objective: Objective) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 
@@ -101,10 +102,25 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
         return None
     texts = evaluation.artifacts
     if (found := reported_error(texts)) is not None:
-        return found
+        return replace(found, remedy=_for_files(problem, found))
     found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
+    if beyond := _beyond_range(problem, evaluation):
+        return replace(found, remedy=f"{beyond} {_RIGHT}")
     hidden = "" if problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE} "
     return replace(found, remedy=f"{hidden}{found.remedy} {_RIGHT}")
+
+
+def _beyond_range(problem: Problem, evaluation: Evaluation) -> str:
+    """Return what to do about a reward beyond the worst end of its range, which is often the range by default."""
+    for objective, reward in zip(problem.objectives, evaluation.rewards or (), strict=False):
+        low, high = objective.range
+        beyond = reward < low if objective.direction is Direction.MAXIMIZE else reward > high
+        if beyond and objective.role is ObjectiveRole.OBJECTIVE:
+            return (
+                f"`{objective.name}` = {short_number(reward)} lies beyond its range [{short_number(low)},"
+                f" {short_number(high)}]: declare its `range`, the values between a bad and a very good candidate."
+            )
+    return ""
 
 
 def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
@@ -128,6 +144,15 @@ def reported_error(texts: Mapping[str, str]) -> SilentFailure | None:
             line = found[-1][0].strip() + _place(shown[: found[-1].start()])
             return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in found)))
     return None
+
+
+def _for_files(problem: Problem, found: SilentFailure) -> str:
+    """Return the remedy of an error; files of the script are texts in memory, which many authors expect on disk."""
+    missing = re.search(r"No module named '?([\w.]+)|No such file or directory: '?(?:\./)?([^'\n]{1,200})", found.line)
+    name = "" if missing is None else missing[2] or f"{missing[1].replace('.', '/')}.py"
+    if name not in problem.files:
+        return found.remedy
+    return f'{name} is in `files`: the evaluator has it as a text, `context.files["{name}"]`.'
 
 
 def _place(traceback: str) -> str:

@@ -131,6 +131,8 @@ def list_(
 ) -> None:
     """List problem versions, newest first."""
     if bundled:
+        if slug is not None:
+            raise InvalidInputError("--bundled lists all bundled problems: omit the name.")
         _list_bundled(as_json)
         return
     with client(ctx) as service:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from evaluators.broker_factory import open_broker
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
+from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
 from speciate.runs.evaluate import describe_seed_failure
 from speciate.runs.silent_failure import SilentFailure, silent_failure
@@ -77,7 +78,7 @@ class SeedCheck:
 
     def _show_scores(self, problem: Problem, evaluation: Evaluation) -> None:
         values = self._rewards(problem) or {}
-        rows = [(o.name, f"{values[o.name]:.6g}", o.direction.value, o.role.value) for o in problem.objectives]
+        rows = [(o.name, short_number(values[o.name]), o.direction.value, o.role.value) for o in problem.objectives]
         output.print_table(("objective", ">seed", "direction", "role"), rows, empty="no objectives")
         output.print_line()
         targets = [("yes" if t.name in self.met else "no", t.name, t.rule) for t in problem.targets]

@@ -15,6 +15,7 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
 from speciate.compat import FORMATS
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -211,7 +212,7 @@ class ConvertedProblem:
 
     def show(self) -> None:
         """Print it."""
-        rows = [(o.name, f"{self.seed[o.name]:.6g}", o.direction.value, o.role.value) for o in self.objectives]
+        rows = [(o.name, short_number(self.seed[o.name]), o.direction.value, o.role.value) for o in self.objectives]
         output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
         for label, text in self.texts.items():
             output.print_line(f"--- {label}")
@@ -416,7 +417,7 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     found = complaint(texts)
     if found is None and not _SENTINELS.issuperset(seed.values()):
         return
-    scores = ", ".join(f"{name} = {value:.6g}" for name, value in seed.items()) or "no number"
+    scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
     shown = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
     if found is not None and found.certain:
         shown = f"{found.line}\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
+from speciate.cli.answer import require_one_answer
 from speciate.cli.common import (
     AnswerDir,
     AsJson,
@@ -179,6 +180,7 @@ def watch(
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
 
+    require_one_answer(out, no_out=no_out)
     tracker = load_tracker(log) if log else None
     with client(ctx) as service:
         run = resolve_run(service, run_id)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.answer import require_free
+from speciate.cli.answer import require_free, require_one_answer
 from speciate.cli.common import (
     AnswerDir,
     AsJson,
@@ -171,6 +171,7 @@ def run_command(
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
         require_free(out, None)
+    require_one_answer(out, no_out=no_out, watch=watch)
     tracker = None
     if log is not None:
         from speciate.cli.runs.tracking import load_tracker

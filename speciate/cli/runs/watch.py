@@ -18,6 +18,7 @@ from speciate.cli.output import format_number, format_spent, format_state, plura
 from speciate.cli.runs.tracking import RunLog, Tracker, open_log
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.event import EventKind
+from speciate.domain.numbers import short_number
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.ports.records.runs import EventRecord, RunRecord
@@ -283,7 +284,7 @@ def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str])
     for name, value in rewards.items():
         change = _change(value, seed.get(name))
         since = f"{change} since the seed" if change else ""
-        lines.append(sanitize(f"best {names[name]:<{width}}  {value:<12.6g} {since}".rstrip()))
+        lines.append(sanitize(f"best {names[name]:<{width}}  {short_number(value):<12} {since}".rstrip()))
     return lines
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
-from speciate.domain.rule import parse_rule
+from speciate.domain.rule import Shortfall, parse_rule
 from speciate.domain.target import Target
 
 SIZE = Objective(name="size", direction=Direction.MINIMIZE, range=(16, 36))
@@ -81,6 +81,11 @@ def test_what_is_missing_is_text_for_people() -> None:
         "size must be <= 19, is 26",
     ]
     assert [str(each) for each in NETWORKS.violations(rewards)] == ["unsorted must be <= 0, is 3"]
+    for limit, value, shown in (
+        (1234567, 1234569, "must be <= 1234567, is 1234569"),
+        (2.6359831, 2.6359832, "must be <= 2.6359831, is 2.6359832"),
+    ):
+        assert str(Shortfall("s", value, "<=", limit, 1.0)).endswith(shown)
     assert NETWORKS.violations((26.0, 6.0, 0.0)) == ()
     assert NETWORKS.missing(0, (26.0, 6.0, 0.0)) == ()
 

@@ -60,6 +60,22 @@ def test_field_errors_carry_the_path() -> None:
         ({"cases": []}, "kind", "at least one case"),
         ({"cases": [{"input": [], "expected": 1, "reward": "x"}]}, "cases", "right"),
         ({"colour": "red"}, "colour", "expected one of slug"),
+        ({"evaluator": "def evaluate(c, x): pass\n"}, "kind", "remove the evaluator"),
+        ({"weights": {}}, "weights", "with a positive sum"),
+        (
+            {"objectives": [{"name": "right"}, {"name": "size", "role": "constraint"}]},
+            "objectives.1.role",
+            "a constraint needs its `limit`",
+        ),
+        ({"objectives": [{"name": "right", "limit": 3}]}, "objectives.0", "bounds nothing: add role"),
+        ({"language": "cpp", "cases": [{"input": ["1"], "expected": 2}]}, "cases", "number 1, is not one text"),
+        ({"language": "cpp", "cases": [{"input": ["1", "2"], "expected": "2"}]}, "cases", "exchange = "),
+        ({"language": "python"}, "language", "without `language` and `image`, programs are Python"),
+        (
+            {"stages": [{"name": "quick", "objectives": ["right"], "needs": "rihgt >= 1"}]},
+            "stages.0.name",
+            "needs 'rihgt >= 1': unknown objective",
+        ),
         ({"seed_program": "def run():\n    return 1\n"}, "seed_program", "def solve(...)"),
         ({"objectives": "right"}, "objectives", "valid"),
         ({"targets": [3]}, "targets.0", "valid"),
@@ -75,6 +91,25 @@ def test_a_field_error_has_its_place(changes: dict[str, Any], where: str, words:
     assert any(field_error.where == where and words in field_error.message for field_error in field_errors), (
         field_errors
     )
+
+
+def test_an_external_stage_has_no_function_in_the_script() -> None:
+    stages = [
+        {"name": "quick", "objectives": ["right"], "needs": "right >= 0.5"},
+        {"name": "late", "objectives": ["cost"], "evaluation": "external"},
+    ]
+    objectives = [{"name": "right", "range": [0, 1]}, {"name": "cost", "range": [0, 1]}]
+    changes = {"kind": "evaluator", "cases": [], "objectives": objectives, "stages": stages}
+    script = "def evaluate_quick(candidate, context):\n    return {'right': 1.0}\n"
+    assert parse_definition(DEFINITION | changes | {"evaluator": script}).external_stage is not None
+
+
+def test_a_language_with_commands_of_its_own_keeps_the_file_of_a_known_one() -> None:
+    table = {"name": "C++", "build": ["g++", "-o", "program", "main.cpp"], "run": ["./program"]}
+    changes = {"language": table, "seed_program": "int main() {}", "cases": [{"input": ["1"], "expected": "2"}]}
+    language = parse_definition(DEFINITION | changes).language
+    assert language is not None
+    assert (language.file, language.run) == ("main.cpp", ("./program",))
 
 
 def test_a_program_field_error_has_the_line_of_the_program() -> None:

@@ -76,6 +76,20 @@ def test_worst_rewards_show_what_the_evaluator_printed_last(label: str, text: st
     assert complained.line == found.line
 
 
+def test_a_reward_beyond_its_range_names_the_range() -> None:
+    found = silent_failure(toy_problem(), Evaluation(rewards=(-1.0, 120.0), artifacts={}))
+    assert found is not None
+    assert "`x` = -1 lies beyond its range [0, 10]: declare its `range`" in found.describe()
+
+
+def test_files_of_the_script_are_texts_in_memory() -> None:
+    problem = toy_problem().model_copy(update={"files": {"points.json": "[]", "helpers.py": ""}})
+    for error in ("No such file or directory: 'points.json'", "No module named 'helpers'"):
+        found = silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"log": f"OSError: {error}"}))
+        assert found is not None
+        assert "is in `files`: the evaluator has it as a text" in found.remedy
+
+
 def test_a_text_without_a_complaint_is_none() -> None:
     assert complaint({"log": "solved 3 of 9", "other metrics": "failed = 3"}) is None
 
