@@ -12,7 +12,7 @@ from typing import Final
 SEPARATOR: Final = "---"
 """Line between two answers of a completion (VPO's format)."""
 
-_FENCE: Final = re.compile(r"[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<info>[\w.+#-]*)[^`\n]*$")
+_FENCE: Final = re.compile(r"[ \t]*+(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<info>[\w.+#-]*+)[^`\n]*+$")
 _TRAILING_OPENING: Final = re.compile(r"(?P<ticks>```)(?P<info>python3?|py)[ \t]*$")
 PYTHON_LABELS: Final = frozenset({"", "python", "python3", "py", "py3"})
 """Labels of blocks that may hold Python."""

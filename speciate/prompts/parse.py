@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.candidate import Failure
+from speciate.domain.known_languages import KNOWN
 from speciate.domain.language import Language
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
@@ -29,6 +30,9 @@ from speciate.prompts.tool_calls import calls_tool, with_programs
 _ANSWER: Final = re.compile(r"<(answer(?:_\d{1,3})?)>")
 _THOUGHTS: Final = ("think", "thinking", "reasoning")
 """Tags around the reasoning of a model; a chat template may have opened ``<think>``."""
+_PROGRAM_LABELS: Final = frozenset(
+    {"bash", "console", "sh", "shell", *(label for known in KNOWN.values() for label in known.labels), *PYTHON_LABELS}
+) - {""}
 _CUT: Final = "length"
 """Finish reason of a completion that reached its limit of tokens."""
 _INCOMPLETE: Final = frozenset({Reason.SYNTAX_ERROR, Reason.DIFF_MALFORMED, Reason.NO_CODE_BLOCK, Reason.NO_ANSWER})
@@ -141,17 +145,31 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         return found
     if problem.many_files:
         return file_sets(text, wanted)
-    if problem.is_python:
+    if not problem.is_python:
+        return _texts(text, wanted, problem.language)
+    if not filled_blocks(text):  # a program may mention the marks of a call
         text = with_programs(text)
-    return _programs(text, wanted, problem) if problem.is_python else _texts(text, wanted, problem.language)
+    return _programs(text, wanted, _wanted_names(base, problem))
 
 
 def after_reasoning(text: str) -> str:
-    """Return the text after a model's reasoning; all of it if the reasoning has no end."""
+    """Return the text after a model's reasoning; all of it if the reasoning has no end.
+
+    A tag in quotes is part of a program. If nothing follows the reasoning, the answer is in it.
+    """
     start = text.lstrip()
     for tag in _THOUGHTS:
         if tag == "think" or start.startswith(f"<{tag}>"):
-            text = text.rpartition(f"</{tag}>")[2]
+            text = _after(text, tag)
+    return text
+
+
+def _after(text: str, tag: str) -> str:
+    ends = [*re.finditer(rf"(?<![\"'`])</{tag}>(?![\"'`])", text)]
+    for end in reversed(ends):
+        if text[end.end() :].strip():
+            return text[end.end() :]
+        text = text[: end.start()]
     return text
 
 
@@ -171,9 +189,16 @@ def _texts(text: str, wanted: int, language: Language | None) -> list[str | Fail
     found = _tagged(text)
     if not found:
         blocks = filled_blocks(text)
-        found = [block.text for block in (_preferred(blocks, language.labels) if language else blocks)]
+        if language:
+            found = [block.text for block in _preferred(blocks, language.labels)]
+        else:  # a document, beside which a model may show a program that checks it
+            found = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
+        if not found and (opened := _ANSWER.search(text)) is not None:
+            found = [text[opened.end() :]]  # without an end
+    if found and wanted == 1:
+        return [_last_long(found) if language else found[-1]]
     if found:
-        return [*(found if wanted > 1 else found[-1:])]
+        return [*found]
     if wanted > 1:
         return [*sections(text)]
     return [text] if text.strip() else []
@@ -188,10 +213,15 @@ def _tagged(text: str) -> list[str]:
     # An explicit loop: a lazy regex over unclosed tags takes quadratic time.
     found: list[str] = []
     opening = _ANSWER.search(text)
-    while opening is not None and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
-        # From the last opening tag on: a model may mention the tag before its answer.
-        found.append(_unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
-        opening = _ANSWER.search(text, end)
+    unclosed = set[str]()
+    while opening is not None:
+        end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
+        if end >= 0:
+            # From the last opening tag on: a model may mention the tag before its answer.
+            found.append(_unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
+        else:
+            unclosed.add(opening[1])
+        opening = _ANSWER.search(text, max(end, opening.end()))
     return found
 
 
@@ -204,16 +234,15 @@ def _unfenced(text: str) -> str:
     return blocks[0].text if len(blocks) == 1 else text
 
 
-def _programs(text: str, wanted: int, problem: Problem) -> list[str | Failure]:
-    entry = problem.entry_point if problem.kind is ProblemKind.CASES else None
+def _programs(text: str, wanted: int, names: frozenset[str]) -> list[str | Failure]:
     blocks = _preferred(filled_blocks(text), PYTHON_LABELS)
     if not blocks:
         return [*_plain_programs(text, several=wanted > 1)]
     if wanted == 1:
         whole = _all_fenced(text)
-        return [_best([block.text for block in blocks], entry) if whole is None else whole]
+        return [_best([block.text for block in blocks], names) if whole is None else whole]
     groups = by_section(blocks)
-    return [*groups[0]] if len(groups) == 1 else [_best(group, entry) for group in groups]
+    return [*groups[0]] if len(groups) == 1 else [_best(group, names) for group in groups]
 
 
 def _plain_programs(text: str, *, several: bool) -> list[str]:
@@ -222,21 +251,29 @@ def _plain_programs(text: str, *, several: bool) -> list[str]:
     return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
 
 
-def _best(texts: Sequence[str], entry: str | None) -> str:
+def _best(texts: Sequence[str], names: frozenset[str]) -> str:
     """Return the program among several blocks: the last one that is not a fragment.
 
-    Models draft first and answer last, but also end with a short usage example. Of the blocks that are valid Python,
-    the last one with the entry point is chosen, else the last one at least half as long as the longest.
+    Models draft first and answer last, but also end with a usage example or a test. Of the blocks that are Python,
+    the last one that defines all wanted names is chosen, else the last one with one of them, else of those that define
+    anything the last one at least half as long as the longest.
     """
     if len(texts) == 1:
         return texts[0]
     valid = [text for text in texts if _is_python(text)]
     if not valid:
         return max(texts, key=len)
-    if entry and (defining := [text for text in valid if entry in defined_names(text)]):
-        return defining[-1]
-    longest = max(map(len, valid))
-    return [text for text in valid if 2 * len(text) >= longest][-1]
+    defined = [frozenset(defined_names(text)) for text in valid]
+    for fits in (names.issubset, lambda found: not names.isdisjoint(found)):
+        if fitting := [text for text, found in zip(valid, defined, strict=True) if fits(found)]:
+            return fitting[-1]
+    return _last_long([text for text, found in zip(valid, defined, strict=True) if found] or valid)
+
+
+def _last_long(texts: Sequence[str]) -> str:
+    """Return the last text that is at least half as long as the longest."""
+    longest = max(map(len, texts))
+    return [text for text in texts if 2 * len(text) >= longest][-1]
 
 
 def _is_python(text: str) -> bool:

@@ -16,7 +16,7 @@ from speciate.prompts.protected import keep_protected
 from speciate.prompts.python_source import parse_python
 from speciate.prompts.rejection import Reason, rejected
 
-_FENCE: Final = re.compile(r"[ \t]*(`{3,}|~{3,})[^`]*$")
+_FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
 def file_sets(text: str, wanted: int) -> list[str | Failure]:

@@ -30,6 +30,13 @@ def problem():
 POLICY = Policy(slug="p", kind="scripted")
 
 
+def test_a_quoted_line_after_the_program_is_not_the_answer(problem):
+    text = f"```cpp\n{SEED}```\nThe key line is:\n```cpp\nreturn 1;\n```"
+    (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=SEED)
+    assert answer.failure is None
+    assert answer.program == SEED
+
+
 def test_the_prompt_describes_build_run_and_exchange(problem):
     assert system_values(problem, POLICY, with_base=True)["candidates"] == "programs in C++"
     text = problem_text(problem)

@@ -54,6 +54,10 @@ def reason(answer: Answer) -> str | None:
         f"{FENCED}\nUse it:\n```python\nsolve()\n```",
         f"{FENCED}\nRun it with\n```bash\npython a.py --all-the-options --that-are-long-enough\n```",
         f"```python\ndef broken(:\n    a long line that is not Python at all\n```\n{FENCED}",
+        f"{FENCED}\nCheck it with:\n```python\ndef test():\n    for _ in range(9):\n        assert solve() == 1\n```",
+        f"<think>hm</think>\n{FENCED}\n</think>",
+        f"<think>so\n{FENCED}\n</think>\n",
+        f"<think>so\n{FENCED}\nI split at '</think>' later.",
     ],
 )
 def test_the_program_is_found_in_typical_completions(read: Read, text: str) -> None:
@@ -277,3 +281,38 @@ def test_hostile_sizes_stay_linear(read: Read) -> None:
         "<<<<<<< SEARCH\n" + "x\n" * 100_000 + "y\n=======\nz\n>>>>>>> REPLACE",
     ):
         assert read(text, parent="x\n" * 200_000)[0].failure is not None
+
+
+@pytest.mark.parametrize("line", ["    cut = ''.split('</think>')\n", "    # reads <tool_call> tags\n"])
+def test_a_program_may_mention_the_marks_of_reasoning_and_calls(read: Read, line: str) -> None:
+    program = f"def solve():\n{line}    return 1\n"
+    assert read(f"So:\n```python\n{program}```") == [Answer(program)]
+
+
+def test_a_region_is_found_beside_a_longer_test(problem: MakeProblem, policy: MakePolicy) -> None:
+    region = "# EVOLVE-BLOCK-START\ndef pack(n):\n    return [n]\n# EVOLVE-BLOCK-END\n"
+    of = problem(kind="evaluator", cases=[], evaluator="def evaluate(c, x): return {}\n", seed_program=region)
+    better = "def pack(n):\n    return [n, n]\n"
+    text = f"```python\n{better}```\nTest:\n```python\nresult = pack(3)\nfor each in result:\n    print(each)\n```"
+    (answer,) = parse_completion(text, problem=of, policy=policy(1), parent=region)
+    assert answer.failure is None
+    assert better in answer.program
+    assert "print" not in answer.program
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        ('```json\n{"x": 1}\n```\nVerify:\n```python\nimport json\n```', '{"x": 1}'),
+        ('Here.\n<answer>\n{"x": 1}', '{"x": 1}'),
+        ('I use <answer> tags.\n<answer_1>{"x": 1}</answer_1>', '{"x": 1}'),
+    ],
+)
+def test_the_document_is_found(problem: MakeProblem, policy: MakePolicy, text: str, document: str) -> None:
+    of = problem(kind="data", cases=[], evaluator="def score(text, context): return {}\n", seed_program="")
+    assert parse_completion(text, problem=of, policy=policy(1), parent=None) == [Answer(document)]
+
+
+@pytest.mark.parametrize("line", ["~" * 60_000 + "`", "```" + "x" * 60_000 + "`", " " * 60_000 + "`"])
+def test_a_line_that_is_almost_a_fence_is_read_in_linear_time(read: Read, line: str) -> None:
+    assert reason(read(line)[0]) is not None  # minutes if the time is quadratic
