@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -139,9 +140,14 @@ def add(
     """
     sampled = parse_key_values(sampling, "--sampling")
     start = preset_fields(provider, model, sampled)
-    start |= _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url)
-    start |= _from_adapter(slug, adapter, checkpoint_digest)
-    options = start.pop("options", {}) | parse_key_values(option, "--option")
+    read = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
+    start = _merged(_merged(start, read), _from_adapter(slug, adapter, checkpoint_digest))
+    prices = (start.get("price") or {}) | parse_key_values(price, "--price")
+    if prices and (missing := {"input", "output"} - prices.keys()):
+        raise InvalidInputError(
+            f"--price {missing.pop()}=… is missing: the other would count as free.", remedy="Write 0 for a free one."
+        )
+    options = parse_key_values(option, "--option")
     if base is not None:
         options["base_model"] = base
     given = drop_none(
@@ -160,11 +166,11 @@ def add(
         answers_per_rollout=answers_per_rollout,
         prompt_tokens=prompt_tokens,
         timeout_s=timeout_s,
-        price=parse_key_values(price, "--price") or None,
+        price=prices or None,
         sampling=sampled or None,
         options=options or None,
     )
-    definitions = ([start | given] if slug else []) + (_bundled() if bundled else [])
+    definitions = ([_merged(start, given)] if slug else []) + (_bundled() if bundled else [])
     if (api_key_file or provider) is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:
@@ -178,6 +184,15 @@ def add(
             output.print_result(
                 version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}", as_json=as_json
             )
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields in which those of the second win, key by key also inside of tables."""
+    found = dict(first)
+    for key, value in second.items():
+        tables = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = _merged(found[key], value) if tables else value
+    return found
 
 
 def _bundled() -> list[dict[str, Any]]:
@@ -339,7 +354,8 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(answer)
     else:
-        output.print_line(f"{name} responds.")
+        checked = not str(answer.get("message")).endswith("is not checked")
+        output.print_line(f"{name} responds." if checked else f"{name} was not contacted: its option check is false.")
         output.print_fields(answer.items())
 
 

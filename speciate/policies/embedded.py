@@ -13,11 +13,13 @@ from typing import Final, Self
 
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy
+from speciate.egress.network import AllowedNetworks
 from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.settings import SERVE_TOKEN_VARIABLE, secret_of
 
+_EVERYWHERE: Final = AllowedNetworks(("0.0.0.0/0", "::/0"))
 ADDRESS_VARIABLE: Final = "SPECIATE_POLICY_URL"
 
 
@@ -31,8 +33,8 @@ class InferenceServerPolicy:
                 remedy="Use kind 'openai_compatible' for another endpoint.",
             )
         self._policy = policy
-        # The operator configures the server's address, so every network is allowed.
-        self._context = replace(context, network=None)
+        # The operator configures the server's address, so every network is allowed; a proxy would get its token.
+        self._context = replace(context, network=_EVERYWHERE)
         # The address is read on first use; the token ceiling does not depend on it.
         self._offline = OpenAICompatible(policy.model_copy(update={"base_url": "http://unknown.invalid/v1"}))
         self._client: OpenAICompatible | None = None

@@ -93,8 +93,10 @@ class EndpointCheck:
         return model_cards(self._exchange("GET", "models", None))
 
     def _find(self, cards: Sequence[ModelCard]) -> ModelCard | None:
-        # Gemini lists ``models/NAME``, and Ollama adds the default tag; requests use the plain name.
-        names = (self._model, f"models/{self._model}", f"{self._model}:latest")
+        # Gemini lists ``models/NAME``, and Ollama adds the default tag; requests use the plain name. OpenRouter takes
+        # ``MAKER/NAME:VARIANT`` for ``MAKER/NAME``.
+        names = [self._model, f"models/{self._model}", f"{self._model}:latest"]
+        names += [self._model.rpartition(":")[0]] if "/" in self._model and ":" in self._model else []
         return next((card for name in names for card in cards if card.id == name), None)
 
     def _check_adapter(self, card: ModelCard, cards: Sequence[ModelCard]) -> None:

@@ -40,15 +40,23 @@ class TransientError(Exception):
         retry_after_s: Wait that the server requested.
         elsewhere: True if another server may answer the next attempt.
         tokens: Tokens that the failed attempt took, as reported by the endpoint.
+        timed_out: True if the answer took too long.
     """
 
     def __init__(
-        self, message: str, retry_after_s: float | None = None, *, elsewhere: bool = False, tokens: int = 0
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        *,
+        elsewhere: bool = False,
+        tokens: int = 0,
+        timed_out: bool = False,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.elsewhere = elsewhere
         self.tokens = tokens
+        self.timed_out = timed_out
 
 
 class HttpEndpoint:
@@ -162,7 +170,7 @@ class HttpEndpoint:
                     return response, _read(response, deadline, timeout_s, self._max_response_bytes)
                 return response, _read(response, deadline, timeout_s, _ERROR_BODY_BYTES, truncate=True)
         except httpx.TimeoutException:
-            raise TransientError(f"no answer within {timeout_s:g} s") from None
+            raise TransientError(f"no answer within {timeout_s:g} s", timed_out=True) from None
         except httpx.TransportError as error:
             raise TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True) from None
         except ForbiddenAddressError as error:

@@ -35,6 +35,7 @@ from speciate.policies.usage import TokenCeilings
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _RECHECK_S: Final = 30.0
+_SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
 
 
 class OpenAICompatibleOptions(RequestFields):
@@ -233,7 +234,7 @@ class OpenAICompatible:
     def _attempts(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         rng = np.random.default_rng(request.seed)
         attempts = 1 + self._options.max_retries
-        failure, tokens = "", 0
+        failure, tokens, remedy = "", 0, None
         for attempt in range(attempts):
             if call.cause is not None:
                 raise call.cause
@@ -242,11 +243,12 @@ class OpenAICompatible:
             except TransientError as error:
                 failure, retry_after_s = str(error), error.retry_after_s
                 tokens = max(tokens, error.tokens)
+                remedy = _SLOW if error.timed_out else None
                 if error.elsewhere and self._pinned:
                     self.revalidate()
             if attempt + 1 < attempts:
                 self._sleep(self._backoff.wait_s(attempt, rng, retry_after_s))
-        unavailable = self._endpoint.unavailable(f"{failure} (after {attempts} attempts)")
+        unavailable = self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
         # A request is charged once: for the answer that is used or, if there is none, for the most expensive attempt.
         unavailable.spent_tokens = tokens
         raise unavailable

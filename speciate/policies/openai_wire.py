@@ -20,6 +20,7 @@ _WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this number: some servers store them in 32 bits."""
 _MOST_MARKS: Final = 4_000_000
+_MOST_SAID: Final = 300
 """Commas and opening brackets of a response, which bound its values: half a million tokens with log-probabilities."""
 _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
@@ -121,8 +122,11 @@ def read_answer(
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise MalformedResponseError("the response has no choices")
+        said = f": {error_message(body)[:_MOST_SAID]}" if "error" in data else ""
+        raise MalformedResponseError(f"the response has no choices{said}")
     ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[: request.n]
+    if failed := [choice for choice in ordered if choice.get("finish_reason") == "error"]:
+        raise MalformedResponseError(f"a choice failed: {json.dumps(failed[0].get('error'))[:_MOST_SAID]}")
     texts = [_text(choice, policy.prompt_format) for choice in ordered]
     usage = read_usage(data.get("usage"), ceilings)
     shares = _counted(usage.completion, ordered) or _shares(usage.completion, texts, ceilings.longest)
@@ -221,7 +225,7 @@ def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
         text = choice.get("text")
     else:
         message = _object(choice.get("message"), "the message of a choice")
-        text = message.get("content")
+        text = _joined(message.get("content"))
         if not text and message.get("tool_calls"):
             return _tool_calls(message["tool_calls"])
         if text is None and (choice.get("finish_reason") != "stop" or any(map(message.get, _WITHOUT_TEXT))):
@@ -230,6 +234,14 @@ def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
     if not isinstance(text, str):
         raise MalformedResponseError(f"the text of a choice is {type(text).__name__}: expected a string")
     return text
+
+
+def _joined(content: object) -> object:
+    """Return the texts of a content that is a list of parts, as of some models that reason."""
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") for part in content if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _tool_calls(calls: object) -> str:

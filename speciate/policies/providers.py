@@ -22,6 +22,7 @@ class Provider:
         fields: Request fields to rename or omit, as in the option ``fields``.
         unless_given: Sampling parameters to omit unless the user sets them: models that reason refuse them.
         options: Further options of the client.
+        timeout_s: Time limit of a request, in seconds; None for the default.
         summary: Quirks, for the list of providers.
     """
 
@@ -31,6 +32,7 @@ class Provider:
     fields: Mapping[str, str | None] = field(default_factory=dict)
     unless_given: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
     summary: str = ""
 
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,10 +44,18 @@ class Provider:
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
         fields = {**self.fields, **omitted}
         options = {**self.options, **({"fields": fields} if fields else {})}
-        return {"kind": "openai_compatible", "base_url": self.base_url, **({"options": options} if options else {})}
+        found: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url}
+        if options:
+            found["options"] = options
+        if self.timeout_s is not None:
+            found["timeout_s"] = self.timeout_s
+        return found
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}
+_LAPTOP: Final[Mapping[str, Any]] = {"concurrency": 2}
+_LAPTOP_S: Final = 900.0
+"""A laptop answers one or two requests at a time, a long one in minutes."""
 
 PROVIDERS: Final[dict[str, Provider]] = {
     "openai": Provider(
@@ -83,12 +93,26 @@ PROVIDERS: Final[dict[str, Provider]] = {
         "http://127.0.0.1:4000/v1", "LITELLM_API_KEY", fields=_ONE, summary="one completion per request"
     ),
     "vllm": Provider("http://127.0.0.1:8000/v1", "VLLM_API_KEY", summary="all fields"),
-    "ollama": Provider("http://127.0.0.1:11434/v1", fields=_ONE, summary="one completion per request"),
-    "llamacpp": Provider("http://127.0.0.1:8080/v1", fields=_ONE, summary="one completion per request"),
+    "ollama": Provider(
+        "http://127.0.0.1:11434/v1",
+        fields=_ONE,
+        options=_LAPTOP,
+        timeout_s=_LAPTOP_S,
+        summary="one completion per request, two requests at a time, 15 minutes each",
+    ),
+    "llamacpp": Provider(
+        "http://127.0.0.1:8080/v1",
+        fields=_ONE,
+        options=_LAPTOP,
+        timeout_s=_LAPTOP_S,
+        summary="one completion per request, two requests at a time, 15 minutes each",
+    ),
     "lmstudio": Provider(
         "http://127.0.0.1:1234/v1",
         fields={**_ONE, "logprobs": None},
-        summary="one completion per request; no log-probabilities",
+        options=_LAPTOP,
+        timeout_s=_LAPTOP_S,
+        summary="one completion per request, two requests at a time, 15 minutes each; no log-probabilities",
     ),
 }
 """The presets, by the name that ``--provider`` takes."""

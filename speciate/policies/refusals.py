@@ -12,8 +12,10 @@ from speciate.policies.openai_wire import error_message
 
 _INSTEAD: Final = re.compile(r"[Uu]se [`'\"]([A-Za-z_]\w{0,60})[`'\"]")
 _TOO_LONG: Final = re.compile(r"at most|maximum|too large|exceed|less than|<=|context", re.IGNORECASE)
+_CONTEXT: Final = re.compile(r"context (?:length|window|size)|input tokens|this model reads \d", re.IGNORECASE)
 _MOST_READ: Final = 20_000
 _SAMPLED: Final = ("temperature", "top_p")
+_CONTINUED: Final = ("add_generation_prompt", "continue_final_message")
 _OMITTED: Final = ("seed", "return_token_ids")
 
 
@@ -26,6 +28,11 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
         policy: The registration; its options name the fields that were renamed.
     """
     message = error_message(body)[:_MOST_READ]
+    if _CONTEXT.search(message):
+        return (
+            f"Shorten the prompts with --prompt-tokens, a limit in bytes (now {policy.prompt_tokens}), lower --sampling"
+            " max_tokens, or serve the model with a longer context."
+        )
     renamed = {name: field for field, name in _fields(policy).items() if isinstance(name, str)}
     sent = [name for name in payload or {} if name not in ("model", "messages", "prompt", "stream")]
     sent += [name for name in renamed if "." in name]
@@ -51,6 +58,8 @@ def _remedy(field: str, name: str, message: str, policy: Policy) -> str:
         return "Change or remove the option reasoning_effort."
     if field in _SAMPLED:
         return _with_fields(policy, {field: None}, f"to omit {field}, or change --sampling {field}=…")
+    if field in _CONTINUED:
+        return "The endpoint does not continue a reply: register the policy again with --prompt-style compact."
     if field in _OMITTED:
         return _with_fields(policy, {field: None}, f"to omit {field}")
     return f"Remove or correct {name} in the policy's options."

@@ -46,7 +46,8 @@ class RequestFields(Value):
         fields: New name of a request field, or null to omit it: ``{"max_tokens": "max_completion_tokens", "seed":
             null}``. Without ``n``, each completion takes a request of its own.
         reasoning_effort: Effort of a model that reasons before it answers, such as ``low``; None for its default.
-        extra_body: Further fields of every request, such as vLLM's ``top_k``; they win over sampling parameters.
+        extra_body: Further fields of every request, such as vLLM's ``top_k``; they win over sampling parameters, but
+            not over the limit of tokens.
     """
 
     fields: dict[RequestField, FieldName | None] = Field(default_factory=dict)
@@ -60,6 +61,8 @@ class RequestFields(Value):
                 f"extra_body sets {', '.join(sorted(fixed))}: expected other fields; set the policy's model,"
                 " sampling max_tokens, or the option fields instead"
             )
+        if self.reasoning_effort is not None and self.fields.get("reasoning_effort", "") is None:
+            raise ValueError("reasoning_effort is set, and fields omits it: expected one of the two")
         if "max_tokens" in self.fields and self.fields["max_tokens"] is None:
             raise ValueError("fields omits max_tokens: expected a new name, since token budgets need the limit")
         if taken := {name for name in self.fields.values() if name in ("model", "messages", "prompt")}:
@@ -80,13 +83,24 @@ class RequestFields(Value):
         if self.reasoning_effort is not None:
             body = {**body, "reasoning_effort": self.reasoning_effort}
         sent: dict[str, Any] = {}
+        ours: dict[str, Any] = {}
         for field, value in body.items():
             name = self.fields.get(field, field)  # type: ignore[call-overload]
             if name is None:
                 continue
             outer, _, inner = name.partition(".")
-            sent[outer] = {**sent.get(outer, {}), inner: value} if inner else value
-        return {**sent, **self.extra_body}
+            for found in (sent, ours) if field in _OURS else (sent,):
+                found[outer] = {**found.get(outer, {}), inner: value} if inner else value
+        return _merged(_merged(sent, self.extra_body), ours)
+
+
+def _merged(sent: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of both; the further ones win, key by key also inside of objects."""
+    found = dict(sent)
+    for name, value in extra.items():
+        inside = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = _merged(found[name], value) if inside else value
+    return found
 
 
 def one_each(request: SampleRequest) -> list[SampleRequest]:

@@ -188,7 +188,8 @@ def _runs(found: Samples) -> Finding:
 
 def _policy(client: Client, slug: str) -> Finding:
     try:
-        client.policies.ping(slug)
+        answer = client.policies.ping(slug)
     except SpeciateError as error:
         return error_finding(f"policy {slug}", Status.WARNING, error)
-    return Finding(f"policy {slug}", Status.GOOD, "responds")
+    checked = not str(answer.get("message")).endswith("is not checked")
+    return Finding(f"policy {slug}", Status.GOOD, "responds" if checked else "not contacted: its option check is false")

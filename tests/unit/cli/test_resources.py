@@ -53,6 +53,23 @@ def test_policy_is_registered_with_all_options(cli: Cli, service: FakeService) -
     }
 
 
+def test_given_fields_are_merged_with_those_of_a_preset(
+    cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.on("POST", "/v1/policies", say(policy_json()))
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    args = ["--provider", "openai", "--model", "gpt-5.4", "--price", "input=2", "--option", 'fields={"seed": null}']
+    assert cli("policies", "add", "gpt", *args).code == ExitCode.OK
+    definition = service.requests[0].body["definition"]
+    assert definition["price"]["input"] == 2
+    assert definition["price"]["output"] > 0
+    expected = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None, "seed": None}
+    assert definition["options"]["fields"] == expected
+    refused = cli("policies", "add", "own", "--kind", "openai_compatible", "--model", "m", "--price", "input=2")
+    assert refused.code == ExitCode.INVALID
+    assert "--price output=… is missing" in refused.err
+
+
 def test_adapter_name_contains_the_digest_of_readable_weights(cli: Cli, service: FakeService, tmp_path: Path) -> None:
     service.on("POST", "/v1/policies", say(policy_json()))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")

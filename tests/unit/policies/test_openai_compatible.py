@@ -18,6 +18,7 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Prompt
 from speciate.egress.network import AllowedNetworks
 from speciate.policies import build_client
+from speciate.policies.embedded import ADDRESS_VARIABLE, InferenceServerPolicy
 from speciate.policies.kind import ClientContext
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.ports.policy import SampleRequest
@@ -265,6 +266,8 @@ CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
         (as_json([1]), "the response is list"),
         (as_json({}), "no choices"),
         (as_json({"choices": []}), "no choices"),
+        (as_json({"error": {"code": 429, "message": "busy upstream"}}), "no choices: busy upstream"),
+        (as_json({"choices": [{**CHOICE, "finish_reason": "error", "error": "lost"}]}), 'a choice failed: "lost"'),
         (as_json({"choices": ["x"]}), "a choice is str"),
         (as_json({"choices": [{}]}), "the message of a choice"),
         (as_json({"choices": [{"message": {"content": 5}}]}), "expected a string"),
@@ -326,6 +329,13 @@ def test_more_tokens_than_a_request_can_cost_count_as_the_most(
     endpoint.misbehave = lambda _: as_json({"choices": [CHOICE], "usage": usage})
     (result,) = client.sample([request(n=1)])
     assert (result.prompt_tokens, result.completions[0].tokens) == (4, 10)
+
+
+def test_a_content_of_parts_is_one_text(endpoint: Endpoint, connect: Connect) -> None:
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    endpoint.misbehave = lambda _: as_json({"choices": [{**CHOICE, "message": {"content": parts}}]})
+    (result,) = connect().sample([request(n=1)])
+    assert result.completions[0].text == "ab"
 
 
 def test_reported_tokens_are_divided_without_losing_any(endpoint: Endpoint, connect: Connect) -> None:
@@ -451,9 +461,21 @@ def test_the_timeout_covers_the_whole_request(drip: Callable[[socket.socket], No
         policy = Policy.model_validate(definition | {"options": {"max_retries": 0, "check": False}})
         client = OpenAICompatible(policy, ClientContext(AllowedNetworks(("loopback",))))
         begun = time.monotonic()
-        with client, pytest.raises(PolicyUnavailableError, match=r"answer within 0\.5 s"):
+        with client, pytest.raises(PolicyUnavailableError, match=r"answer within 0\.5 s") as caught:
             client.sample([request(user="x" * (8 << 20) if drip is _taking else "x")])
     assert time.monotonic() - begun < 5
+    assert "Raise --timeout-s" in str(caught.value)
+
+
+def test_the_inference_server_gets_requests_and_a_proxy_none(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setenv(ADDRESS_VARIABLE, endpoint.url)
+    policy = Policy.model_validate({"slug": "own", "kind": "embedded", "model": "m", "options": {"check": False}})
+    with InferenceServerPolicy(policy) as client:
+        assert client.sample([request(n=1)])[0].completions
 
 
 def test_a_nested_content_coding_is_refused_unread(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:

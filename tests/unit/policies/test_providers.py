@@ -15,6 +15,7 @@ from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.prices import PRICES_VARIABLE, price_of
 from speciate.policies.providers import PROVIDERS
+from speciate.policies.refusals import explain_refusal
 from speciate.ports.policy import SampleRequest
 from tests.support.openai_endpoint import Endpoint, Reply, serve
 from tests.support.providers import RECORDED, RecordedProvider
@@ -146,6 +147,10 @@ def choice(seed: int) -> dict[str, Any]:
         ({"extra_body": {"n": 4}}, "extra_body sets n"),
         ({"extra_body": {"max_completion_tokens": 9}}, "extra_body sets max_completion_tokens"),
         ({"fields": {"max_tokens": None}}, "omits max_tokens"),
+        (
+            {"fields": {"reasoning_effort": None}, "reasoning_effort": "low"},
+            "reasoning_effort is set, and fields omits",
+        ),
         ({"fields": {"seed": "messages"}}, "renames a field to messages"),
         ({"fields": {"tempreature": None}}, "fields"),
         ({"fields": {"seed": "a b"}}, "fields"),
@@ -201,3 +206,35 @@ def test_prices_come_from_the_users_table_first(tmp_path: Any, monkeypatch: pyte
     monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "absent.toml"))
     with pytest.raises(ConfigurationError, match=r"absent\.toml"):
         price_of("openai", "m")
+
+
+def test_the_limit_of_tokens_wins_over_further_fields(endpoint: Endpoint, connect: Connect) -> None:
+    options = {
+        "fields": {"max_tokens": "options.num_predict", "n": None, "reasoning_effort": "reasoning.effort"},
+        "reasoning_effort": "low",
+        "extra_body": {"options": {"num_ctx": 8192, "num_predict": -1}, "reasoning": {"exclude": True}},
+    }
+    answer, sent = as_recorded(RECORDED["ollama"]), list[Any]()
+    endpoint.routes["chat/completions"] = lambda body: sent.append(body) or answer(body)
+    connect({"options": options}).sample([asked()])
+    assert sent[0]["options"] == {"num_ctx": 8192, "num_predict": 64}
+    assert sent[0]["reasoning"] == {"effort": "low", "exclude": True}
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (
+            "This model's maximum context length is 32768 tokens, your request has 33000 input tokens.",
+            "--prompt-tokens",
+        ),
+        ("the prompt has 9000 tokens: this model reads 8192 at most", "--prompt-tokens"),
+        ("unknown field add_generation_prompt", "--prompt-style compact"),
+    ],
+)
+def test_a_refusal_names_what_helps(message: str, remedy: str) -> None:
+    policy = Policy(slug="p", kind="openai_compatible", model="m")
+    payload = {"max_tokens": 9, "add_generation_prompt": False}
+    found = explain_refusal(json.dumps({"error": {"message": message}}).encode(), payload, policy)
+    assert found is not None
+    assert remedy in found
