@@ -40,7 +40,11 @@ _ROLLOUTS: Final = sa.text(
     "SELECT count(*) AS rollouts, -sum(mean_logprob * completion_tokens) / nullif(sum(completion_tokens) FILTER (WHERE"
     " mean_logprob IS NOT NULL), 0) AS surprisal, avg(completion_tokens)::float8 AS tokens, avg(latency_s) AS"
     " latency_s, count(*) FILTER (WHERE finish_reason = 'length') AS cut FROM rollouts WHERE policy_id = :id"
-    " AND run_id IN (SELECT id FROM runs WHERE (policy_id = :id OR mutator_id = :id) AND deleted_at IS NULL)"
+    " AND run_id IN (SELECT id FROM runs WHERE deleted_at IS NULL AND (policy_id = :id OR mutator_id = :id"
+    " OR id IN (SELECT run_id FROM run_policies WHERE policy_id = :id)"
+    # A learned version answers in runs of its base.
+    " OR policy_id = (SELECT b.id FROM policies p JOIN policies b ON b.project_id = p.project_id AND b.slug || '@' ||"
+    " b.version = p.definition -> 'lineage' ->> 'base' WHERE p.id = :id)))"
 )
 # Runs that may hold the best candidate of their policies: more targets first, then harder ones.
 _BESTS: Final = sa.text(

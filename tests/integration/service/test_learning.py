@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from speciate.domain.policy import Policy
+from speciate.storage.metrics.overview import Overview
 from speciate.storage.rows import read_stored
 from speciate.storage.runs.purge import PurgeStore
 from tests.integration.service.conftest import Lab, refused
@@ -41,6 +42,9 @@ def test_a_run_that_learns_is_recorded_and_shown(lab: Lab) -> None:
         "campaign": None,
     }
     assert version["lineage"] == expected
+    overview, catalog = Overview(lab.stores.engine), lab.stores.catalog
+    written = [overview.policy(catalog.policy(each).id).rollouts for each in ("base", f"{name}@2")]
+    assert min(written) > 0
     with lab.stores.engine.connect() as connection:
         digests = connection.execute(sa.text("SELECT digest, definition FROM policies")).all()
         assert all(digest == read_stored(Policy, definition).digest for digest, definition in digests)
