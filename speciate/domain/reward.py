@@ -28,6 +28,10 @@ else:
 # narrow, and small enough that float64 still resolves different violations.
 _BELOW = 1000.0
 
+# Most by which rewards separate infeasible vectors: they decide between equal violations only, and float64 resolves the
+# difference beside the penalty.
+_TIE = 1e-6
+
 # Points compared with all others before the front is searched, and points of one search.
 _STRONG = 64
 _POOL = 8192
@@ -89,8 +93,8 @@ class RewardSpace:
 
         Infeasible vectors are shifted below every feasible one (whose rewards lie less than a thousand ranges below the
         worst end), further for a larger violation: constraint domination (Deb et al. 2002, section VI) as a shift that
-        keeps the result a plain vector. Their values beyond the best end of a range are clipped, because rewards of
-        infeasible candidates may have any size.
+        keeps the result a plain vector. Rewards of infeasible candidates may have any size: they are squashed to a
+        millionth, so that they decide between equal violations only.
 
         Args:
             rewards: Raw rewards, shape (n, d), declared order.
@@ -106,7 +110,8 @@ class RewardSpace:
         ]
         values = np.stack(columns, axis=1) if columns else np.zeros((len(raw), 0))
         violation = self.violation(raw)[:, None]
-        return np.where(violation > 0, np.minimum(values, 1.0) - _BELOW - violation, values)
+        bounded = np.clip(values, -_BELOW, 1.0)
+        return np.where(violation > 0, _TIE * bounded / (1.0 + np.abs(bounded)) - _BELOW - violation, values)
 
     def violation(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the total constraint violation of each vector, in units of the constraints' ranges.

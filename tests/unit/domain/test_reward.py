@@ -38,10 +38,17 @@ def test_a_violation_outweighs_values_beyond_a_range() -> None:
     assert (infeasible < feasible).all()
 
 
-def test_infeasible_vectors_are_compared_within_their_range() -> None:
-    one, other, worse = SPACE.normalise([(5, 1, 0.1, 0), (4, 0, 0.1, 0), (5, 1, 0.3, 0)])
-    assert one - other == pytest.approx([0.1, -0.25])
-    assert one - worse == pytest.approx([0.2, 0.2])
+def test_infeasible_vectors_rank_by_violation_whatever_their_rewards() -> None:
+    near, far = SPACE.normalise([(0, 4, 0.1, 0), (10, 0, 0.9, 0)])  # the worst rewards beside the best ones
+    assert (near > far).all()
+    low, lower = SPACE.normalise([(-1e300, 1e300, 0.1, 0), (10, 0, 0.11, 0)])
+    assert (low > lower).all()
+
+
+def test_rewards_decide_between_equal_violations() -> None:
+    one, other, worse = SPACE.normalise([(5, 1, 0.1, 0), (4, 0, 0.1, 0), (-5e3, 1, 0.1, 0)])
+    assert np.sign(one - other).tolist() == [1.0, -1.0]
+    assert np.sign(one - worse).tolist() == [1.0, 0.0]
 
 
 def test_feasible_vectors_are_not_clipped() -> None:
