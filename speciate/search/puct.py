@@ -1,8 +1,10 @@
 """Select parents by PUCT over an archive: the best child of a program tells what its next children may reach.
 
 Source: TTT-Discover (Yuksekgonul et al. 2026, arXiv 2601.16175), the selection of states. The value of a program is its
-best child's, not the mean, because a search needs one good program. Failed children count as visits. A batch selects at
-most one program of a lineage, so that its groups of completions learn from different prompts.
+best child's, not the mean, because a search needs one good program. Failed children count as visits, and so do
+infeasible children of a feasible program: far below all others, one would keep its parent from ever being selected
+again. A batch selects at most one program of a lineage, so that its groups of completions learn
+from different prompts.
 
 Deviations from the source: the archive is the buffer of the best programs; an expansion is ``Family.group`` children,
 since a search with lanes knows the children only; T is the sum of n over the archive, so that expansions of a program
@@ -80,13 +82,18 @@ def _positions(numbers: IntArray, wanted: IntArray) -> tuple[IntArray, NDArray[n
 
 
 def _best_child(family: Family, space: RewardSpace, weights: FloatArray) -> FloatArray:
-    """Return the highest value among the scored children of each candidate; −∞ without one."""
+    """Return the highest value among the scored children of each candidate; −∞ without one.
+
+    Infeasible children of a feasible candidate do not count.
+    """
     best = np.full(len(family.numbers), -np.inf)
     scored = np.isfinite(family.rewards).all(axis=1) & (family.parents > 0)
     if scored.any():
         at, known = _positions(family.numbers, family.parents[scored])
+        infeasible = space.violation(family.rewards) > 0
+        counts = known & (infeasible[at] | ~infeasible[scored])
         values = (space.normalise(family.rewards[scored]) * weights).sum(axis=1)
-        np.maximum.at(best, at[known], values[known])
+        np.maximum.at(best, at[counts], values[counts])
     return best
 
 

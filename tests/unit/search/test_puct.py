@@ -47,6 +47,22 @@ def test_the_best_child_counts_and_not_the_program() -> None:
     assert selected({1: 0.9, 2: 0.5}, family((1, 0, 0.9), (2, 0, 0.5), (3, 1, None))) == 1
 
 
+def test_infeasible_children_of_a_feasible_program_are_visits_only() -> None:
+    space = vector_problem(1, constrained=True).space
+    children = [(3, 1, (0.95, 0.1)), (4, 2, (0.6, 0.0))]
+    of = Family.of([(1, 0, (0.9, 0.0)), (2, 0, (0.5, 0.0)), *children], 2, 1)
+
+    def chosen(c: float) -> int:
+        pool = ParentPool(np.array([1, 2]), np.array([[0.9], [0.5]]))
+        return puct_row(pool, of, space, ONE, (), c, np.random.default_rng(0))
+
+    assert chosen(0.0) == chosen(1.0) == 0
+    # While every candidate is infeasible, the child that violates least counts.
+    outside = Family.of([(1, 0, (0.9, 0.5)), (2, 0, (0.5, 0.6)), (3, 1, (0.9, 0.9)), (4, 2, (0.1, 0.2))], 2, 1)
+    pool = ParentPool(np.array([1, 2]), space.normalise([(0.9, 0.5), (0.5, 0.6)]))
+    assert puct_row(pool, outside, space, ONE, (), 0.0, np.random.default_rng(0)) == 1
+
+
 def test_failures_and_descendants_are_visits() -> None:
     pool = {1: 0.5, 2: 0.5}
     assert selected(pool, family((1, 0, 0.5), (2, 0, 0.5), (3, 1, None)), c=1.0) == 2
