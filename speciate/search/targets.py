@@ -7,7 +7,7 @@ Per target and island the archive holds
 - while none meets it, the nearest feasible candidate by the largest shortfall of the rule's comparisons (``near``), and
   for every part of the rule the candidate that misses least of the others (``but0``, ``but1``, …): a program that is
   small enough and almost right beside one that is right and almost small enough. Violated constraints that the rule
-  does not name are one more part.
+  does not name are one more part; one whose looser comparison in the rule holds counts in every part.
 
 A candidate without a target never displaces one that meets it. Parents are drawn from the nearest candidates of unmet
 targets, or from the best ones once all targets are met.
@@ -113,13 +113,20 @@ def target_bids(problem: Problem, candidates: Sequence[Evaluated]) -> list[Bid]:
         for row, candidate in enumerate(candidates):
             if candidate.targets >> i & 1:
                 bids += [(prefix + cell, row, float(fitness[row])) for cell, fitness in scores.items()]
-            elif (missing := problem.ranking.shortfalls(i, candidate.rewards)) or violations[row] > 0:
-                below = _INFEASIBLE + violations[row] if violations[row] > 0 else 0.0
-                bids.append((prefix + _NEAR, row, -max(missing, default=0.0) - _LEAN * sum(missing) - below))
+            elif (missing := problem.ranking.missing(i, candidate.rewards)) or violations[row] > 0:
+                below, beyond = 0.0, 0.0
+                if violations[row] > 0:
+                    below = _INFEASIBLE + violations[row]
+                    counted = {each.name for each in missing}
+                    violated = problem.ranking.violations(candidate.rewards)
+                    beyond = sum(each.size for each in violated if each.name not in counted)
+                sizes = [each.size for each in missing]
+                bids.append((prefix + _NEAR, row, -max(sizes, default=0.0) - _LEAN * sum(sizes) - below))
                 parts = problem.rules[i].parts(candidate.rewards, problem.space.widths)
-                parts += unnamed[i] * (violations[row],)
+                total = sum(parts) + beyond
+                parts += unnamed[i] * (beyond,)
                 if len(parts) > 1:
-                    rest = [sum(parts) - part + _LEAN * part for part in parts[:_MAX_PARTS]]
+                    rest = [total - part + _LEAN * part for part in parts[:_MAX_PARTS]]
                     bids += [(f"{prefix}{_BUT}{j}", row, -far) for j, far in enumerate(rest)]
     return bids
 

@@ -72,6 +72,18 @@ def test_a_violated_constraint_that_the_rule_does_not_name_is_one_more_part() ->
     assert [holder(view, slot) for slot in ("near", "but0", "but2")] == [2, 3, 3]
 
 
+def test_a_violation_counts_although_the_rule_names_the_constraint() -> None:
+    base = problem(constrained=True)
+    loose = Target(name="both", rule="r0 >= 0.9 and r1 >= 0.9 and excess <= 1000", unlock=True)
+    of = base.model_copy(update={"targets": (loose,)})
+    view = placed(of, candidate(of, 2, 0.8, 0.8), candidate(of, 3, 0.8, 0.9, excess=900.0))
+    assert [holder(view, slot) for slot in ("near", "but0", "but1", "but2")] == [2, 2, 2, 2]
+    # Where the rule misses the constraint, too, its part has the shortfall.
+    of = base.model_copy(update={"targets": (loose.model_copy(update={"rule": "r0 >= 0.9 and excess <= 0"}),)})
+    view = placed(of, candidate(of, 2, 0.5, 0.0), candidate(of, 3, 0.8, 0.0, excess=9.0))
+    assert [holder(view, slot) for slot in ("near", "but0", "but1")] == [2, 2, 3]
+
+
 def test_an_unmeasured_target_is_not_bid_for() -> None:
     of = problem()
     unmeasured = replace(candidate(of, 2, 1.0, 1.0), targets=0)
