@@ -86,10 +86,6 @@ class Ranking:
         """Return what a raw reward vector of shape (d,) lacks for a target; empty if its rule holds."""
         return self.rules[target].shortfalls(rewards, self.space.widths)
 
-    def shortfalls(self, target: int, rewards: Sequence[float]) -> tuple[float, ...]:
-        """Return how far a raw reward vector of shape (d,) is from a target, in range widths; empty if it is met."""
-        return tuple(each.size for each in self.missing(target, rewards))
-
     def violations(self, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
         """Return the constraints that a raw reward vector of shape (d,) violates; empty for a feasible candidate."""
         found = []
