@@ -6,6 +6,7 @@ J_β = log E[exp(βR)] weighs an answer with exp(βr_i) / E[exp(βr)]; the advan
 
 from __future__ import annotations
 
+from math import log
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,8 @@ def entropic(
 
     β is set in every group so that KL(softmax(βr) ‖ uniform) = ``entropic_kl``: the objective then does not depend on
     the scale of the rewards. Where half the group or more holds the maximum, no β reaches ln 2, and β is the largest.
-    A group needs 3 answers: with 2, the better one's weight would have no bound.
+    A group needs 3 answers: with 2, the better one's weight would have no bound. For the same reason ``entropic_kl``
+    must be less than ln n, the divergence of a softmax that weighs one of n answers only.
     """
     batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
@@ -36,9 +38,17 @@ def entropic(
             raise InvalidInputError(
                 f"a group has {size} answers: entropic expects at least 3.", remedy="Ask for more answers per prompt."
             )
+        if config.entropic_kl >= log(size):
+            raise InvalidInputError(
+                f"entropic_kl = {config.entropic_kl} in a group of {size} answers: expected less than {log(size):.4g}"
+                f" nats, ln {size}.",
+                remedy="Choose a smaller entropic_kl, or ask for more answers per prompt.",
+            )
         weights = np.exp(_exponents(scores[members], config.entropic_kl))
-        others = (weights.sum(axis=1, keepdims=True) - weights) / (size - 1)
-        values[members] = weights / np.maximum(others, np.finfo(float).tiny) - 1.0
+        # Beside the best answer's weight, 1, the sum of the others may be too small to be a difference.
+        rest = np.sort(weights, axis=1)[:, :-1].sum(axis=1, keepdims=True)
+        others = np.where(weights == 1.0, rest, weights.sum(axis=1, keepdims=True) - weights) / (size - 1)
+        values[members] = weights / others - 1.0
     return batch.unscaled(scores, values)
 
 

@@ -37,7 +37,7 @@ class EstimatorConfig:
     """Configuration of the estimators; every default is the paper's. An estimator ignores fields that it does not use.
 
     Attributes:
-        weights: w*, shape (k,), the scalarization of scalar estimators; None is the mean.
+        weights: w*, shape (k,), ≥ 0 and not all 0, the scalarization of scalar estimators; None is the mean.
         draws: K, random weightings of each group.
         alpha: Concentration of their Dirichlet distribution.
         sampler: Sampler of the weightings.
@@ -46,7 +46,8 @@ class EstimatorConfig:
         goals: Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in
             ascending order.
         epsilon: Added to the mean in ``maxrl``.
-        entropic_kl: Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; the paper uses ln 2.
+        entropic_kl: Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; less than the
+            logarithm of the group's size. The paper uses ln 2.
         blend: Largest share α of PKPO beside Dr. GRPO in ``pkpo``.
         anneal: Steps in which α rises from 0 to ``blend``; 0 for ``blend`` from the start.
         step: Updates before this one, from which ``pkpo`` computes α.
@@ -74,8 +75,8 @@ class EstimatorConfig:
             raise InvalidInputError(f"kappa = {self.kappa}: expected at least 1.")
         if not 0 <= self.epsilon < inf:
             raise InvalidInputError(f"epsilon = {self.epsilon}: expected 0 or a positive number.")
-        if self.weights is not None and not np.isfinite(self.weights).all():
-            raise InvalidInputError(f"weights = {self.weights}: expected finite numbers.")
+        if self.weights is not None and not (min(self.weights, default=-1.0) >= 0 and 0 < sum(self.weights) < inf):
+            raise InvalidInputError(f"weights = {self.weights}: expected finite numbers of at least 0, not all 0.")
         if not 0 < self.entropic_kl < inf:
             raise InvalidInputError(f"entropic_kl = {self.entropic_kl}: expected a positive number of nats.")
         if not 0 <= self.blend <= 1:

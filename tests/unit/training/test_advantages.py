@@ -280,6 +280,11 @@ def test_invalid_input_is_reported(rewards, groups, config, words):
         ({"kappa": 0}, "kappa"),
         ({"epsilon": np.nan}, "epsilon"),
         ({"weights": (np.nan, 1.0)}, "weights"),
+        ({"weights": (1.0, np.nan)}, "weights"),
+        ({"weights": (np.inf, 1.0)}, "weights"),
+        ({"weights": (2.0, -1.0)}, r"weights = \(2.0, -1.0\): expected finite numbers of at least 0"),
+        ({"weights": (0.0, 0.0)}, "not all 0"),
+        ({"weights": ()}, "weights"),
     ],
 )
 def test_invalid_configurations_are_reported(config, words):

@@ -67,6 +67,21 @@ def test_entropic_needs_three_answers():
         advantages("entropic", [0.0, 1.0])
 
 
+def test_entropic_needs_a_divergence_that_a_group_can_exceed():
+    rewards = [0.0, 0.2, 0.5, 1.0]
+    for target in (log(4), 5.0):
+        with pytest.raises(InvalidInputError, match=r"in a group of 4 answers: expected less than 1\.386 nats, ln 4"):
+            advantages("entropic", rewards, entropic_kl=target)
+
+
+def test_entropic_sums_small_weights_without_cancellation():
+    for gap in (1e-13, 1e-15):
+        got = advantages("entropic", [0.0, 0.0, 0.0, 1.0], entropic_kl=log(4) - gap)
+        beta = log(got[3] + 1)  # three equal weights exp(−β) beside the best answer's 1
+        assert beta <= 60 + 1e-9
+        assert 3 * exp(-beta) * (beta + 1) == pytest.approx(gap, rel=0.01, abs=1e-15)
+
+
 def brute_pkpo(rewards, kappa):
     """Return the paper's s^(loo−1): over all κ-subsets with i, the maximum minus the maximum without i."""
     n = len(rewards)
