@@ -31,12 +31,13 @@ class LossConfig:
 
     Attributes:
         clip: ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1.
-        gppo: True to give clipped tokens a bounded gradient instead of none.
+        gppo: True to give clipped tokens a bounded gradient instead of none. No effect with one update per batch, which
+            clips nothing.
         clip_cov: Share of all tokens whose gradient is dropped, drawn from those whose covariance of log-probability
             and advantage lies within ``cov_range``; 0 for none. The paper uses 2e-4.
         cov_range: Lowest and highest covariance of the tokens that ``clip_cov`` draws from.
         kl_cov: Share of all tokens, those with the highest covariance, that get a KL penalty; 0 for none. The paper
-            uses 2e-4 to 2e-3.
+            uses 2e-4 to 2e-3. Needs several updates per batch: before the first one the penalty has no gradient.
         kl_cov_coefficient: Weight of that penalty.
         entropy_bonus: Weight of the tokens' mean entropy in the objective.
     """
@@ -128,6 +129,12 @@ class TrainConfig:
         if self.group < 2:
             raise InvalidInputError(f"group = {self.group}: expected at least 2, since rollouts are compared.")
         self._check_batch()
+        if self.loss.kl_cov > 0 and self.updates == 1:
+            raise InvalidInputError(
+                f"loss.kl_cov = {self.loss.kl_cov} has no effect with updates = 1: the penalty compares with the policy"
+                " that wrote the rollouts, which only further updates leave.",
+                remedy="Set updates to 2 or more, or loss.kl_cov to 0.",
+            )
         if not 0 <= self.mutation_share < 1:
             raise InvalidInputError(f"mutation_share = {self.mutation_share}: expected 0 to 1, and not 1.")
         if self.use_engine and self.use_vllm:

@@ -8,10 +8,15 @@ Reinforcement Learning for Reasoning Language Models", arXiv 2505.22617, section
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from speciate.training.config import LossConfig
+
+_MOST: Final = 20.0
+"""Largest log-ratio: beyond it, the exponential of 32-bit numbers soon overflows or is 0."""
 
 
 def token_losses(
@@ -30,8 +35,7 @@ def token_losses(
     Returns:
         Shape (B, T), to be minimised.
     """
-    ratio = torch.exp(logps - old_logps)
-    losses = _clipped(ratio, advantages, config)
+    losses = _clipped(logps, old_logps, advantages, config)
     if config.clip_cov == 0 and config.kl_cov == 0:
         return losses
     covariance = token_covariances(logps.detach(), advantages, mask)
@@ -68,9 +72,10 @@ def low_variance_kl(logps: Tensor, reference_logps: Tensor) -> Tensor:
     return torch.exp(difference) - difference - 1
 
 
-def _clipped(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:
+def _clipped(logps: Tensor, old_logps: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:
+    ratio = torch.exp(torch.clamp(logps - old_logps, -_MOST, _MOST))
     bounded = torch.clamp(ratio, 1 - config.clip, 1 + config.clip)
     if config.gppo:
         # The value of the clip, with the gradient of the ratio scaled to the bound where the clip has none.
-        bounded = bounded.detach() * ratio / ratio.detach()
+        bounded = bounded.detach() * torch.exp(logps - logps.detach())
     return -torch.minimum(ratio * advantages, bounded * advantages)

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from speciate.domain.errors import InvalidInputError  # noqa: E402
-from speciate.training.config import LossConfig  # noqa: E402
+from speciate.training.config import LossConfig, TrainConfig  # noqa: E402
 from speciate.training.losses import low_variance_kl, token_covariances, token_losses  # noqa: E402
 
 MASK = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
@@ -52,6 +52,27 @@ def test_gppo_keeps_the_value_and_a_bounded_gradient():
     away = ((bound == 1.2) & (ADVANTAGES > 0)) | ((bound == 0.8) & (ADVANTAGES < 0))
     expected = torch.where(away, -ADVANTAGES * bound, -ADVANTAGES * torch.exp(shift)) * MASK
     assert torch.allclose(gradients(kept, old + shift, old), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("gppo", [False, True])
+@pytest.mark.parametrize("shift", [120.0, -120.0])
+def test_extreme_ratios_have_finite_losses_and_gradients(gppo, shift):
+    old = logps()
+    config = LossConfig(gppo=gppo)
+    assert torch.isfinite(losses(config, old + shift, old)).all()
+    got = gradients(config, old + shift, old)
+    assert torch.isfinite(got).all()
+    bound = 1.2 if shift > 0 else 0.8
+    away = (ADVANTAGES > 0) if shift > 0 else (ADVANTAGES < 0)
+    assert torch.allclose(got, torch.where(away, -ADVANTAGES * bound * gppo, 0.0) * MASK)
+
+
+def test_a_penalty_without_effect_is_refused():
+    loss = LossConfig(kl_cov=0.002)
+    with pytest.raises(InvalidInputError, match=r"loss\.kl_cov = 0\.002 has no effect with updates = 1") as refused:
+        TrainConfig("grpo", loss=loss)
+    assert "Set updates to 2 or more" in str(refused.value.remedy)
+    assert TrainConfig("grpo", loss=loss, updates=2).updates == 2
 
 
 def test_covariances_are_those_of_the_definition():
