@@ -241,7 +241,8 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
         The zeros scale all scores of a group equally, and the group's normalisation cancels the factor: the direction
         of the first components of a symmetric Dirichlet draw does not depend on their share of the whole. Without
-        that normalisation they shrink advantages: with ``gdpo``, and with another ``norm`` than the group's.
+        that normalisation they shrink advantages: with ``gdpo`` and ``pkpo``, and with another ``norm`` than the
+        group's.
         """
         return (*vector, *[0.0] * (len(self.task.rewards) - len(vector)))
 
