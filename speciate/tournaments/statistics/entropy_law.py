@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from speciate.domain.errors import InvalidInputError
+
+_ROUNDING: Final = 1e-12
+"""Range of rewards, as a share of the largest, below which they are constant but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +69,5 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     slope, intercept = np.polyfit(x, y, 1)
     residual = float(np.sum((y - slope * x - intercept) ** 2))
     total = float(np.sum((y - y.mean()) ** 2))
-    return float(slope), float(intercept), 1.0 - residual / total if total > 0 else 1.0
+    constant = total == 0.0 or np.ptp(y) <= _ROUNDING * np.abs(y).max()
+    return float(slope), float(intercept), 1.0 if constant else 1.0 - residual / total

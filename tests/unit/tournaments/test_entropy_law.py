@@ -25,6 +25,13 @@ def test_a_straight_line_is_recognised():
     assert law.r_squared < 0.99
 
 
+@pytest.mark.parametrize("reward", [0.0, 0.1, -0.7, 1e9])
+def test_constant_rewards_are_explained(reward):
+    law = fit_entropy_law([0.3, 0.9, 1.7], [reward] * 3)
+    assert (law.r_squared, law.r_squared_line) == (1.0, 1.0)
+    assert law.a == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("entropies", "rewards"),
     [
