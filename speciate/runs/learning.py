@@ -24,6 +24,9 @@ from speciate.runs.progress import Effects, NewWork, RunProgress
 LEARN_LANE: Final = -2
 """Lane of ``learn`` units, which have no successor."""
 
+_ROUNDING: Final = 1e-12
+"""Share of the largest reward up to which differences are rounding errors, as in the estimators."""
+
 
 class LearningState(BaseModel):
     """Document ``learning`` of a run's progress.
@@ -118,14 +121,16 @@ def _lost(outcomes: Sequence[CandidateOutcome]) -> bool:
 
 
 def _flat(context: RunContext, outcomes: Sequence[CandidateOutcome], group: GroupRef) -> bool:
-    """Return True if all completions earn the same as the learner sees it: a failure is worth as much as the minimum.
+    """Return True if all completions earn the same but for rounding, as the learner sees it: a failure is worth as much
+    as the minimum.
 
     Steps from such groups have no advantage, and the optimizer would follow rounding errors.
     """
     earned: list[list[tuple[float, ...] | None]] = [[] for _ in range(group.size)]
     for outcome in outcomes:
         earned[(outcome.proposal.rollout or 0) - group.first].append(outcome.evaluation.rewards)
-    return len({learned_rewards(context, rewards) for rewards in earned}) == 1
+    learned = np.array([learned_rewards(context, rewards) for rewards in earned])
+    return bool((np.ptp(learned, axis=0) <= _ROUNDING * learned.max(axis=0)).all())
 
 
 def learned_rewards(context: RunContext, given: Sequence[tuple[float, ...] | None]) -> tuple[tuple[float, ...], ...]:

@@ -18,7 +18,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.training.entropic import entropic
 from speciate.training.leave_one_out import choose_kappa, leave_one_out
 from speciate.training.pkpo import pkpo
-from speciate.training.reward_batch import FLAT, Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
+from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
 from speciate.training.weightings import draw_weightings
 
 
@@ -68,7 +68,7 @@ def maxrl(
     batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
     scores = batch.answers @ batch.scalarization(config)
     mean = batch.group_mean(scores)
-    values = np.where(batch.group_std(scores) < FLAT, 0.0, (scores - mean) / (mean + config.epsilon))
+    values = np.where(batch.flat(scores), 0.0, (scores - mean) / (mean + config.epsilon))
     return Advantages(values, batch.diagnostics(scores, values))
 
 
@@ -128,11 +128,11 @@ def max_at_k(
 ) -> Advantages:
     """Max-at-K: each answer's share in E[max of κ answers] under w*, leave-one-out (Bagirov et al. 2025). m = 1."""
     batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
-    scalarization = batch.scalarization(config)
+    scores = batch.answers @ batch.scalarization(config)
     shares = np.empty(len(batch.rewards))
     for members in batch.by_size:
-        shares[members] = leave_one_out(batch.answers[members] @ scalarization, choose_kappa(config, members.shape[1]))
-    return batch.scaled(shares, config.norm)
+        shares[members] = leave_one_out(scores[members], choose_kappa(config, members.shape[1]))
+    return batch.scaled(scores, shares, config.norm)
 
 
 def vector_max_at_k(
@@ -148,7 +148,7 @@ def vector_max_at_k(
     for members, weightings in batch.weightings(config, rng):
         points = weightings @ batch.answers[members].transpose(0, 2, 1)  # (groups, K, n)
         shares[members] = leave_one_out(points, choose_kappa(config, members.shape[1])).mean(axis=1)
-    return batch.scaled(shares, config.norm)
+    return batch.scaled(batch.answers.max(axis=1), shares, config.norm)
 
 
 ESTIMATORS: dict[str, Estimator] = {

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from speciate.domain.errors import InvalidInputError
-from speciate.training.reward_batch import FLAT, Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
+from speciate.training.reward_batch import Advantages, EstimatorConfig, FloatArray, IntArray, RewardBatch
 
 _BISECTIONS: Final = 60
 _MOST: Final = 60.0
@@ -56,7 +56,7 @@ def _exponents(scores: FloatArray, target: float) -> FloatArray:
     """Return β(r − max r) of every group, shape (groups, n), with β found by bisection."""
     below = scores - scores.max(axis=1, keepdims=True)
     spread = -below.min(axis=1, keepdims=True)
-    below = below / np.where(spread < FLAT, 1.0, spread)
+    below = below / np.where(spread == 0.0, 1.0, spread)
     low, high = np.zeros_like(spread), np.full_like(spread, _MOST)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

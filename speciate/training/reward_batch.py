@@ -17,8 +17,10 @@ from speciate.training.weightings import WeightingSampler, draw_weightings
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-FLAT: Final = 1e-6
-"""Standard deviation below which differences are rounding errors."""
+_ROUNDING: Final = 1e-12
+"""Share of the largest number up to which differences are rounding errors."""
+_LEAST: Final = 1e-150
+"""Difference whose square float64 still represents."""
 
 
 class Norm(StrEnum):
@@ -146,9 +148,21 @@ class RewardBatch:
         )
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
+    def flat(self, scores: FloatArray, scale: FloatArray | None = None) -> NDArray[np.bool_]:
+        """Return True for rollouts of groups whose scores differ by rounding errors only, shape (B,).
+
+        Args:
+            scores: Shape (B,).
+            scale: Numbers that the scores were computed from, shape (B,); None for the scores.
+        """
+        flat = np.empty(len(scores), np.bool_)
+        for members in self.by_size:
+            flat[members] = _equal((scores if scale is None else scale)[members], scores[members], axis=1)[:, None]
+        return flat
+
     def unscaled(self, scores: FloatArray, values: FloatArray) -> Advantages:
         """Return values as they are; groups without differences get zeros."""
-        values = np.where(self.group_std(scores) < FLAT, 0.0, values)
+        values = np.where(self.flat(scores), 0.0, values)
         return Advantages(values, self.diagnostics(scores, values))
 
     def group_mean(self, scores: FloatArray) -> FloatArray:
@@ -164,13 +178,12 @@ class RewardBatch:
 
     def standardised(self, scores: FloatArray) -> Advantages:
         """Return (score − mean) / std within each group; groups without differences get zeros."""
-        std = self.group_std(scores)
-        flat = std < FLAT
+        std, flat = self.group_std(scores), self.flat(scores)
         values = np.where(flat, 0.0, (scores - self.group_mean(scores)) / np.where(flat, 1.0, std))
         return Advantages(values, self.diagnostics(scores, values))
 
-    def scaled(self, shares: FloatArray, norm: Norm) -> Advantages:
-        """Return leave-one-out shares divided as ``norm`` says."""
+    def scaled(self, scores: FloatArray, shares: FloatArray, norm: Norm) -> Advantages:
+        """Return leave-one-out shares of scores, divided as ``norm`` says."""
         match norm:
             case Norm.GROUP_STD:
                 scale = self.group_std(shares)
@@ -178,8 +191,8 @@ class RewardBatch:
                 scale = np.full_like(shares, shares.std())
             case Norm.NONE:
                 scale = np.ones_like(shares)
-        # The shares of a group with equal vectors are rounding errors, which division would inflate.
-        flat = self.group_std(shares) < FLAT
+        # Division would inflate rounding errors, which are as large as those of the scores; true shares may be small.
+        flat = self.flat(shares, scores)
         values = np.where(flat, 0.0, shares / np.where(flat, 1.0, scale))
         return Advantages(values, self.diagnostics(shares, values))
 
@@ -217,8 +230,16 @@ def _check(rewards: FloatArray, groups: IntArray, *, single: bool) -> None:
         )
 
 
+def _equal(scale: FloatArray, numbers: FloatArray, axis: int) -> NDArray[np.bool_]:
+    """Return True where numbers along an axis differ by rounding errors of ``scale`` only."""
+    equal: NDArray[np.bool_] = np.ptp(numbers, axis=axis) <= np.maximum(
+        _ROUNDING * np.abs(scale).max(axis=axis), _LEAST
+    )
+    return equal
+
+
 def _largest_correlation(vectors: FloatArray) -> float:
-    varying = vectors[:, vectors.std(axis=0) > FLAT]
+    varying = vectors[:, ~_equal(vectors, vectors, axis=0)]
     if varying.shape[1] < 2:
         return 0.0
     matrix: FloatArray = np.atleast_2d(np.corrcoef(varying, rowvar=False))

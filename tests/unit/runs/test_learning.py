@@ -158,6 +158,25 @@ def test_flat_groups_teach_nothing() -> None:
     assert not session.learner.tasks
 
 
+def test_rounding_errors_are_flat_and_small_rewards_are_not() -> None:
+    class Near(Varied):
+        def __init__(self, *answers: str) -> None:
+            super().__init__()
+            self.answers = answers
+
+        def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
+            texts = [f"```python\nx = {self.answers[i % 2]}\ny = 10\n# {i}\n```" for i in range(8)]
+            return [
+                SampleResult(tuple(Completion(t, 2, logprobs=(-1.0, -1.0), token_ids=(1, 2)) for t in texts[: r.n]), 3)
+                for r in requests
+            ]
+
+    rounded = Session(learning_spec(161), client=Near("0.3", "0.30000000000000004")).go()
+    assert (rounded.flat, rounded.step) == (rounded.seen, 0)
+    small = Session(learning_spec(161), client=Near("1e-9", "2e-9")).go()
+    assert small.step > 0
+
+
 def test_failures_beside_the_smallest_reward_are_flat() -> None:
     class Hopeless(Varied):
         def sample(self, requests: list[SampleRequest]) -> list[SampleResult]:
