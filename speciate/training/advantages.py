@@ -54,11 +54,15 @@ def grpo(
 def gdpo(
     rewards: FloatArray, groups: IntArray, *, config: EstimatorConfig | None = None, rng: np.random.Generator
 ) -> Advantages:
-    """GDPO: GRPO's advantage of each component, averaged over the k components. m = 1."""
-    batch = RewardBatch(rewards, groups, single=True)
+    """GDPO: GRPO's advantage of each component, averaged over the k components by the weights w*. m = 1.
+
+    The standardisation of these sums over the batch (arXiv 2601.05242) is left out.
+    """
+    batch, config = RewardBatch(rewards, groups, single=True), config or EstimatorConfig()
+    weights = batch.scalarization(config)
     columns = [batch.standardised(batch.answers[:, i]).values for i in range(batch.dimensions)]
-    values = np.mean(columns, axis=0)
-    return Advantages(values, batch.diagnostics(batch.answers.mean(axis=1), values))
+    values = np.average(columns, axis=0, weights=weights)
+    return Advantages(values, batch.diagnostics(batch.answers @ weights, values))
 
 
 def maxrl(

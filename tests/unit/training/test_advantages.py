@@ -62,6 +62,13 @@ def test_gdpo_averages_the_components_advantages(batch):
     assert np.allclose(advantages("gdpo", rewards, groups).values, expected)
 
 
+def test_gdpo_averages_by_the_declared_weights():
+    rewards = [[[1.0, 0.0]], [[0.0, 1.0]]] * 2
+    assert advantages("gdpo", rewards, [0] * 4, weights=(1.0, 0.0)).values.tolist() == [1.0, -1.0, 1.0, -1.0]
+    assert advantages("gdpo", rewards, [0] * 4, weights=(3.0, 1.0)).values.tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert (advantages("gdpo", rewards, [0] * 4).values == 0).all()
+
+
 @given(batches())
 def test_maxrl_divides_by_the_mean(batch):
     rewards, groups = batch
