@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import exp
 from typing import Final
 
 from speciate.domain.tournament import Metric
@@ -89,8 +89,11 @@ def _decided(found: Comparison, report: Report) -> str:
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
     n, other = f"{_problems(found)} problems", f"{found.subject} {worse}"
     if declared.metric is Metric.LOG_ERT:
-        costs = [f"{standing[name].ert.value or inf:,.0f}" for name in (better, worse)]
-        words = f"{reaches} problems with fewer evaluations than {other}: {' against '.join(costs)} on {n}"
+        # The number that is tested: the hardest problems dominate the pooled ERT, which may order entrants otherwise.
+        difference = found.difference.value or 0.0
+        factor = exp(difference if found.verdict is Verdict.BETTER else -difference)
+        times = f"{format(factor, '.3g' if factor < 999.5 else ',.0f')} times " if factor > 1 else ""
+        words = f"{reaches} problems with {times}fewer evaluations than {other}, as the geometric mean over {n}"
     elif gained > lost:
         words = f"{reaches} more problems than {other}: {found.both + gained} against {found.both + lost} of {n}"
     else:

@@ -48,12 +48,28 @@ def test_the_metric_and_the_target_are_named() -> None:
     results.evaluations[..., 0], results.evaluations[..., 1] = 50.0, 25.0
     said = conclusion(report_of(schedule, results))
     assert said.startswith(
-        "Checkpoint e1 reaches short on problems with fewer evaluations than checkpoint e0: 25 against 50 on 31"
-        " problems (p = "
+        "Checkpoint e1 reaches short on problems with 2 times fewer evaluations than checkpoint e0, as the geometric"
+        " mean over 31 problems (p = "
     )
+    # Without success, twice the evaluations of both seeds count.
     results.reached[..., 0] = False
-    assert "fewer evaluations than checkpoint e0: 25 against inf on 31 problems" in conclusion(
-        report_of(schedule, results)
+    assert "with 8 times fewer evaluations than checkpoint e0, as" in conclusion(report_of(schedule, results))
+    results.evaluations[..., 0] = 5e4
+    assert "with 8,000 times fewer evaluations than checkpoint e0, as" in conclusion(report_of(schedule, results))
+
+
+def test_the_factor_is_the_one_that_was_tested() -> None:
+    """Pooled over problems, the better entrant needs more evaluations."""
+    schedule = schedule_of(31, 2, 2, metric="log_ert")
+    results = results_of(schedule)
+    results.reached[:] = True
+    results.evaluations[..., 0], results.evaluations[..., 1] = 4.0, 2.0
+    results.evaluations[0, :, 1] = 4e3
+    report = report_of(schedule, results)
+    base, better = report.standings.standings
+    assert (better.ert.value or 0) > (base.ert.value or 0)
+    assert "Checkpoint e1 unlocks problems with 1.57 times fewer evaluations than checkpoint e0, as" in conclusion(
+        report
     )
 
 
