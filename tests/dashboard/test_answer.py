@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from speciate.domain.target import ClaimState
 from tests.dashboard import samples
@@ -112,6 +112,34 @@ def test_a_new_best_program_replaces_the_shown_one(visitor: Visitor, site: Site)
     expect(answer.get_by_role("link", name=f"candidate {best.number}").first).to_be_visible()
     expect(answer.get_by_role("link", name="Download", exact=True)).to_have_attribute(
         "href", f"/runs/{run_id}/candidates/{best.number}/program.txt"
+    )
+    site.stores.runs.cancel(run_id)
+
+
+def test_the_shown_program_belongs_to_the_latest_of_overlapping_updates(visitor: Visitor, site: Site) -> None:
+    run_id = samples.start(site.stores, samples.antenna(), samples.mutator(), 400, seed=9)
+    numbers: list[int] = []
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    visitor.page.route("**/candidates/*/program", hold)
+    visitor.go(f"/runs/{run_id}")
+    expect(visitor.page.locator("#link")).to_have_text("live")
+    while len(numbers) < 2:
+        samples.work(site.stores, run_id, 6)
+        best = site.stores.runs.get(run_id).best
+        assert best is not None
+        if best.number in numbers:
+            continue
+        with visitor.page.expect_request(f"**/candidates/{best.number}/program"):
+            numbers.append(best.number)
+    for route in held:
+        with visitor.page.expect_response(route.request.url):
+            route.continue_()
+    expect(visitor.page.locator("#answer").get_by_role("link", name="Download", exact=True)).to_have_attribute(
+        "href", f"/runs/{run_id}/candidates/{numbers[-1]}/program.txt"
     )
     site.stores.runs.cancel(run_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.dashboard.conftest import Site, Visitor, assert_accessible
 from tests.support.openai_endpoint import serve as openai_endpoint
@@ -45,6 +45,33 @@ def test_a_policy_is_tested_registered_and_pinged(visitor: Visitor, site: Site) 
     page.get_by_role("button", name="Ping").click()
     expect(page.get_by_role("alert")).to_contain_text("The policy endpoint cannot be used.")
     visitor.errors = [each for each in visitor.errors if "422" not in each]
+
+
+def test_a_refused_test_of_a_policy_keeps_the_form(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.go("/policies/new")
+    page.locator("[name=slug]").fill("typed-slug")
+    page.locator("[name=api_key]").fill(KEY)
+    error_page = "<main><h1>Too many requests</h1><section class=panel><p>Wait 3 s.</p></section></main>"
+    for status, body, message in (
+        (429, error_page, "Too many requests. Wait 3 s."),
+        (502, "<h1>Bad Gateway</h1>", "The service answered with status 502: try again."),
+    ):
+
+        def refuse(route: Route, *, status: int = status, body: str = body) -> None:
+            route.fulfill(status=status, content_type="text/html", body=body)
+
+        page.route("**/policies/new", refuse, times=1)
+        page.get_by_role("button", name="Test").click()
+        expect(page.get_by_role("alert")).to_have_text(message)
+        expect(page.get_by_role("alert")).to_be_focused()
+        assert page.locator("[name=slug]").input_value() == "typed-slug"
+        assert page.locator("[name=api_key]").input_value() == KEY
+    # The form works again.
+    page.locator("[name=slug]").fill("No Slug")
+    page.get_by_role("button", name="Test").click()
+    expect(page.locator("#wrong-slug")).to_contain_text("lower-case")
+    visitor.errors = [each for each in visitor.errors if not re.search("422|429|502", each)]
 
 
 def test_a_policy_is_registered_without_javascript(plain_visitor: Visitor, site: Site) -> None:

@@ -41,7 +41,17 @@
     history.replaceState(null, "", `${location.pathname}${query.size ? "?" : ""}${query}${location.hash}`);
   }, true);
 
-  // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key.
+  // A ping takes time, and no response contains an API key: replace <main> in place and keep the typed key. A response
+  // without the form, such as an error page or a proxy's, shows its message above the form instead.
+  function refuse(main, status) {
+    const notice = document.createElement("p");
+    const texts = ["h1", "section.panel > p"].map((query) => main && one(query, main)?.textContent.trim());
+    notice.className = "notice bad";
+    notice.role = "alert";
+    notice.textContent = texts.filter(Boolean).join(". ") || `The service answered with status ${status}: try again.`;
+    for (const old of all("main > .notice")) old.remove();
+    one("main > .head").after(notice);
+  }
   document.addEventListener("submit", async (event) => {
     const button = event.submitter, form = event.target;
     if (!button?.matches("[data-inline]")) return;
@@ -52,9 +62,14 @@
     form.inert = true;
     try {
       const response = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "text/html" } });
-      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-      one("main").replaceWith(one("main", fresh));
-      if (typed && key()) key().value = typed;
+      const fresh = one("main", new DOMParser().parseFromString(await response.text(), "text/html"));
+      if (fresh && one("[data-inline]", fresh)) {
+        one("main").replaceWith(fresh);
+        if (typed && key()) key().value = typed;
+      } else {
+        refuse(fresh, response.status);
+        form.inert = false;
+      }
       const notice = one("main .notice");
       if (notice) { notice.tabIndex = -1; notice.focus(); }
     } catch {
@@ -263,14 +278,16 @@
       if (focus) all("a, button, summary, [tabindex]", next).find((each) => named(each) === focus)?.focus({ preventScroll: true });
     }
   }
-  // The stream has only the address of a costly part.
+  // The stream has only the address of a costly part. Responses may arrive out of order: an outdated one is dropped.
   async function reload(old, next) {
-    const was = old.dataset.src;
-    old.dataset.src = next.dataset.src;
-    const response = await fetch(next.dataset.src).catch(() => null);
-    if (!response?.ok) { old.dataset.src = was; return; }
-    next.innerHTML = await response.text();
-    old.replaceWith(next);
+    const { part, src } = next.dataset;
+    old.dataset.src = src;
+    const html = await fetch(src).then((response) => (response.ok ? response.text() : null)).catch(() => null);
+    const shown = one(`[data-part="${part}"]`, place);
+    if (shown.dataset.src !== src) return;
+    if (html === null) { shown.dataset.src = ""; return; }  // the next update tries again
+    next.innerHTML = html;
+    shown.replaceWith(next);
   }
   // An update that arrived during input is shown afterwards; the delay lets the click that ends the input take effect.
   const later = () => setTimeout(() => pending && show(pending), 500);
