@@ -20,6 +20,7 @@ from speciate.ports.records.runs import RunRecord
 
 _NOVELTY: Final = "novelty."
 _GUIDANCE: Final = "guidance."
+_OPENED: Final = "opened_"
 _EVERY: Final = f"{_GUIDANCE}every"
 _CHOICE: Final = "policy_choice"
 _DISCOUNT: Final = "policy_discount"
@@ -106,9 +107,18 @@ def read_labels(values: Mapping[str, str]) -> dict[str, Any]:
     return {**found, "tags": parse_tags(values["tags"])} if "tags" in values else found
 
 
+def changed_labels(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the label fields that differ from the values with which the form was opened.
+
+    Another person may have changed the other ones since.
+    """
+    return {name: value for name, value in values.items() if value != values.get(_OPENED + name)}
+
+
 def labels_from_run(run: RunRecord) -> dict[str, str]:
-    """Return a run's labels as form values."""
-    return {"name": run.name, "tags": " ".join(run.tags), "note": run.note}
+    """Return a run's labels as form values, each also as the value with which the form is opened."""
+    values = {"name": run.name, "tags": " ".join(run.tags), "note": run.note}
+    return values | {_OPENED + name: value for name, value in values.items()}
 
 
 def _ensemble(run: RunRecord, role: PolicyRole) -> str:

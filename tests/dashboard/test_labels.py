@@ -55,6 +55,20 @@ def test_labels_are_saved_without_javascript(plain_visitor: Visitor, labelled: S
     expect(page.get_by_label("Name", exact=True)).to_have_value("")
 
 
+def test_saving_labels_keeps_the_changes_of_another_person(plain_visitor: Visitor, labelled: Site) -> None:
+    page, runs, run_id = plain_visitor.page, labelled.stores.runs, labelled.single
+    runs.label(run_id, Relabelling(name="before", tags=("arm:a",), note="one\ntwo"))
+    plain_visitor.go(f"/runs/{run_id}")
+    runs.label(run_id, Relabelling(name="theirs", note="their\nnote"))
+    for tags, saved in (("no,<b>", ("arm:a",)), ("arm:b", ("arm:b",))):
+        page.get_by_label(re.compile("^Tags")).fill(tags)
+        page.get_by_role("button", name="Save labels").click()
+        expect(page.get_by_role("alert")).to_have_count(int(saved == ("arm:a",)))
+        record = runs.get(run_id)
+        assert (record.name, record.tags, record.note) == ("theirs", saved, "their\nnote")
+    plain_visitor.errors = [each for each in plain_visitor.errors if "422" not in each]
+
+
 def test_labelled_runs_are_accessible_and_their_texts_are_inert(visitor: Visitor, labelled: Site) -> None:
     pages = (
         f"/runs/{labelled.done}",

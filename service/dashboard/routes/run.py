@@ -14,7 +14,7 @@ from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_err
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from service.dashboard.run_fields import labels_from_run, read_labels
+from service.dashboard.run_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.run_page import Axis, RunDep, RunPage
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
@@ -63,9 +63,9 @@ def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
 
 @router.post("/{run_id}/labels")
 def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Change name, tags and note, or show the page again with the errors."""
+    """Change those of name, tags and note that the person changed, or show the page again with the errors."""
     try:
-        change = Relabelling.model_validate(read_labels(form.fields))
+        change = Relabelling.model_validate(read_labels(changed_labels(form.fields)))
     except ValidationError as error:
         view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
         return _page(request, view, form_errors(error), form.fields)
