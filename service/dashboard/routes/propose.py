@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -15,6 +15,7 @@ from service.dashboard.pages import page
 from service.dashboard.run_page import RunDep, RunPage
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.values import digest_of
 from speciate.policies import can_advise
 from speciate.ports.records.proposals import ProposalState, ReceiptStatus
 from speciate.runs.proposals import check_hint
@@ -51,8 +52,15 @@ def propose(
             parents=(_number(parent),) if parent else (),
             rationale=form.text("rationale"),
         )
+        key = form.text("key")
         receipts, commit = dashboard.stores.proposals.propose(
-            run_id, proposer(dashboard.stores, run_id, None), [given.sent()], author=principal.name
+            run_id,
+            proposer(dashboard.stores, run_id, None),
+            [given.sent()],
+            author=principal.name,
+            # A form sent twice proposes once. After the Back button the form has the same key: a program that was
+            # changed since is another proposal.
+            idempotency_key=f"form:{digest_of([key, given.model_dump(mode='json')])}" if key else None,
         )
         if receipts[0].status is ReceiptStatus.REFUSED:
             raise InvalidInputError(f"{receipts[0].reason}.")
@@ -96,9 +104,10 @@ def _form(
     errors: FormErrors | None = None,
 ) -> Response:
     view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
-    return page(
-        request, "propose.html", 200 if errors is None else 422, view=view, run=view.run, values=values, errors=errors
-    )
+    status = 200 if errors is None else 422
+    # A refused form gets a new key, since the run keeps the refusal under the old one.
+    key = uuid4().hex
+    return page(request, "propose.html", status, view=view, run=view.run, values=values, errors=errors, key=key)
 
 
 def _number(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 from uuid import UUID, uuid4
@@ -195,6 +196,25 @@ def test_a_person_proposes_and_hints_on_the_pages(lab: Lab) -> None:
     shown = lab.api.get(f"/runs/{run}").text
     assert "&lt;b&gt;Symmetry" in shown
     assert "hint by local" in shown
+
+
+def test_a_proposal_form_sent_twice_costs_one_evaluation(lab: Lab) -> None:
+    run = lab.start(20, policy="external")
+    lab.work()
+    origin = {"Origin": str(lab.api.http.base_url)}
+
+    def send(program: str, key: str, parent: str = "1") -> Any:
+        fields = {"parent": parent, "program": program, "key": key}
+        return lab.api.http.post(f"/runs/{run}/propose", data=fields, headers=origin, follow_redirects=False)
+
+    (key,) = re.findall('name="key" value="([^"]+)"', lab.api.get(f"/runs/{run}/propose").text)
+    sent = [send("x = 9\ny = 1\n", key), send("x = 9\ny = 1\n", key), send("x = 9\ny = 2\n", key)]
+    assert [answer.headers["location"].rpartition("/")[2] for answer in sent] == ["2", "2", "3"]
+    refused_form = send(BEST, key, parent="77")
+    assert refused_form.status_code == 422
+    assert key not in refused_form.text
+    lab.work()
+    assert lab.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 3
 
 
 def test_bad_requests_and_foreign_policies_are_refused(lab: Lab) -> None:
