@@ -49,6 +49,10 @@ class ColumnCache:
         self._cache.put(run_id, found, keep=lambda other: other.last > found.last)
         return found
 
+    def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
+        """Return what ``ColumnReader.refuted`` does, read again each time: a claim is refuted after it was recorded."""
+        return self._series.refuted(run_id)
+
 
 @dataclass(frozen=True)
 class DashboardContext:
@@ -87,11 +91,11 @@ class DashboardContext:
         return replace(self, stores=stores, overview=overview, project=project)
 
     def population(self, run_id: UUID, problem: Problem) -> Population:
-        """Return a run's candidates with derived values; the same object until candidates are added."""
-        columns = self.columns.of(run_id, len(problem.objectives))
+        """Return a run's candidates with derived values; the same object until a candidate is added or refuted."""
+        columns, refuted = self.columns.of(run_id, len(problem.objectives)), self.columns.refuted(run_id)
         cached = self._populations.get(run_id)
-        if cached is None or cached.columns is not columns:
-            cached = Population(problem, columns, f"/runs/{run_id}")
+        if cached is None or cached.columns is not columns or cached.refuted != refuted:
+            cached = Population(problem, columns, f"/runs/{run_id}", refuted)
             self._populations.put(run_id, cached)
         return cached
 

@@ -26,7 +26,6 @@ from speciate.domain.diagnosis import Fault
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.domain.target import ClaimState
 from speciate.ports.records.candidates import AdviceRecord, EliteRecord, RolloutDetail
 from speciate.ports.records.runs import ActiveEvaluation, RunRecord
 from speciate.ports.records.unlocks import UnlockRecord
@@ -185,8 +184,7 @@ class RunPage:
         """
         if self.run.best is None or not 2 <= len(self.problem.objectives) <= MAX_AXES:
             return None
-        refuted = [claim.number for claim in self.claims if claim.state is ClaimState.REFUTED]
-        table = best_matrix(self.population, self.run.best, refuted)
+        table = best_matrix(self.population, self.run.best)
         return table if any(row[1] != self.run.best.number for row in table.rows) else None
 
     def part(self) -> LivePart:

@@ -24,7 +24,7 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
         run_url: Path of the run's page.
         across: Heat maps side by side.
     """
-    names, found = _feature_cells(elites)
+    names, found = _feature_cells(elites, objective)
     islands = sorted(found)[:MAX_ISLANDS]
     wide, high = _extent(found)
     data: list[dict[str, Any]] = []
@@ -35,17 +35,21 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
         hovered = (f"island {island}", f"{names[0]} %{{x}}, {names[1]} %{{y}}")
         axes = {"x": list(range(wide)), "y": list(range(high)), "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         data.append({**_heat_map(grid, objective, *hovered), **axes})
-        _position(layout, position, (len(islands), across), f"island {island}", names)
+        _position(layout, position, (len(islands), across), f"island {island}", names[:2])
     rows = [
         (island, f"{names[0]} {i}", f"{names[1]} {j}", elite.number, elite.rewards[objective.name])
         for island, cells in sorted(found.items())
         for (i, j), elite in sorted(cells.items())
     ]
-    table = Table(("island", names[0] or "first", names[1] or "second", "candidate", objective.name), rows)
+    table = Table(("island", names[0], names[1], "candidate", objective.name), rows)
     note = (
         f"One square per cell of each island's archive, coloured by {objective.name}; gaps are empty cells. The first"
         " axis above chooses the objective."
     )
+    if names[2:]:
+        note += f" Cells that differ only in {', '.join(names[2:])} share a square: it shows the best {objective.name}."
+    if hidden := len(found) - len(islands):
+        note += f" Islands that are not drawn: {hidden}; the table has them."
     height = 2 + 14 * (1 + max(0, len(islands) - 1) // across)
     link = f"{run_url}/candidates/{{}}"
     return Chart("cells", "Archive by features", note, data, layout, table, height=height, link=link)
@@ -78,15 +82,19 @@ def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_
 
 
 def _feature_cells(
-    elites: Sequence[EliteRecord],
-) -> tuple[tuple[str, str], dict[int, dict[tuple[int, int], EliteRecord]]]:
-    """Return the names of the two features, and the elites by island and cell."""
-    names = ("", "")
+    elites: Sequence[EliteRecord], objective: Objective
+) -> tuple[Sequence[str], dict[int, dict[tuple[int, int], EliteRecord]]]:
+    """Return the names of the features, and the elites by island and cell of the first two.
+
+    Of the elites that share such a cell, the best in ``objective`` remains, of equal ones the earliest.
+    """
+    names: Sequence[str] = ("first", "second")
     found: dict[int, dict[tuple[int, int], EliteRecord]] = {}
-    for elite in elites:
+    sign = 1 if objective.direction is Direction.MAXIMIZE else -1
+    for elite in sorted(elites, key=lambda elite: (sign * elite.rewards[objective.name], -elite.number)):
         parts = _features(elite.cell)
         if len(parts) >= 2:
-            names = (parts[0][0], parts[1][0])
+            names = [name for name, _ in parts]
             found.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
     return names, found
 
@@ -132,7 +140,7 @@ def _colour_axis(objective: Objective) -> dict[str, Any]:
     return {"colorscale": SCALE, "reversescale": objective.direction is Direction.MINIMIZE, "colorbar": bar}
 
 
-def _position(layout: dict[str, Any], position: int, of: tuple[int, int], title: str, names: tuple[str, str]) -> None:
+def _position(layout: dict[str, Any], position: int, of: tuple[int, int], title: str, names: Sequence[str]) -> None:
     """Place one of ``of[0]`` heat maps in a grid with ``of[1]`` columns."""
     wide = min(of[1], of[0])
     deep = 1 + (of[0] - 1) // wide

@@ -38,16 +38,27 @@ class Population:
         problem: Declares the objectives.
         columns: The candidates.
         run_url: Path of the run's page.
+        refuted: Number of the candidate and name of the target of every claim that a second evaluation refuted.
     """
 
     problem: Problem
     columns: CandidateColumns
     run_url: str
+    refuted: tuple[tuple[int, str], ...] = ()
 
     @property
     def link(self) -> str:
         """The URL of a candidate, with ``{}`` for its number."""
         return f"{self.run_url}/candidates/{{}}"
+
+    @cached_property
+    def targets(self) -> NDArray[np.int64]:
+        """Bit masks of the targets that the candidates meet, without refuted ones, shape (n,)."""
+        targets = self.columns.targets.copy()
+        for i, target in enumerate(self.problem.targets):
+            if numbers := [number for number, name in self.refuted if name == target.name]:
+                targets[np.isin(self.columns.number, numbers)] &= ~(1 << i)
+        return targets
 
     @cached_property
     def feasible(self) -> NDArray[np.bool_]:
@@ -74,7 +85,7 @@ class Population:
         """Rows of the front, best candidate first, as in the API."""
         columns, merit = self.columns, self.problem.ranking.merit
         ranks = {
-            row: (merit(columns.rewards[row].tolist(), int(columns.targets[row])), -columns.number[row])
+            row: (merit(columns.rewards[row].tolist(), int(self.targets[row])), -columns.number[row])
             for row in self.front.tolist()
         }
         return sorted(ranks, key=ranks.__getitem__, reverse=True)
@@ -104,7 +115,7 @@ class Population:
     def best_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows at which the best candidate changed, and the best candidate's row from there on, shape (k,) each."""
         rows = np.flatnonzero(self.columns.scored & ~self.columns.duplicate)
-        best = self.problem.ranking.best_so_far(self.columns.rewards[rows], self.columns.targets[rows])
+        best = self.problem.ranking.best_so_far(self.columns.rewards[rows], self.targets[rows])
         steps = np.flatnonzero((np.diff(best, prepend=-1) != 0) & (best >= 0))
         return rows[steps], rows[best[steps]]
 
@@ -188,17 +199,16 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     return Chart("population", title, note, traces, layout, table, height=26, link=population.link, extents=extents)
 
 
-def best_matrix(population: Population, best: RankedCandidate, refuted: Sequence[int]) -> Table:
+def best_matrix(population: Population, best: RankedCandidate) -> Table:
     """Return, for every objective, the best of the feasible candidates that meet the targets of the best one.
 
     Args:
         population: The candidates.
         best: The best of them.
-        refuted: Numbers of candidates whose claim of a target was refuted.
     """
     columns, problem = population.columns, population.problem
     mask = sum(1 << i for i, target in enumerate(problem.targets) if target.name in best.targets)
-    chosen = population.feasible & (columns.targets & mask == mask) & ~np.isin(columns.number, refuted)
+    chosen = population.feasible & (population.targets & mask == mask)
     rows: list[list[Cell]] = []
     links: list[str] = []
     for i, objective in enumerate(problem.objectives[:MAX_AXES]):

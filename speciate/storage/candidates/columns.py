@@ -31,6 +31,9 @@ _ROWS: Final = sa.text(
     " FROM candidates WHERE run_id = :id AND spent_evaluations > :after"
     " ORDER BY spent_evaluations LIMIT :most) AS recorded"
 )
+_REFUTED: Final = sa.text(
+    "SELECT number, target FROM claims WHERE run_id = :id AND state = 'refuted' ORDER BY number, target"
+)
 _MOST_BYTES: Final = 1 << 28
 """Bytes per query; PostgreSQL limits a value to 1 GiB."""
 
@@ -68,7 +71,7 @@ class CandidateColumns:
         failure: n strings, ``kind: reason`` or empty.
         duplicate: True for duplicates of earlier programs, shape (n,).
         seed: True for seed programs, shape (n,).
-        targets: Bit mask of the targets met, shape (n,).
+        targets: Bit mask of the targets met, with refuted ones, shape (n,).
     """
 
     number: IntArray
@@ -135,6 +138,15 @@ class ColumnReader(Store):
                 row = connection.execute(_ROWS, given).one()
                 found.append(_columns(row.packed or b"", row.failure or (), dimensions))
         return reduce(CandidateColumns.followed_by, found)
+
+    @with_retries
+    def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
+        """Return number and target of every claim of a run that a second evaluation refuted, in order.
+
+        ``CandidateColumns.targets`` has these targets, since later reads do not repeat a candidate.
+        """
+        with reading(self._engine) as connection:
+            return tuple((row.number, row.target) for row in connection.execute(_REFUTED, {"id": run_id}))
 
 
 def _row(dimensions: int) -> np.dtype[np.void]:

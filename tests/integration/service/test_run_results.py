@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
+from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
 from speciate.storage import cursors
 from tests.integration.service.conftest import Lab, refused, scripted
@@ -178,6 +179,28 @@ def test_unlocks_are_recorded(lab: Lab) -> None:
         refused(lab.api.get("/v1/unlocks", params=query), 404, "not-found")
     for query in ({"run": "x"}, {"state": "x"}, {"cursor": "W10"}, {"problem": ""}):
         refused(lab.api.get("/v1/unlocks", params=query), 422, "invalid-input")
+
+
+def test_charts_leave_out_a_target_that_was_refuted_after_they_were_drawn(lab: Lab) -> None:
+    run = lab.start(40)
+    lab.work()
+    context, problem = DashboardContext.from_stores(lab.stores), lab.stores.catalog.problem("toy").definition
+    before = context.population(run, problem)
+    assert context.population(run, problem) is before
+    claim = next(each for each in lab.stores.unlocks.list(run_id=run).items if each.target == "both")
+    with lab.stores.engine.begin() as connection:
+        query = sa.text(
+            "UPDATE claims SET state = 'refuted' WHERE run_id = :run AND number = :number AND target = 'both'"
+        )
+        connection.execute(query, {"run": run, "number": claim.number})
+    after = context.population(run, problem)
+    assert after.columns is before.columns
+    assert after.refuted == ((claim.number, "both"),)
+    lost = before.targets & ~after.targets
+    bit = 1 << [target.name for target in problem.targets].index("both")
+    assert dict(zip(after.columns.number.tolist(), lost.tolist(), strict=True)) == {
+        number: bit if number == claim.number else 0 for number in after.columns.number.tolist()
+    }
 
 
 def test_forged_cursor_is_rejected(lab: Lab) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from starlette.requests import Request
 from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
 from service.dashboard.context import ColumnCache
 from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
-from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
+from service.dashboard.figures.archive import MAX_ISLANDS, feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.comparison import (
     HYPERVOLUME,
     best_of,
@@ -31,7 +32,14 @@ from service.dashboard.figures.comparison import (
 )
 from service.dashboard.figures.lineage import MAX_NODES, ancestry, generations, lineage_chart
 from service.dashboard.figures.parallel import MAX_LINES, parallel_chart
-from service.dashboard.figures.population import MAX_POINTS, Population, axes, best_matrix, population_chart
+from service.dashboard.figures.population import (
+    MAX_POINTS,
+    Population,
+    axes,
+    best_matrix,
+    front_table,
+    population_chart,
+)
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
 from service.dashboard.figures.solved import solved_objectives_chart
 from service.dashboard.figures.targets import targets_chart
@@ -140,7 +148,7 @@ def test_plotly_accepts_every_figure(n: int, failing: float) -> None:
             feature_map_chart([], objective, "/runs/x"),
         ):
             _accepted(chart)
-        assert len(best_matrix(population, _best(), []).rows) in {0, min(12, len(problem.objectives))}
+        assert len(best_matrix(population, _best()).rows) in {0, min(12, len(problem.objectives))}
 
 
 def _best(*targets: str) -> RankedCandidate:
@@ -159,7 +167,7 @@ def test_an_infeasible_candidate_is_never_the_best() -> None:
         ("one", 1, 3.0),
         ("one", 3, 4.0),
     ]
-    assert best_matrix(population, _best(), []).rows[0][:3] == ["gain", 3, 4.0]
+    assert best_matrix(population, _best()).rows[0][:3] == ["gain", 3, 4.0]
 
 
 def test_the_best_by_objective_meets_the_targets_of_the_best_candidate() -> None:
@@ -168,12 +176,54 @@ def test_the_best_by_objective_meets_the_targets_of_the_best_candidate() -> None
     columns.targets[:] = (0b00, 0b01, 0b11, 0b01)
     population = Population(antenna(), columns, "/runs/x")
 
-    def best_in_gain(*targets: str, refuted: Sequence[int] = ()) -> int:
-        return int(best_matrix(population, _best(*targets), refuted).rows[0][1] or 0)
+    def best_in_gain(*targets: str, refuted: tuple[tuple[int, str], ...] = ()) -> int:
+        return int(best_matrix(replace(population, refuted=refuted), _best(*targets)).rows[0][1] or 0)
 
     assert [best_in_gain(), best_in_gain("usable"), best_in_gain("usable", "record")] == [1, 4, 3]
-    assert best_in_gain("usable", refuted=[4]) == 3
-    assert best_matrix(population, _best("record"), [3]).rows == []
+    assert best_in_gain("usable", refuted=((4, "usable"),)) == 3
+    assert best_in_gain("usable", refuted=((4, "record"),)) == 4
+    assert best_matrix(replace(population, refuted=((3, "record"),)), _best("record")).rows == []
+
+
+def test_a_refuted_target_does_not_count_for_the_best_candidate() -> None:
+    columns = _columns(3, 5, failing=0.0)
+    # No candidate dominates another: gain and sidelobe are in conflict.
+    columns.rewards[:, 0], columns.rewards[:, 1], columns.rewards[:, 2:] = (3.0, 2.0, 1.0), (9.0, 8.0, 7.0), 0.0
+    columns.targets[:] = (0b00, 0b11, 0b01)
+    population = Population(antenna(), columns, "/runs/x")
+
+    def best(*refuted: tuple[int, str]) -> tuple[Any, Any]:
+        found = replace(population, refuted=refuted)
+        gains = [row[2] for row in best_so_far_chart(found).table.rows if row[0] == "gain"]
+        return gains[-1], front_table(found).rows[0][0]
+
+    assert best() == (2.0, 2)
+    assert best((2, "record"), (2, "usable")) == (1.0, 3)
+    assert columns.targets.tolist() == [0b00, 0b11, 0b01]
+
+
+@pytest.mark.parametrize(("direction", "best"), [(Direction.MAXIMIZE, 2), (Direction.MINIMIZE, 1)])
+def test_cells_of_a_third_feature_share_a_square_with_the_best(direction: Direction, best: int) -> None:
+    objective = antenna().objectives[0].model_copy(update={"direction": direction})
+    elites = [
+        EliteRecord(
+            island=island,
+            cell=f"a:0,b:1,c:{c}",
+            number=number,
+            candidate_id=uuid4(),
+            fitness=0.0,
+            rewards={"gain": gain},
+        )
+        for island in range(MAX_ISLANDS + 2)
+        for number, (c, gain) in enumerate(((0, 1.0), (1, 5.0), (2, 3.0), (3, 5.0), (4, 1.0)), start=1)
+    ]
+    chart = feature_map_chart(elites, objective, "/runs/x")
+    assert [row[1:4] for row in chart.table.rows] == [("a 0", "b 1", best)] * (MAX_ISLANDS + 2)
+    assert len(chart.data) == MAX_ISLANDS
+    assert "Cells that differ only in c share a square: it shows the best gain." in chart.note
+    assert chart.note.endswith("Islands that are not drawn: 2; the table has them.")
+    assert "share" not in feature_map_chart(_elites(antenna()), objective, "/runs/x").note
+    assert "not drawn" not in feature_map_chart(_elites(antenna()), objective, "/runs/x").note
 
 
 def test_an_infeasible_candidate_solves_no_case() -> None:
