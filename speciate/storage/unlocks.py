@@ -49,6 +49,21 @@ _FIRST = f"""NOT EXISTS (SELECT FROM claims c2 JOIN runs r2 ON r2.id = c2.run_id
   AND c2.target = c.target AND c2.state = 'confirmed'
   AND (c2.at, c2.run_id) < (c.at, c.run_id) AND {_POLICIES.replace("r.", "r2.")} = {_POLICIES})"""
 
+# One row per target: its cheapest claim.
+_CHEAPEST = f"SELECT DISTINCT ON (target) * FROM ({SELECT_UNLOCKS}"
+_BY_COST = ") claimed ORDER BY target, evaluations, at, run_id"
+# The latest unlocks and those that took fewer evaluations than every earlier one.
+_HISTORY = f"""
+SELECT * FROM (SELECT claimed.*, count(*) OVER () AS total,
+  row_number() OVER (ORDER BY at DESC, run_id DESC, target DESC) AS age,
+  min(evaluations) OVER (ORDER BY at, run_id, target ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS fewest
+  FROM ({SELECT_UNLOCKS}"""
+_LATEST = """) claimed) seen
+WHERE age <= :latest OR fewest IS NULL OR evaluations < fewest ORDER BY at, run_id, target
+"""
+
+_WINDOW: Final = frozenset({"total", "age", "fewest"})
+
 _ALL: Final = 100_000
 _MOST_RECORDS: Final = 1000
 # An ensemble has no policy of its own: runs.policy_id is its first member, which depends on the order.
@@ -128,6 +143,38 @@ class UnlockStore(ScopedStore):
             limit,
             lambda row: UnlockRecord.model_validate(row._asdict()),
             lambda row: [str(row.run_id), row.evaluations, row.target],
+        )
+
+    @with_retries
+    def cheapest(self, problem_id: UUID) -> dict[str, UnlockRecord]:
+        """Return the confirmed claim with the fewest evaluations of every reached target of a problem version."""
+        clause, binds = self._confirmed(problem_id)
+        with reading(self._engine) as connection:
+            rows = connection.execute(sa.text(_CHEAPEST + clause + _BY_COST), binds).all()
+        return {row.target: UnlockRecord.model_validate(row._asdict()) for row in rows}
+
+    @with_retries
+    def history(self, problem_id: UUID, *, latest: int) -> tuple[tuple[UnlockRecord, ...], int]:
+        """Return the latest confirmed unlocks of a problem version with every earlier record, and the number of all.
+
+        They are in order of time. A record took fewer evaluations than every earlier unlock.
+        """
+        clause, binds = self._confirmed(problem_id, unlocks_only=True)
+        with reading(self._engine) as connection:
+            query = sa.text(_HISTORY + clause + _LATEST)
+            rows = [row._asdict() for row in connection.execute(query, binds | {"latest": latest})]
+        total = rows[0]["total"] if rows else 0
+        found = [{name: value for name, value in row.items() if name not in _WINDOW} for row in rows]
+        return tuple(map(UnlockRecord.model_validate, found)), total
+
+    def _confirmed(self, problem_id: UUID, *, unlocks_only: bool = False) -> tuple[str, dict[str, Any]]:
+        """Return the condition of a problem version's confirmed claims of runs that are not deleted."""
+        return where(
+            {
+                "r.problem_id = :problem_id AND r.deleted_at IS NULL AND c.state = 'confirmed'": problem_id,
+                "r.project_id = :project_id": self.project,
+                ":unlocks_only AND c.unlock": unlocks_only or None,
+            }
         )
 
     @with_retries

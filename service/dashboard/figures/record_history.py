@@ -10,11 +10,12 @@ from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escape
 from speciate.ports.records.unlocks import UnlockRecord
 
 
-def record_history_chart(unlocks: Sequence[UnlockRecord]) -> Chart:
-    """Draw every unlock over time with its evaluations, and the record as a line.
+def record_history_chart(unlocks: Sequence[UnlockRecord], total: int) -> Chart:
+    """Draw unlocks over time with their evaluations, and the record as a line.
 
     Args:
-        unlocks: Confirmed unlocks of one problem version.
+        unlocks: Confirmed unlocks of one problem version, with all records.
+        total: Number of its confirmed unlocks.
     """
     ordered = sorted(unlocks, key=lambda unlock: unlock.at)
     data: list[dict[str, Any]] = []
@@ -52,6 +53,8 @@ def record_history_chart(unlocks: Sequence[UnlockRecord]) -> Chart:
     rows = [(_timestamp(u), u.policy_label, u.strategy, u.evaluations, u.tokens) for u in ordered]
     table = Table(("time (UTC)", "policy", "strategy", "evaluations", "tokens"), rows)
     note = "Each point is a run that unlocked the problem, at the evaluations it took. The line is the record."
+    if hidden := total - len(unlocks):
+        note += f" Earlier unlocks that set no record are left out: {hidden:,}."
     return Chart("records", "Record history", note, data, layout, table, height=18)
 
 

@@ -31,7 +31,7 @@ router = APIRouter(include_in_schema=False, prefix="/problems")
 
 _LIMIT: Final = 60
 _COLUMNS: Final = 6
-_RECORDS: Final = 500
+_LATEST: Final = 500
 _FILE: Final = "file:"
 _AROUND: Final = 2
 _MAX_EXCERPTS: Final = 20
@@ -86,8 +86,7 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: 
 def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Response:
     """Show a problem version with targets, unlocks and record history."""
     version = dashboard.stores.catalog.problem(name)
-    unlocks = dashboard.stores.unlocks.list(problem_id=version.id, limit=_RECORDS).items
-    unlocking = [unlock for unlock in unlocks if unlock.unlock]
+    unlocks, total = dashboard.stores.unlocks.history(version.id, latest=_LATEST)
     problem = version.definition
     cells = dashboard.overview.matrix(problem=version.id)
     context: dict[str, Any] = {
@@ -95,8 +94,8 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
         "problem": problem,
         "versions": dashboard.stores.catalog.problems(slug=problem.slug, visibility=Visibility.ALL, limit=20).items,
         "runs": dashboard.stores.runs.list(problem_id=version.id, limit=12).items,
-        "chart": record_history_chart(unlocking),
-        "reached": _cheapest(unlocks),
+        "chart": record_history_chart(unlocks, total),
+        "reached": dashboard.stores.unlocks.cheapest(version.id),
         "bests": dashboard.overview.bests(version),
         "objectives": by_importance(problem)[:_COLUMNS],
         "cells": sorted(
@@ -110,9 +109,10 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
 
 def _figure(name: str, dashboard: DashboardDep) -> Figure:
     version = dashboard.stores.catalog.problem(name)
-    unlocks = dashboard.stores.unlocks.list(problem_id=version.id, unlocks_only=True, limit=_RECORDS).items
+    unlocks, total = dashboard.stores.unlocks.history(version.id, latest=_LATEST)
+    newest = (unlocks[-1].at, unlocks[-1].run_id, unlocks[-1].target) if unlocks else None
     file = f"{version.definition.slug}-{version.version}-records"
-    return Figure(("records", version.id, len(unlocks)), lambda: record_history_chart(unlocks), file)
+    return Figure(("records", version.id, total, newest), lambda: record_history_chart(unlocks, total), file)
 
 
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
@@ -128,15 +128,6 @@ def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
         )
         for problem, cells in found.items()
     }
-
-
-def _cheapest(unlocks: Any) -> dict[str, Any]:
-    best: dict[str, Any] = {}
-    for unlock in unlocks:
-        held = best.get(unlock.target)
-        if held is None or unlock.evaluations < held.evaluations:
-            best[unlock.target] = unlock
-    return best
 
 
 def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str], errors: FormErrors | None) -> Response:

@@ -57,6 +57,7 @@ class UnlockMatrix:
 
     Attributes:
         pairs: The columns.
+        hidden: Number of pairs with runs that have no column.
         rows: The problems, most unlocked first.
         a: The first compared pair, if any.
         b: The second compared pair, if any.
@@ -65,6 +66,7 @@ class UnlockMatrix:
     """
 
     pairs: tuple[PolicyPair, ...]
+    hidden: int
     rows: tuple[UnlockRow, ...]
     a: PolicyPair | None
     b: PolicyPair | None
@@ -77,7 +79,7 @@ def show_matrix(
     request: Request, dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "", show: _Text = ""
 ) -> Response:
     """Show the matrix; ``a`` and ``b`` name two pairs, ``problems`` a problem set, ``show`` a kind of rows."""
-    matrix = _matrix(dashboard, a, b, problems)
+    matrix = _matrix(dashboard, a, b, problems, MAX_COLUMNS)
     rows = [row for row in matrix.rows if show not in _KINDS or row.kind == show]
     context: dict[str, Any] = {
         "matrix": matrix,
@@ -94,8 +96,8 @@ def show_matrix(
 
 @router.get("/matrix.csv")
 def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: _Text = "") -> Response:
-    """Send the matrix as CSV, each cell as unlocked/runs."""
-    matrix = _matrix(dashboard, a, b, problems)
+    """Send the matrix with all columns as CSV, each cell as unlocked/runs."""
+    matrix = _matrix(dashboard, a, b, problems, None)
     columns = ["problem", *(pair.name for pair in matrix.pairs), "compared"]
     rows = [
         [
@@ -108,19 +110,22 @@ def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: 
     return download(Table(tuple(columns), rows), "unlocks")
 
 
-def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str) -> UnlockMatrix:
+def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: int | None) -> UnlockMatrix:
+    """Return the matrix with at most ``most`` columns."""
     catalog = dashboard.stores.catalog
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     cells = dashboard.overview.matrix()
     known = known_pairs(catalog, cells)
-    columns = _columns(known, cells, [pair for pair in (first, second) if pair])
+    pairs = _columns(known, cells, [pair for pair in (first, second) if pair])
+    columns = pairs[:most]
     wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
     found = {(cell.problem_id, cell.pair): cell for cell in cells}
     rows = [_row(problem, found, columns, first, second) for problem in wanted]
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     kinds = Counter(row.kind for row in rows)
     names = tuple(pair.name for pair in known.values())
-    return UnlockMatrix(columns, tuple(rows), first, second, {kind: kinds[kind] for kind in _KINDS}, names)
+    counts = {kind: kinds[kind] for kind in _KINDS}
+    return UnlockMatrix(columns, len(pairs) - len(columns), tuple(rows), first, second, counts, names)
 
 
 def _row(
@@ -144,7 +149,7 @@ def _columns(
     keys = {pair.key for pair in chosen}
     others = [pair for key, pair in known.items() if key in unlocked and key not in keys]
     others.sort(key=lambda pair: -unlocked[pair.key])
-    return (*chosen, *others)[:MAX_COLUMNS]
+    return (*chosen, *others)
 
 
 def _all_problems(dashboard: DashboardContext, cells: Sequence[MatrixCell]) -> list[ProblemSummary]:

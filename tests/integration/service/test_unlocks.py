@@ -9,8 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from evaluators.broker import Broker
+from service.dashboard.routes import problems
+from service.dashboard.routes import unlocks as matrix
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.ranking import Merit
@@ -77,6 +80,42 @@ def test_first_unlock_per_policy_and_strategy(tried: Lab) -> None:
     named = tried.api.get("/v1/unlocks", params={**query, "strategy": "islands_map_elites"}).json()["items"]
     assert [u["strategy"] for u in named] == ["islands_map_elites"]
     assert named[0] in first
+
+
+def test_the_record_history_of_many_unlocks_keeps_every_record(tried: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, unlocks = tried.stores.catalog.problem("toy"), tried.stores.unlocks
+    before, total = unlocks.history(problem.id, latest=500)
+    assert ([each.at for each in before], total) == (sorted(each.at for each in before), 3)
+    with tried.stores.engine.begin() as connection:
+        for unlock, evaluations in zip(before, (10, 30, 20), strict=True):
+            query = sa.text("UPDATE claims SET evaluations = :n WHERE run_id = :run_id AND target = 'both'")
+            connection.execute(query, {"n": evaluations, "run_id": unlock.run_id})
+    history, total = unlocks.history(problem.id, latest=1)
+    assert ([each.evaluations for each in history], total) == ([10, 20], 3)
+    cheapest = unlocks.cheapest(problem.id)
+    assert (set(cheapest), cheapest["both"]) == ({"half", "both"}, history[0])
+    monkeypatch.setattr(problems, "_LATEST", 1)
+    assert "left out: 1." in tried.api.get("/problems/toy/records.json").json()["note"]
+    # The cached figure is replaced although as many points are drawn as before.
+    tried.start(40, policy="scripted", strategy="best_of_n", seed=3)
+    tried.work()
+    with tried.stores.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE claims SET evaluations = 20 WHERE target = 'both' AND evaluations <> 10"))
+    assert "left out: 2." in tried.api.get("/problems/toy/records.json").json()["note"]
+
+
+def test_the_matrix_counts_hidden_columns_and_the_download_has_them(
+    tried: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "more is in the download" not in tried.api.get("/unlocks").text
+    monkeypatch.setattr(matrix, "MAX_COLUMNS", 1)
+    text = tried.api.get("/unlocks").text
+    assert "1 more is in the download" in text
+    assert text.count('<th scope="col">') == 2
+    header, row = csv.reader(io.StringIO(tried.api.get("/unlocks/matrix.csv").text))
+    assert dict(zip(header, row, strict=True)) == {
+        "problem": "toy@1", "scripted@1": "3/3", "bad@1": "0/1", "compared": ""
+    }  # fmt: skip
 
 
 def test_no_surface_shows_an_infeasible_record(lab: Lab) -> None:
