@@ -10,18 +10,25 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_for_filename
+from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import Comment, Keyword, Name, Number, String
-from pygments.util import ClassNotFound
 
 from service.diffs import Diff
-from speciate.domain.files import heading_in
+from speciate.domain.files import PYTHON_MAIN, heading_in
+from speciate.domain.known_languages import KNOWN
 from speciate.domain.problem import Problem, ProblemKind
 
 MAX_CHARACTERS: Final = 40_000
 """Length of a text above which it has no colours."""
 
 _MAX_SECONDS: Final = 0.3  # of processor time, so that a page keeps its colours on a busy machine
+# The deadline is checked between tokens. One match of the lexers of C and C++ takes quadratic time in runs of these
+# characters and holds the interpreter lock: 0.2 s for 1,200 of them, minutes for 20,000. Many runs of 100 in one match
+# take 0.15 s.
+_SLOW: Final = re.compile(r"[\s&*]{101}")
+_FILES: Final = (PYTHON_MAIN, "data.json", *(language.file for language in KNOWN.values()))
+"""Files of every language that has colours: other lexers may take longer for one match."""
+
 _HEADERS: Final = 2
 _HUNK: Final = re.compile(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
 _CLASSES: Final = (
@@ -98,14 +105,17 @@ def _files(text: str, problem: Problem) -> list[tuple[str, list[str]]]:
 
 @lru_cache(maxsize=64)
 def _lexer(file: str) -> Lexer | None:
-    try:
-        return get_lexer_for_filename(file)
-    except ClassNotFound:
-        return None
+    found = find_lexer_class_for_filename(file)
+    return found() if found is not None and found in _known_lexers() else None
+
+
+@lru_cache(maxsize=1)
+def _known_lexers() -> frozenset[type[Lexer] | None]:
+    return frozenset(map(find_lexer_class_for_filename, _FILES))
 
 
 def _coloured(text: str, lexer: Lexer | None, deadline: float) -> list[Markup]:
-    if lexer is None:
+    if lexer is None or _SLOW.search(text):
         return [escape(line) for line in text.split("\n")]
     pieces: list[str] = []
     # Unlike ``get_tokens``, this keeps every character, so that lines stay what they are in a diff. Some rules need the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 
 import pytest
 
@@ -58,6 +59,31 @@ def test_long_and_slow_texts_have_no_colours(monkeypatch: pytest.MonkeyPatch) ->
     assert "<span" in highlight(long[: MAX_CHARACTERS // 4], single())
     monkeypatch.setattr(highlighting, "_MAX_SECONDS", -1.0)
     assert highlight(PROGRAM, single()) == html.escape(PROGRAM, quote=True).replace("&quot;", "&#34;")
+
+
+@pytest.mark.parametrize(
+    "text", ["int a" + "\n" * 1200, "int a" + " " * 20_000, "int a" + (" " * 200 + "*") * 190, "int a" + "&\t" * 20_000]
+)
+def test_long_runs_of_white_space_have_no_colours(text: str) -> None:
+    began = time.thread_time()
+    assert highlight(text, _in("main.cpp", "C++")) == html.escape(text)
+    assert time.thread_time() - began < 0.3
+
+
+def test_the_longest_runs_with_colours_take_little_time() -> None:
+    problem = _in("main.cpp", "C++")
+    highlight("int a;", problem)  # builds the lexer
+    began = time.thread_time()
+    shown = highlight(("int a(" + " " * 100 + ")" + " " * 100) * 190, problem)
+    assert _text(shown).startswith("int a(")
+    # The deadline and one more match.
+    assert time.thread_time() - began < 2 * highlighting._MAX_SECONDS
+
+
+@pytest.mark.parametrize("file", ["settings.ini", "main.java", "main.unknown"])
+def test_files_in_other_languages_have_no_colours(file: str) -> None:
+    text = f"# === file: {file} ===\n[a]\nb = 1 ; class\n"
+    assert highlight(text, _in("main.cpp").model_copy(update={"many_files": True})) == text
 
 
 def test_lines_of_a_diff_keep_the_colours_of_their_program() -> None:
