@@ -329,7 +329,7 @@ def test_tournament_curves_extend_to_the_last_evaluation() -> None:
 def test_axes_and_tables_mark_the_better_end_of_an_objective() -> None:
     problem = antenna()
     population = Population(problem, _columns(20, 5), "/runs/x")
-    table = best_matrix(population, _best(), [])
+    table = best_matrix(population, _best())
     assert table.columns[2:] == (
         "gain ↑",
         "sidelobe ↓",
