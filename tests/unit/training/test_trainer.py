@@ -510,7 +510,7 @@ def test_an_adapter_continues_prefilled_prompts_and_resumes_to_the_same_weights(
     base = write_bytes(tmp_path / "bytes")
     asked = []
 
-    def programs(_self, row, completion):  # the letters of an untrained model are no program
+    def programs(_self, row, completion, _ids):  # the letters of an untrained model are no program
         asked.append(row["prompt"])
         return [completion]
 
