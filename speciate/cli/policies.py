@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,9 +21,10 @@ from speciate.cli.common import (
     first_records,
     parse_key_values,
 )
-from speciate.cli.providers import key_from_environment, preset_fields, print_providers
+from speciate.cli.providers import contact, key_from_environment, preset_fields, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.merging import merged
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
 
@@ -141,7 +141,7 @@ def add(
     sampled = parse_key_values(sampling, "--sampling")
     start = preset_fields(provider, model, sampled)
     read = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
-    start = _merged(_merged(start, read), _from_adapter(slug, adapter, checkpoint_digest))
+    start = merged(merged(start, read), _from_adapter(slug, adapter, checkpoint_digest))
     prices = (start.get("price") or {}) | parse_key_values(price, "--price")
     if prices and (missing := {"input", "output"} - prices.keys()):
         raise InvalidInputError(
@@ -170,7 +170,7 @@ def add(
         sampling=sampled or None,
         options=options or None,
     )
-    definitions = ([_merged(start, given)] if slug else []) + (_bundled() if bundled else [])
+    definitions = ([merged(start, given)] if slug else []) + (_bundled() if bundled else [])
     if (api_key_file or provider) is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:
@@ -184,15 +184,6 @@ def add(
             output.print_result(
                 version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}", as_json=as_json
             )
-
-
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields in which those of the second win, key by key also inside of tables."""
-    found = dict(first)
-    for key, value in second.items():
-        tables = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = _merged(found[key], value) if tables else value
-    return found
 
 
 def _bundled() -> list[dict[str, Any]]:
@@ -354,8 +345,7 @@ def ping(ctx: typer.Context, name: PolicyName, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(answer)
     else:
-        checked = not str(answer.get("message")).endswith("is not checked")
-        output.print_line(f"{name} responds." if checked else f"{name} was not contacted: its option check is false.")
+        output.print_line(f"{name} {contact(answer)}.")
         output.print_fields(answer.items())
 
 

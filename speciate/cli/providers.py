@@ -48,6 +48,12 @@ def preset_fields(name: str | None, model: str | None, sampling: Mapping[str, An
     return fields
 
 
+def contact(answer: Mapping[str, Any]) -> str:
+    """Return what a ping of a policy tells about its endpoint; without its check no request is sent."""
+    checked = not str(answer.get("message")).endswith("is not checked")
+    return "responds" if checked else "was not contacted: its option check is false"
+
+
 def key_from_environment(name: str | None, base_url: str | None) -> str | None:
     """Return the key that the user keeps in the provider's variable.
 

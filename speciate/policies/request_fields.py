@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
+from speciate.domain.merging import merged
 from speciate.domain.values import Value
 from speciate.ports.policy import SampleRequest, SampleResult
 
@@ -91,16 +92,7 @@ class RequestFields(Value):
             outer, _, inner = name.partition(".")
             for found in (sent, ours) if field in _OURS else (sent,):
                 found[outer] = {**found.get(outer, {}), inner: value} if inner else value
-        return _merged(_merged(sent, self.extra_body), ours)
-
-
-def _merged(sent: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of both; the further ones win, key by key also inside of objects."""
-    found = dict(sent)
-    for name, value in extra.items():
-        inside = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
-        found[name] = _merged(found[name], value) if inside else value
-    return found
+        return merged(merged(sent, self.extra_body), ours)
 
 
 def one_each(request: SampleRequest) -> list[SampleRequest]:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from speciate import __version__
 from speciate.cli.doctor.findings import Finding, Status, error_finding
 from speciate.cli.doctor.secret_key import key_finding
+from speciate.cli.providers import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.abilities import ABILITIES
@@ -191,5 +192,4 @@ def _policy(client: Client, slug: str) -> Finding:
         answer = client.policies.ping(slug)
     except SpeciateError as error:
         return error_finding(f"policy {slug}", Status.WARNING, error)
-    checked = not str(answer.get("message")).endswith("is not checked")
-    return Finding(f"policy {slug}", Status.GOOD, "responds" if checked else "not contacted: its option check is false")
+    return Finding(f"policy {slug}", Status.GOOD, contact(answer))
