@@ -111,8 +111,8 @@ def read_answer(
 ) -> SampleResult:
     """Return the completions of a response, in the order of their index.
 
-    Tokens are those that the endpoint reports. If it reports none, or more than possible, every byte counts as a token
-    up to the ceiling, so that a budget holds whatever the endpoint reports.
+    Tokens are those that the endpoint reports, at most the ceiling. If it reports none, every byte counts as a token up
+    to the ceiling, so that a budget holds whatever the endpoint reports.
 
     Raises:
         MalformedResponseError: The body is not a completion.

@@ -157,7 +157,10 @@ def _limit_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     """Return an error for each constraint without a limit, whose default would seldom be meant."""
     objectives = definition.get("objectives")
     return [
-        FieldError("a constraint needs its `limit`: the most if minimized, else the least", f"objectives.{i}.role")
+        FieldError(
+            "a constraint needs its `limit`: the largest allowed value if minimized, else the smallest",
+            f"objectives.{i}.role",
+        )
         for i, entry in enumerate(objectives if isinstance(objectives, list | tuple) else ())
         if isinstance(entry, Mapping) and entry.get("role") == "constraint" and "limit" not in entry
     ]

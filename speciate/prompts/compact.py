@@ -17,6 +17,7 @@ import textwrap
 from typing import Final
 
 from speciate.domain.candidate import Individual
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.policy import Policy, PromptStyle
 from speciate.domain.problem import Problem
@@ -24,7 +25,7 @@ from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
 from speciate.prompts.python_source import defined_names, read_python
-from speciate.prompts.render import number, secret_objectives
+from speciate.prompts.render import secret_objectives
 from speciate.prompts.text import bounded, fenced
 
 _SYSTEM: Final = "You write Python code. Answer with one Python code block and nothing else, without explanations."
@@ -149,7 +150,7 @@ def _result(problem: Problem, parent: Individual) -> str:
         return ""
     secret = secret_objectives(problem)
     shown = [
-        f"{objective.name} = {number(value)} ({_wish(objective.direction)} is better)"
+        f"{objective.name} = {short_number(value)} ({_wish(objective.direction)} is better)"
         for objective, value in zip(problem.objectives, parent.rewards, strict=True)
         if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
     ]

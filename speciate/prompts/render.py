@@ -65,9 +65,11 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
     shown = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
-    lines = [f"- {o.name} = {number(value)}{_status(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]]
+    lines = [
+        f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]
+    ]
     if len(shown) <= _MAX_REWARDS:
-        lines = [f"- {o.name} = {number(value)}{_status(o, value)}" for o, value in shown]
+        lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in shown]
     else:
         lines.append(f"- … and {len(shown) - _MAX_REWARDS} more, closer to their best end")
     return "\n".join(lines)
@@ -108,7 +110,7 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
         return f"Does not meet the {_name(target)}: {target.rule}."
     names, secret = problem.space.names, secret_objectives(problem)
     open_ones = [
-        f"{found[0]} (now {number(rewards[names.index(found[1])])})"
+        f"{found[0]} (now {short_number(rewards[names.index(found[1])])})"
         for found in _COMPARISON.finditer(target.rule)
         if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
     ]
@@ -144,19 +146,14 @@ def _one_line(name: str) -> str:
     return bounded(printable(name), 80).replace("\n", " ")
 
 
-def number(value: float) -> str:
-    """Return a reward as a short text."""
-    return short_number(value)
-
-
 def _objective_line(objective: Objective) -> str:
-    low, high = (number(end) for end in objective.range)
+    low, high = (short_number(end) for end in objective.range)
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
             rule = f"{objective.direction.value}, typically {low} to {high}"
         case ObjectiveRole.CONSTRAINT:
             bound = "at most" if objective.direction is Direction.MINIMIZE else "at least"
-            rule = f"constraint, must be {bound} {number(objective.limit)}"
+            rule = f"constraint, must be {bound} {short_number(objective.limit)}"
         case ObjectiveRole.RECORD:
             rule = "only recorded"
     return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
@@ -167,11 +164,11 @@ def _status(objective: Objective, value: float) -> str:
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
             low, high = objective.range
-            return f" ({objective.direction.value}, {number(low)} to {number(high)})"
+            return f" ({objective.direction.value}, {short_number(low)} to {short_number(high)})"
         case ObjectiveRole.CONSTRAINT:
             met = value >= objective.limit if maximised else value <= objective.limit
             sign = ">=" if maximised else "<="
-            return f" ({'met' if met else 'VIOLATED'}: must be {sign} {number(objective.limit)})"
+            return f" ({'met' if met else 'VIOLATED'}: must be {sign} {short_number(objective.limit)})"
         case ObjectiveRole.RECORD:
             return " (only recorded)"
 
@@ -196,7 +193,7 @@ def _setting(problem: Problem) -> str:
         first = "" if BEST_FILE in problem.data_files else " Before the first one the file does not exist."
         entry += f"The file data/{BEST_FILE} holds the output of the best candidate so far: start from it.{first} "
     limits = problem.limits
-    use = f"{number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
+    use = f"{short_number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
     return f"{entry}Each evaluation may take {use}."
 
 
