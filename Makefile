@@ -12,7 +12,7 @@ VLLM := $(VLLM_VENV)/.installed-$(VLLM_VERSION)-train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-vllm check bench power topology reproduce peers chaos client openapi reference plotly pictures release clean
+.PHONY: help install demo up test test-system test-vllm check bench power topology reproduce peers chaos client openapi reference plotly pictures release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -38,12 +38,16 @@ demo: $(STAMP) ## Run searches and a tournament through the whole service, about
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-# Importing torch takes each worker seconds, so its tests run in the second command, which has fewer workers because a
-# crowd would disturb the tests that kill processes.
-test: $(TRAIN) check ## Run all checks and all tests
-	@$(BIN)/python -m pytest -q -m 'not fault and not torch' -n 4 --dist loadfile --no-loadscope-reorder
-	@$(BIN)/python -m pytest -q -m 'fault or torch' -n 3 --dist loadfile --no-loadscope-reorder \
-		tests/integration tests/unit/training tests/unit/inference tests/unit/experiments
+# Importing torch takes each worker seconds, so its tests have their own command. Fewer workers kill processes, because a
+# crowd would disturb them.
+PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
+test: $(TRAIN) check ## Run all checks and the tests, about 12 minutes; test-system goes on from outside
+	@$(PYTEST) -n 4 -m 'not system and not fault and not torch'
+	@$(PYTEST) -n 3 -m torch
+
+test-system: $(TRAIN) ## Test the system from outside: browser, installation, containers, killed processes; 10 minutes
+	@$(PYTEST) -n 4 -m system
+	@$(PYTEST) -n 3 -m fault tests/integration
 
 # vLLM pins its own torch, so it has an environment of its own: 3.5 GB. That build of torch is found where pip looks, or
 # else in PyTorch's own index; torchvision, torchaudio and torchcodec are installed with it and break the import.

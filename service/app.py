@@ -6,13 +6,15 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Final
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
 from pydantic import SecretStr
+from starlette.routing import BaseRoute
 
 from service import errors, openapi_schema
 from service.api import EVALUATOR_ROUTERS, OPEN, PROPOSER_ROUTERS, ROUTERS
@@ -70,16 +72,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/v1/openapi.json",
         separate_input_output_schemas=False,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=_operation_id,
+        routes=_routes(),
     )
-    for router in (*OPEN, *OPEN_PAGES):
-        app.include_router(router)
-    for router in (*ROUTERS, *PAGES):
-        app.include_router(router, dependencies=[Depends(authorize)])
-    for router in (*PROPOSER_ROUTERS, *PROPOSER_PAGES):
-        app.include_router(router, dependencies=[Depends(authorize_for(Scope.PROPOSE))])
-    for router in EVALUATOR_ROUTERS:
-        app.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
     errors.install(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
@@ -92,6 +87,25 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RequestMetrics, metrics=metrics)
     app.openapi = partial(openapi_schema.document, app)  # type: ignore[method-assign]
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Return all routes. FastAPI analyses them when the first request arrives, which takes as long as 100 requests."""
+    root = APIRouter(generate_unique_id_function=_operation_id)
+    for router in (*OPEN, *OPEN_PAGES):
+        root.include_router(router)
+    for router in (*ROUTERS, *PAGES):
+        root.include_router(router, dependencies=[Depends(authorize)])
+    for router in (*PROPOSER_ROUTERS, *PROPOSER_PAGES):
+        root.include_router(router, dependencies=[Depends(authorize_for(Scope.PROPOSE))])
+    for router in EVALUATOR_ROUTERS:
+        root.include_router(router, dependencies=[Depends(authorize_for(Scope.EVALUATE))])
+    return root.routes
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
 
 
 def _text(secret: SecretStr | None) -> str | None:

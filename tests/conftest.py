@@ -34,7 +34,9 @@ _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"
 _LONG = (
     "deploy/test_wheel.py",
+    "integration/cli/test_service.py",
     "unit/training/test_trainer.py",
+    "unit/experiments/test_reproduction.py",
     "dashboard/test_live.py",
     "dashboard/test_pages.py",
     "integration/service/test_described.py",
@@ -54,6 +56,20 @@ _TORCH = (
     "unit/experiments/test_smollm2_sample.py",
 )
 """Tests that import torch, which takes every worker seconds."""
+_SYSTEM = (
+    "dashboard",
+    "deploy",
+    "integration/observability",
+    "integration/service/test_described.py",
+    "integration/service/test_hostile_requests.py",
+    "sandbox/test_images.py",
+    "sandbox/test_neighbours.py",
+    "unit/evaluators/test_environments.py",
+)
+"""Tests of the system from outside: by a browser, an installation, containers, generated requests, and killers."""
+
+
+_MARKED = {"torch": _TORCH, "system": _SYSTEM}
 
 
 class _Scheduling(LoadFileScheduling):
@@ -72,13 +88,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import the tests marked `torch` when they are not wanted."""
-    unwanted = "not torch" in config.getoption("markexpr") and _imports_torch(collection_path)
-    return True if unwanted else None
+    """Do not even import the tests that are not wanted."""
+    expression = config.getoption("markexpr")
+    for mark, names in _MARKED.items():
+        listed = _is_among(collection_path, names)
+        if (f"not {mark}" in expression and listed) or (
+            expression == mark and not listed and collection_path.suffix == ".py"
+        ):
+            return True
+    return None
 
 
-def _imports_torch(path: Path) -> bool:
-    return any(path.is_relative_to(Path(__file__).parent / name) for name in _TORCH)
+def _is_among(path: Path, names: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in names)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,8 +108,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {Path(__file__).parent / name: i for i, name in enumerate(_LONG)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
-        if _imports_torch(item.path):
-            item.add_marker(pytest.mark.torch)
+        for mark, names in _MARKED.items():
+            if _is_among(item.path, names):
+                item.add_marker(mark)
         if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")
 

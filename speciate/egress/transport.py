@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Final
 
 import httpcore
@@ -32,6 +33,12 @@ _PIECE_BYTES: Final = 16 << 10
 _own: Final = threading.local()
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the TLS context of all transports. Reading the certificates takes 20 ms."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class GuardedTransport(httpx.BaseTransport):
     """Transport to allowed addresses only, within the deadline of ``within``. Threads may share it.
 
@@ -43,7 +50,7 @@ class GuardedTransport(httpx.BaseTransport):
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._addresses = _Addresses(network, resolve)
-        self._transport = httpx.HTTPTransport(trust_env=False, **options)
+        self._transport = httpx.HTTPTransport(**{"verify": _tls(), **options, "trust_env": False})
         # httpx has no public way to set the network backend.
         self._transport._pool._network_backend = DeadlineBackend()
 
@@ -74,7 +81,7 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve) -> None:
         self._addresses = _Addresses(network, resolve)
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False)
+        self._transport = httpx.AsyncHTTPTransport(verify=_tls(), trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request to a checked address of its host; raises as ``GuardedTransport`` does."""

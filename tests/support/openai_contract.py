@@ -63,11 +63,11 @@ class ServedModel:
 
     def post(self, route: str, body: dict[str, Any]) -> httpx.Response:
         """Send a POST request."""
-        return httpx.post(f"{self.url}/{route}", json={"model": self.name, **body}, timeout=120, trust_env=False)
+        return httpx.post(f"{self.url}/{route}", json={"model": self.name, **body}, timeout=120, trust_env=False, verify=False)
 
     def get(self, path: str) -> httpx.Response:
         """Read a route of the server that is not below the base URL."""
-        return httpx.get(self.url.removesuffix("/v1") + path, timeout=30, trust_env=False)
+        return httpx.get(self.url.removesuffix("/v1") + path, timeout=30, trust_env=False, verify=False)
 
     def complete(self, prompt: str = _PROMPTS[0], **changes: Any) -> dict[str, Any]:
         """Return the response to a completion request."""

@@ -280,7 +280,7 @@ def test_hostile_sizes_stay_linear(read: Read) -> None:
         "<<<<<<< SEARCH\n" * 50_000,
         "<<<<<<< SEARCH\n" + "x\n" * 100_000 + "y\n=======\nz\n>>>>>>> REPLACE",
     ):
-        assert read(text, parent="x\n" * 200_000)[0].failure is not None
+        assert read(text, parent="x\n" * 20_000)[0].failure is not None
 
 
 @pytest.mark.parametrize("line", ["    cut = ''.split('</think>')\n", "    # reads <tool_call> tags\n"])
