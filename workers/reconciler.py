@@ -63,7 +63,6 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
                         if fresh:
                             book_downtime(stores.engine)
                             fresh = False
-                        beat(stores.engine)
                         _one_pass(stores)
                     stop.wait(_PASS_S)
         except (DBAPIError, SpeciateError) as error:
@@ -74,6 +73,25 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
 
 
 def _one_pass(stores: Stores) -> None:
+    # Most installations rest most of the time, so a pass then costs few statements.
+    if stores.runs.unfinished():
+        _recover(stores)
+    _refresh_caches(stores)
+    _report_stalls(stores)
+    _report_waiting(stores)
+    pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
+    _tournaments.run(stores)
+    _campaigns.run(stores)
+    _retention.run(
+        stores,
+        settings().retain_days,
+        settings().audit_days,
+        settings().purge_days,
+        open_environments(settings()),
+    )
+
+
+def _recover(stores: Stores) -> None:
     report = stores.work.reconcile()
     for commit in report.commits:
         stores.signals.committed(commit)
@@ -88,19 +106,6 @@ def _one_pass(stores: Stores) -> None:
         _log.warning("reclaimed %d leases, abandoned %d work units", report.retried, report.poisoned)
     for commit in stores.evaluations.fail_lapsed():
         stores.signals.committed(commit)
-    _refresh_caches(stores)
-    _report_stalls(stores)
-    _report_waiting(stores)
-    pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
-    _tournaments.run(stores)
-    _campaigns.run(stores)
-    _retention.run(
-        stores,
-        settings().retain_days,
-        settings().audit_days,
-        settings().purge_days,
-        open_environments(settings()),
-    )
 
 
 class _Periodic:
@@ -198,7 +203,10 @@ def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator[_LeaderLock]:
 
 
 class _LeaderLock:
-    """Return True on a call if the lock is held; a failed call means the connection is lost."""
+    """Return True on a call if the lock is held, and record then that the reconciler is alive.
+
+    A failed call means that the connection is lost.
+    """
 
     def __init__(self, connection: sa.Connection, silent_s: float) -> None:
         self._connection = connection
@@ -207,7 +215,7 @@ class _LeaderLock:
 
     def __call__(self) -> bool:
         if self._held:
-            self._connection.execute(sa.select(1))
+            beat(self._connection)
         else:
             self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
             if not self._held:

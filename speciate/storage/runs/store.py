@@ -33,7 +33,7 @@ from speciate.storage.runs.context import SHARES, insert_seeds, insert_shares, l
 from speciate.storage.runs.listing import RUN_TABLES, run_page
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.runs.queries import RunQueries
-from speciate.storage.tables import progress, run_policies, runs
+from speciate.storage.tables import run_policies, runs
 from speciate.storage.visibility import changed_columns, listed, require_undeclared
 from speciate.storage.work.effects import write_effects
 
@@ -62,6 +62,7 @@ _NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
 _TOUCH = sa.text(
     "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event, state"
 )
+_UNENDED = sa.text("SELECT run_id FROM run_progress WHERE state IN ('created', 'running', 'paused')")
 _MAX_REASON = 2000
 _DISPATCH_READY = sa.text(
     "UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :id AND state = 'ready'"
@@ -431,10 +432,9 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
-        """Return the running and paused runs."""
+        """Return the runs that have not ended."""
         with reading(self._engine) as connection:
-            query = sa.select(progress.c.run_id).where(progress.c.state.in_(["running", "paused"]))
-            return tuple(connection.execute(query).scalars())
+            return tuple(connection.execute(_UNENDED).scalars())
 
     def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
         """Lock the progress, which is locked first, and count a commit, which invalidates pages and caches."""

@@ -213,10 +213,9 @@ def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) 
     )
 
 
-def beat(engine: sa.Engine) -> None:
+def beat(connection: sa.Connection) -> None:
     """Record that the reconciler is alive."""
-    with engine.begin() as connection:
-        connection.execute(_BEAT)
+    connection.execute(_BEAT)
 
 
 def book_downtime(engine: sa.Engine) -> int:

@@ -207,7 +207,8 @@ def test_a_created_run_is_started(stores: Stores) -> None:
 
 def test_downtime_is_not_charged(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}))
-    beat(stores.engine)
+    with stores.engine.begin() as connection:
+        beat(connection)
     assert book_downtime(stores.engine) == 0
     with stores.engine.begin() as connection:
         # The run ran for 20 seconds, then the service stopped for an hour.
