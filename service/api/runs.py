@@ -89,6 +89,7 @@ def create_run(
         spec=body.spec(),
         labels=body.labels(),
         idempotency_key=idempotency_key,
+        request_digest=body.digest,
         can_advise=can_advise,
         seeds=body.seed_request(),
     )

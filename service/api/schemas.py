@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedRequest
-from speciate.domain.values import Slug, Value
+from speciate.domain.values import Slug, Value, digest_of
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
 from speciate.ports.records.base import Page, Record
@@ -123,6 +124,11 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
     problem: Name
     policy: PolicyWeights
     mutator: PolicyWeights | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the request."""
+        return digest_of(self.stored_json())
 
     def spec(self) -> RunSpec:
         """Return the spec of the run."""

@@ -63,7 +63,8 @@ class ServedModel:
 
     def post(self, route: str, body: dict[str, Any]) -> httpx.Response:
         """Send a POST request."""
-        return httpx.post(f"{self.url}/{route}", json={"model": self.name, **body}, timeout=120, trust_env=False, verify=False)
+        body = {"model": self.name, **body}
+        return httpx.post(f"{self.url}/{route}", json=body, timeout=120, trust_env=False, verify=False)
 
     def get(self, path: str) -> httpx.Response:
         """Read a route of the server that is not below the base URL."""

@@ -107,6 +107,7 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         seeds=submitted.seed_request(),
         # A form sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
+        request_digest=submitted.digest,
     )
     return run_id
 

@@ -26,6 +26,7 @@ def start_run(
     spec: RunSpec,
     labels: Labels = NO_LABELS,
     idempotency_key: str | None = None,
+    request_digest: str = "",
     can_advise: CanAdvise = writes_text,
     seeds: SeedRequest = NO_SEEDS,
 ) -> tuple[UUID, bool]:
@@ -48,8 +49,8 @@ def start_run(
         spec,
         labels=labels,
         idempotency_key=idempotency_key,
+        request_digest=request_digest,
         seeds=accepted_seeds(problem.definition, spec, read_seeds(store, problem, seeds)),
-        seed_request=seeds,
     )
     if new:
         add_log_context(run=str(run_id))

@@ -14,8 +14,8 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import NO_LABELS, Labels, Relabelling
 from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
-from speciate.domain.seeds import NO_SEEDS, SeedProgram, SeedRequest
-from speciate.domain.values import digest_of, storable
+from speciate.domain.seeds import SeedProgram
+from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import RunPolicies
@@ -95,8 +95,8 @@ class _NewRun:
     labels: Labels
     granted: int | None
     idempotency_key: str | None
+    request_digest: str
     seeds: tuple[SeedProgram, ...]
-    seed_request: SeedRequest
 
     @property
     def mutator_id(self) -> UUID | None:
@@ -106,22 +106,6 @@ class _NewRun:
     def policy_ids(self) -> set[UUID | None]:
         members = (share.version.id for shares in self.policies.ensembles.values() for share in shares)
         return {self.policies.policy.id, self.mutator_id, *members}
-
-    @property
-    def digest(self) -> str:
-        """Digest of the request, which belongs to its idempotency key."""
-        policy_id = str(self.policies.policy.id)
-        request: list[object] = [str(self.problem.id), policy_id, str(self.mutator_id), self.spec.stored_json()]
-        request += [
-            [role, str(share.version.id), share.weight]
-            for role, shares in self.policies.ensembles.items()
-            for share in shares
-        ]
-        if self.labels != NO_LABELS:
-            request.append(self.labels.stored_json())
-        if self.seed_request != NO_SEEDS:
-            request.append(self.seed_request.stored_json())
-        return digest_of(request)
 
     def row(self, run_id: UUID, project: UUID, *, own: bool) -> dict[str, Any]:
         """Return the parameters of ``_INSERT``."""
@@ -187,8 +171,8 @@ class PostgresRunStore(ScopedStore):
         labels: Labels = NO_LABELS,
         granted: int | None = None,
         idempotency_key: str | None = None,
+        request_digest: str = "",
         seeds: Sequence[SeedProgram] = (),
-        seed_request: SeedRequest = NO_SEEDS,
     ) -> tuple[UUID, bool]:
         """Create a run in state ``created``. A repeated idempotency key returns the run of the first request.
 
@@ -199,8 +183,8 @@ class PostgresRunStore(ScopedStore):
             labels: Name, tags and note.
             granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
             idempotency_key: Key of the request.
+            request_digest: Digest of the request as it was sent, for its key: names may have newer versions later.
             seeds: Seed programs.
-            seed_request: The request from which they were read; the key covers it.
 
         Returns:
             The run's ID, and True if the run is new.
@@ -208,7 +192,7 @@ class PostgresRunStore(ScopedStore):
         Raises:
             ConflictError: The key belongs to a different request.
         """
-        request = _NewRun(problem, policies, spec, labels, granted, idempotency_key, tuple(seeds), seed_request)
+        request = _NewRun(problem, policies, spec, labels, granted, idempotency_key, request_digest, tuple(seeds))
         # The id is drawn outside the retried transaction, so that a repetition finds the run it created before.
         run_id, new, _ = self._create(uuid7(), request, start=False)
         return run_id, new
@@ -221,15 +205,15 @@ class PostgresRunStore(ScopedStore):
         *,
         labels: Labels = NO_LABELS,
         idempotency_key: str | None = None,
+        request_digest: str = "",
         seeds: Sequence[SeedProgram] = (),
-        seed_request: SeedRequest = NO_SEEDS,
     ) -> tuple[UUID, bool, Commit | None]:
         """Create a run and start it in one transaction; see ``create``.
 
         Returns:
             The run's ID, True if the run is new, and the commit to publish; None if an earlier attempt made it.
         """
-        request = _NewRun(problem, policies, spec, labels, None, idempotency_key, tuple(seeds), seed_request)
+        request = _NewRun(problem, policies, spec, labels, None, idempotency_key, request_digest, tuple(seeds))
         return self._create(uuid7(), request, start=True)
 
     @with_retries
@@ -237,7 +221,7 @@ class PostgresRunStore(ScopedStore):
         project, budget = self._home, new.spec.budget
         with self._engine.begin() as connection:
             if new.idempotency_key is not None:
-                held = claim_key(connection, scoped_key(project, new.idempotency_key), new.digest, run_id)
+                held = claim_key(connection, scoped_key(project, new.idempotency_key), new.request_digest, run_id)
                 if held != run_id:
                     return held, False, None
             _require_usable(connection, new.problem.id, new.policy_ids, archived=not self.own)

@@ -71,6 +71,16 @@ def test_idempotency_key_creates_one_run(lab: Lab) -> None:
         refused(lab.api.post("/v1/runs", BODY, headers={"Idempotency-Key": bad}), 422, "invalid-input")
 
 
+def test_a_repeated_request_returns_its_run_also_after_a_newer_version(lab: Lab) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = lab.api.post("/v1/runs", BODY, headers=key).json()
+    problem = lab.stores.catalog.problem(first["problem"]).definition
+    newer, new = lab.stores.catalog.add_problem(problem.model_copy(update={"title": "Another title"}))
+    assert new
+    assert newer.version > 1
+    assert lab.api.post("/v1/runs", BODY, headers=key).json()["id"] == first["id"]
+
+
 def test_concurrent_requests_with_one_key_create_one_run(lab: Lab) -> None:
     for key in ("a", "b", "c"):
         with ThreadPoolExecutor(4) as pool:
