@@ -38,13 +38,11 @@ demo: $(STAMP) ## Run searches and a tournament through the whole service, about
 up: $(STAMP) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
-# Importing torch takes each worker seconds, so its tests have their own command. Fewer workers kill processes, because a
-# crowd would disturb them.
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
 test: $(TRAIN) check ## Run all checks and the tests, about 12 minutes; test-system goes on from outside
-	@$(PYTEST) -n 4 -m 'not system and not fault and not torch'
-	@$(PYTEST) -n 3 -m torch
+	@$(PYTEST) -n 5 -m 'not system and not fault'
 
+# Few workers kill processes, because a crowd would disturb them.
 test-system: $(TRAIN) ## Test the system from outside: browser, installation, containers, killed processes; 10 minutes
 	@$(PYTEST) -n 4 -m system
 	@$(PYTEST) -n 3 -m fault tests/integration

@@ -34,9 +34,9 @@ _TEMPLATE = "migrated"
 _FAULTS = Path(__file__).parent / "integration"
 _LONG = (
     "deploy/test_wheel.py",
-    "integration/cli/test_service.py",
     "unit/training/test_trainer.py",
     "unit/experiments/test_reproduction.py",
+    "integration/cli/test_service.py",
     "dashboard/test_live.py",
     "dashboard/test_pages.py",
     "integration/service/test_described.py",
@@ -49,13 +49,6 @@ _LONG = (
     "integration/faults/test_up.py",
 )
 """Files that take longest; read first, so that no worker begins one when the others have finished."""
-_TORCH = (
-    "unit/training",
-    "unit/inference",
-    "unit/experiments/test_reproduction.py",
-    "unit/experiments/test_smollm2_sample.py",
-)
-"""Tests that import torch, which takes every worker seconds."""
 _SYSTEM = (
     "dashboard",
     "deploy",
@@ -67,9 +60,6 @@ _SYSTEM = (
     "unit/evaluators/test_environments.py",
 )
 """Tests of the system from outside: by a browser, an installation, containers, generated requests, and killers."""
-
-
-_MARKED = {"torch": _TORCH, "system": _SYSTEM}
 
 
 class _Scheduling(LoadFileScheduling):
@@ -89,18 +79,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the tests that are not wanted."""
-    expression = config.getoption("markexpr")
-    for mark, names in _MARKED.items():
-        listed = _is_among(collection_path, names)
-        if (f"not {mark}" in expression and listed) or (
-            expression == mark and not listed and collection_path.suffix == ".py"
-        ):
-            return True
-    return None
+    match config.getoption("markexpr"):
+        case "system":
+            unwanted = collection_path.suffix == ".py" and not _is_system(collection_path)
+        case str(expression):
+            unwanted = "not system" in expression and _is_system(collection_path)
+    return True if unwanted else None
 
 
-def _is_among(path: Path, names: tuple[str, ...]) -> bool:
-    return any(path.is_relative_to(Path(__file__).parent / name) for name in names)
+def _is_system(path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in _SYSTEM)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,9 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {Path(__file__).parent / name: i for i, name in enumerate(_LONG)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
-        for mark, names in _MARKED.items():
-            if _is_among(item.path, names):
-                item.add_marker(mark)
+        if _is_system(item.path):
+            item.add_marker(pytest.mark.system)
         if item.get_closest_marker("fault") and _FAULTS not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked `fault`; such tests belong into {_FAULTS}.")
 
