@@ -340,6 +340,7 @@ def upgrade() -> None:
         sa.Column("seconds", pg.DOUBLE_PRECISION, nullable=False),
         sa.Column("at", _TIME, nullable=False, server_default=_NOW),
     )
+    op.create_index("ix_claims_at", "claims", ["at"])
     op.create_table(
         "elites",
         sa.Column("run_id", _UUID, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),

@@ -478,7 +478,7 @@ claims = sa.Table(
     sa.Column("evaluations", sa.BigInteger, nullable=False),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("seconds", pg.DOUBLE_PRECISION, nullable=False),
-    sa.Column("at", _Time, nullable=False, server_default=_NOW),
+    sa.Column("at", _Time, nullable=False, server_default=_NOW, index=True),
 )
 
 events = sa.Table(
