@@ -59,7 +59,7 @@ _SYSTEM = (
     "sandbox/test_neighbours.py",
     "unit/evaluators/test_environments.py",
 )
-"""Tests of the system from outside: by a browser, an installation, containers, generated requests, and killers."""
+"""Tests of the system from outside: by a browser, an installation, containers, requests, and candidates that kill."""
 
 
 class _Scheduling(LoadFileScheduling):
@@ -73,7 +73,7 @@ class _Scheduling(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute the tests of `make test`."""
+    """Distribute the tests of `make test` and `make test-system`."""
     return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
@@ -92,7 +92,7 @@ def _is_system(path: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` looks for the tests that kill processes in one folder: all the others take half a minute to read."""
+    """`make test-system` looks for tests that kill processes in one folder: all others take half a minute to read."""
     order = {Path(__file__).parent / name: i for i, name in enumerate(_LONG)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:

@@ -62,6 +62,7 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
                     if leads():
                         if fresh:
                             book_downtime(stores.engine)
+                            leads.beat()
                             fresh = False
                         _one_pass(stores)
                     stop.wait(_PASS_S)
@@ -203,9 +204,9 @@ def leadership(engine: sa.Engine, *, silent_s: float) -> Iterator[_LeaderLock]:
 
 
 class _LeaderLock:
-    """Return True on a call if the lock is held, and record then that the reconciler is alive.
+    """Return True on a call if the lock is held; a failed call means the connection is lost.
 
-    A failed call means that the connection is lost.
+    Every call but the first that holds it is a sign of life: a new leader reads the last one of its predecessor before.
     """
 
     def __init__(self, connection: sa.Connection, silent_s: float) -> None:
@@ -215,7 +216,7 @@ class _LeaderLock:
 
     def __call__(self) -> bool:
         if self._held:
-            beat(self._connection)
+            self.beat()
         else:
             self._held = bool(self._connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LEADER_KEY))).scalar())
             if not self._held:
@@ -223,3 +224,7 @@ class _LeaderLock:
                 if ended:
                     _log.warning("the reconciler's leader was silent for %g s: its session was ended", self._silent_s)
         return self._held
+
+    def beat(self) -> None:
+        """Record that the reconciler is alive."""
+        beat(self._connection)
