@@ -24,7 +24,11 @@ def main() -> int:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="python -m experiments.peers", description=__doc__)
     parser.add_argument("--home", type=Path, default=Path(".peers"), help="folder of environments and runs (.peers)")
-    parser.add_argument("--url", default="", help="OpenAI-compatible endpoint of a real model (default: the stand-in)")
+    parser.add_argument(
+        "--url",
+        default="",
+        help="OpenAI-compatible endpoint of a real model, key in OPENAI_API_KEY (default: the stand-in)",
+    )
     parser.add_argument("--model", default=MODEL, help="its name")
     parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
     parser.add_argument("--page", type=Path, default=PAGE, help="file of the page")
@@ -45,8 +49,8 @@ def _run_all(work: Path, runs: Path, peers: Mapping[str, Installed], url: str, m
     done = {result.task for result in read(runs)}
     usable = tuple(name for name in SYSTEMS if name == "speciate" or peers[name].version)
     left = [task for task in tasks(usable) if task not in done]
-    with stand_in() as server, ExitStack() as stack:
-        endpoint = Endpoint(server, url, model)
+    with stand_in(url) as server, ExitStack() as stack:
+        endpoint = Endpoint(server, model)
         service = stack.enter_context(Service()) if any(task.system == "speciate" for task in left) else None
         for number, task in enumerate(left, 1):
             endpoint.clear()

@@ -89,7 +89,7 @@ def run_peer(task: Task, python: Path, endpoint: Endpoint, work: Path) -> Result
     return Result(
         task.system, task.problem, task.seed, task.kind, tuple(scores), seconds, processor_s, halves, memory, finished,
         sum(score >= IMPOSSIBLE for score in scores), endpoint.sent_forged(task), survivors, len(scores), orphans,
-        _trouble(process.returncode, finished, task.evaluations - len(scores)),
+        endpoint.tokens(task), _trouble(process.returncode, finished, task.evaluations - len(scores)),
     )  # fmt: skip
 
 

@@ -45,6 +45,11 @@ def page(results: Sequence[Result], peers: Mapping[str, Installed], model: str) 
         "\n## Area under the curve of the best score\n",
         "Mean over the evaluations of the best score so far: high if good programs come early.\n",
         _comparison(search, systems, area),
+        "\n## Tokens\n",
+        TOKENS,
+        _tokens(search, systems),
+        "\n### Best score at equal tokens\n",
+        _comparison(search, systems, at_equal_tokens(search)),
         "\n## Costs\n",
         _costs(costs),
         "\n## A killed main process\n",
@@ -62,6 +67,20 @@ def area(result: Result) -> float:
     """Return the area under the curve of the best score; evaluations that are missing add the last value."""
     curve = result.curve or [0.0]
     return (sum(curve) + curve[-1] * (EVALUATIONS - len(curve))) / EVALUATIONS
+
+
+def at_equal_tokens(search: Sequence[Result]) -> Measure:
+    """Return the measure of a run's best score within the tokens of the thriftiest system on its problem and seed."""
+    least: dict[tuple[str, int], int] = {}
+    for run in search:
+        key = run.problem, run.seed
+        least[key] = min(least.get(key, sum(run.tokens)), sum(run.tokens))
+
+    def best(run: Result) -> float:
+        share = least[run.problem, run.seed] / max(sum(run.tokens), 1)
+        return max(run.curve[: int(share * len(run.curve))], default=0.0)
+
+    return best
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -93,7 +112,12 @@ def _verdict(differences: Sequence[float]) -> str:
 
 def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequence[Result]) -> str:
     lines = []
-    for name, measure in (("best score", lambda r: max(r.curve, default=0.0)), ("area under the curve", area)):
+    measures: list[tuple[str, Measure]] = [
+        ("best score", lambda r: max(r.curve, default=0.0)),
+        ("area under the curve", area),
+        ("best score at equal tokens", at_equal_tokens(search)),
+    ]
+    for name, measure in measures:
         for peer in systems[1:]:
             verdicts = [_verdict(_paired(search, problem, peer, measure)) for problem in PROBLEMS]
             counted = ", ".join(f"{verdicts.count(word)} {word}" for word in ("better", "worse", "no difference seen"))
@@ -106,6 +130,24 @@ def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequenc
 def per_evaluation(result: Result) -> float:
     """Return processor seconds per evaluation, the start left out."""
     return result.processor_s / max(len(result.scores) - 1, 1)
+
+
+TOKENS: Final = f"""Of a search of {EVALUATIONS} evaluations, a mean over problems and seeds. At equal tokens, every
+system has as many as the thriftiest one used on the same problem with the same seed; its evaluations are counted as
+if each cost the same.
+"""
+
+
+def _tokens(search: Sequence[Result], systems: Sequence[str]) -> str:
+    rows = [["system", "prompts", "answers", "all, beside Speciate's"]]
+    spent = {
+        name: [mean([run.tokens[side] for run in search if run.system == name] or [0.0]) for side in (0, 1)]
+        for name in systems
+    }
+    for name, (prompts, answers) in spent.items():
+        ratio = (prompts + answers) / max(sum(spent.get(OURS, [0.0])), 1.0)
+        rows.append([name, f"{prompts:,.0f}", f"{answers:,.0f}", f"{ratio:.2f}"])
+    return _table(rows)
 
 
 COSTS: Final = """
@@ -129,7 +171,7 @@ process as their examples do. Speciate runs as `speciate up` with its default st
 candidates are scored with the same number afterwards. Peers' defaults, but: whole programs instead of diffs;
 OpenEvolve saves a checkpoint every 10; ShinkaEvolve without embeddings and meta prompts; GEPA
 (`optimize_anything`) with its evaluation cache. Speciate's workers run with the priority of the peers.
-{machine}, {cores} cores, other load beside.
+{machine}, {cores} cores.
 """
 
 

@@ -31,6 +31,7 @@ class Result:
         survivors: Evaluations that are stored after the kill; None for other kinds.
         before: Evaluations at the kill.
         orphans: Processes that live on after the kill.
+        tokens: Of the prompts and of the answers.
         note: What went wrong.
     """
 
@@ -49,6 +50,7 @@ class Result:
     survivors: int | None = None
     before: int = 0
     orphans: int = 0
+    tokens: tuple[int, int] = (0, 0)
     note: str = ""
 
     @property
@@ -97,6 +99,6 @@ def read(path: Path) -> list[Result]:
             values = json.loads(line)
         except ValueError:
             continue
-        values["scores"], values["halves"] = tuple(values["scores"]), tuple(values["halves"])
+        values |= {name: tuple(values[name]) for name in ("scores", "halves", "tokens") if name in values}
         found.append(Result(**values))
     return found

@@ -103,7 +103,7 @@ def run_speciate(task: Task, service: Service, endpoint: Endpoint) -> Result:
     return Result(
         task.system, task.problem, task.seed, task.kind, tuple(scores), seconds, processor_s, halves, memory, finished,
         sum(value >= IMPOSSIBLE for value in scores), endpoint.sent_forged(task), survivors, samples[-1].evaluations,
-        orphans, (run.record.reason or "") if not finished else "",
+        orphans, endpoint.tokens(task), (run.record.reason or "") if not finished else "",
     )  # fmt: skip
 
 

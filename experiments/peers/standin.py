@@ -1,13 +1,15 @@
 """OpenAI-compatible endpoint that answers with mutations of ``program_mutator``: the same model for every system.
 
 The path names what no prompt tells: ``/PROBLEM/SEED/v1/chat/completions``, or ``/PROBLEM/SEED-forge/v1/…``. An answer
-depends on the path, the prompt and how often that prompt was sent before, and on nothing else.
+depends on the path, the prompt and how often that prompt was sent before, and on nothing else. With the URL of a real
+model, requests are passed on to it and their tokens counted; forged answers still come from here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import threading
 from collections import Counter
@@ -17,6 +19,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+import httpx
 import numpy as np
 
 from experiments.peers.declaration import FORGED_EVERY
@@ -79,16 +82,20 @@ class StandIn:
 
     Attributes:
         url: Address of the server.
-        requests: Requests by path.
+        upstream: URL of the real model that requests are passed on to; empty for mutations.
         answers: Answers by path.
         forged: Forged answers by path.
+        prompt_tokens: Tokens of the prompts by path; of mutations, a quarter of the characters.
+        completion_tokens: Tokens of the answers by path.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, upstream: str = "") -> None:
         self.url = ""
-        self.requests: Counter[str] = Counter()
+        self.upstream = upstream.rstrip("/")
         self.answers: Counter[str] = Counter()
         self.forged: Counter[str] = Counter()
+        self.prompt_tokens: Counter[str] = Counter()
+        self.completion_tokens: Counter[str] = Counter()
         self._sent: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
@@ -99,12 +106,33 @@ class StandIn:
     def clear(self) -> None:
         """Forget what was sent, so that the next run gets the answers of a first one."""
         with self._lock:
-            for counts in (self.requests, self.answers, self.forged, self._sent):
+            for counts in (self.answers, self.forged, self.prompt_tokens, self.completion_tokens, self._sent):
                 counts.clear()
 
-    def complete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the response to a chat completion."""
+    def complete(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Return status and response of a chat completion."""
         problem, seed = path.strip("/").split("/")[:2]
+        if self.upstream and not seed.endswith("-forge"):
+            status, reply = self._pass_on(body)
+        else:
+            status, reply = 200, self._mutations(problem, seed, body)
+        usage = reply.get("usage") or {}
+        with self._lock:
+            self.prompt_tokens[f"{problem}/{seed}"] += usage.get("prompt_tokens") or 0
+            self.completion_tokens[f"{problem}/{seed}"] += usage.get("completion_tokens") or 0
+        return status, reply
+
+    def _pass_on(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        key = os.environ.get("OPENAI_API_KEY", "none")
+        try:
+            reply = httpx.post(
+                f"{self.upstream}/chat/completions", json=body, timeout=600, headers={"Authorization": f"Bearer {key}"}
+            )
+            return reply.status_code, reply.json()
+        except (httpx.HTTPError, ValueError) as error:
+            return 502, {"error": {"message": f"{self.upstream}: {error}"}}
+
+    def _mutations(self, problem: str, seed: str, body: dict[str, Any]) -> dict[str, Any]:
         prompt = "\n".join(_text(message.get("content")) for message in body["messages"])
         count = int(body.get("n") or 1)
         texts = [self._next(problem, seed, prompt, f"{body.get('seed')}:{index}") for index in range(count)]
@@ -115,8 +143,6 @@ class StandIn:
             {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
             for i, text in enumerate(texts)
         ]
-        with self._lock:
-            self.requests[f"{problem}/{seed}"] += 1
         return {"id": "stand-in", "object": "chat.completion", "created": 0, "model": MODEL, "choices": choices,
                 "usage": usage}  # fmt: skip
 
@@ -145,9 +171,9 @@ def _text(content: Any) -> str:
 
 
 @contextmanager
-def stand_in() -> Iterator[StandIn]:
+def stand_in(upstream: str = "") -> Iterator[StandIn]:
     """Serve the endpoint on a free port of loopback for the length of a ``with``."""
-    state = StandIn()
+    state = StandIn(upstream)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -155,16 +181,16 @@ def stand_in() -> Iterator[StandIn]:
 
         def do_GET(self) -> None:
             """List the model."""
-            self._reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+            self._reply(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
         def do_POST(self) -> None:
             """Complete a chat."""
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._reply(state.complete(self.path, body))
+            self._reply(*state.complete(self.path, body))
 
-        def _reply(self, reply: dict[str, Any]) -> None:
+        def _reply(self, status: int, reply: dict[str, Any]) -> None:
             data = json.dumps(reply).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 
 from experiments.peers.declaration import EVALUATIONS, FORGED_EVERY, IMPOSSIBLE, PROBLEMS, SEEDS, SYSTEMS, Task, tasks
 from experiments.peers.drivers.scoring import score
+from experiments.peers.endpoint import Endpoint
 from experiments.peers.environments import Installed
 from experiments.peers.measure import Sample, Tree, kill_main, spawn, watch
 from experiments.peers.peer_runs import ends_of
-from experiments.peers.report import page
+from experiments.peers.report import at_equal_tokens, page
 from experiments.peers.result import Result, append, costs, read
 from experiments.peers.standin import FORGERY, MODEL, programs_in, stand_in
 from speciate.problems.loader import known_problems, load_problem
@@ -60,6 +62,29 @@ def test_forged_answers_are_counted_and_stay_inside_the_block() -> None:
         assert server.forged[f"{PROBLEMS[0]}/1-forge"] == 2
     assert sum(FORGERY in text for text in answers) == 2
     assert all(text.startswith('```python\n"""Rows') for text in answers)
+
+
+def test_requests_to_a_real_model_pass_through_and_their_tokens_count() -> None:
+    task = Task("gepa", PROBLEMS[0], 1)
+    with stand_in() as model, stand_in(model.base_url(PROBLEMS[0], 7)) as server:
+        endpoint = Endpoint(server)
+        texts = ask(endpoint.url_for(task), prompt_of(SEED))
+        assert model.answers[f"{PROBLEMS[0]}/7"] == 1
+        assert endpoint.tokens(task) == (len(prompt_of(SEED)) // 4, len(texts[0]) // 4)
+        assert ask(endpoint.url_for(Task("gepa", PROBLEMS[0], 1, "forge")), prompt_of(SEED))
+        assert sum(model.answers.values()) == 1
+        server.clear()
+        assert endpoint.tokens(task) == (0, 0)
+        server.upstream = "http://127.0.0.1:9"  # nothing listens
+        with pytest.raises(urllib.error.HTTPError, match="502"):
+            ask(endpoint.url_for(task), prompt_of(SEED))
+
+
+def test_at_equal_tokens_each_system_has_what_the_thriftiest_used() -> None:
+    thrifty = result("speciate", PROBLEMS[0], 1, 0.5, scores=(0.1, 0.3, 0.5, 0.5), tokens=(60, 40))
+    lavish = result("gepa", PROBLEMS[0], 1, 0.5, scores=(0.1, 0.3, 0.6, 0.9), tokens=(160, 40))
+    best = at_equal_tokens([thrifty, lavish])
+    assert (best(thrifty), best(lavish)) == (0.5, 0.3)
 
 
 def test_the_score_is_the_mean_of_normalized_objectives() -> None:
