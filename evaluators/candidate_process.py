@@ -10,6 +10,8 @@ from pydantic import JsonValue
 
 from evaluators.build_cache import BuiltFiles
 from evaluators.channel import ENVELOPE_BYTES, Message
+from evaluators.contained.candidate import LOADING
+from evaluators.contained.direct_line import MAX_STRAY_FRAMES
 from evaluators.failures import REFUSALS, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
 from evaluators.text import sanitize
@@ -18,10 +20,6 @@ from speciate.domain.candidate import Failure
 from speciate.domain.files import FilesError, files_of
 from speciate.domain.problem import Problem
 
-LOADING = -1
-"""Index that reports a program that cannot be loaded."""
-
-_MAX_STRAY_FRAMES = 1000
 _NONCE_BITS = 53
 
 
@@ -55,6 +53,10 @@ class CandidateProcess:
 
     The first frame per call counts. Frames for unknown or answered calls are dropped, and so are frames that were sent
     before their call.
+
+    Attributes:
+        session: Connection to the process.
+        frame_bytes: Longest frame that it may send.
     """
 
     def __init__(
@@ -67,17 +69,17 @@ class CandidateProcess:
     ) -> None:
         """Send the program to a process; ``built`` are its files if it is not Python."""
         limits = problem.limits
-        frame_bytes = limits.output_bytes + ENVELOPE_BYTES
-        self._session = Session(contained, frame_bytes=frame_bytes, log_bytes=limits.log_bytes)
+        self.frame_bytes = limits.output_bytes + ENVELOPE_BYTES
+        self.session = Session(contained, frame_bytes=self.frame_bytes, log_bytes=limits.log_bytes)
         self._language = problem.language
         self._limits = limits
         if self._language is None:
             files = program_files(program, problem)
             main = files.pop(problem.main_file, program)
-            self._session.post({"program": main, "files": files, "seed": _candidate_seed(seed, problem)})
+            self.session.post({"program": main, "files": files, "seed": _candidate_seed(seed, problem)})
         else:
             commands = {"language": self._language.model_dump(mode="json"), "cpu_s": limits.cpu_s}
-            self._session.post({"files": built or {}, "file_bytes": limits.file_bytes, **commands})
+            self.session.post({"files": built or {}, "file_bytes": limits.file_bytes, **commands})
         self._open = {LOADING: LOADING}  # what the candidate has to repeat, and the number of the call
         self._strays = 0
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
@@ -99,14 +101,14 @@ class CandidateProcess:
 
     def allow(self, limit_s: float, until: float) -> TimeAllowance:
         """Start a time allowance for the process; see ``TimeAllowance``."""
-        return self._session.allow(limit_s, until)
+        return self.session.allow(limit_s, until)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         """Queue a call."""
         # A random number, so that nothing sent before the question can be its answer.
         nonce = secrets.randbits(_NONCE_BITS)
         self._open[nonce] = index
-        self._session.post({"index": nonce, "call": name, "args": args})
+        self.session.post({"index": nonce, "call": name, "args": args})
 
     def answer(self, allowance: TimeAllowance) -> CallResult:
         """Return the next result of an open call.
@@ -115,19 +117,24 @@ class CandidateProcess:
             SessionEndedError: The session has ended.
         """
         while True:
-            message = self._session.receive(allowance)
+            message = self.session.receive(allowance)
             nonce = message.get("index")
             if type(nonce) is int and (index := self._open.pop(nonce, None)) is not None:
                 return _read(index, message, built=self._language is not None)
             self._strays += 1
-            if self._strays > _MAX_STRAY_FRAMES:
+            if self._strays > MAX_STRAY_FRAMES:
                 raise SessionEndedError(EndReason.BROKEN, "too many frames that match no open call")
+
+    def refused(self, message: Message) -> CallResult:
+        """Return the result of a call over a lent channel that has no value; raises as ``answer``."""
+        loading = message.get("index") == LOADING
+        return _read(LOADING if loading else 0, message, built=False)
 
     def end(self) -> tuple[ResourceUsage, dict[str, str]]:
         """Stop the process; return its resource usage and output. Repeated calls return the same."""
         if self._ended is None:
-            usage = self._session.end()
-            self._ended = usage, self._session.logs()
+            usage = self.session.end()
+            self._ended = usage, self.session.logs()
         return self._ended
 
 

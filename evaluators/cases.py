@@ -13,9 +13,10 @@ from typing import Any
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
-from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
+from evaluators.candidate_process import CallResult, CandidateProcess
 from evaluators.cascade import STOPPED, CascadeResult, StageRewards, run_cascade
 from evaluators.compare import equal
+from evaluators.contained.candidate import LOADING
 from evaluators.failures import BATCH_DEADLINE, failure_of, redacted
 from evaluators.session import SessionEndedError
 from evaluators.text import short_json

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -10,17 +12,51 @@ from pydantic import JsonValue
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
-from evaluators.candidate_process import LOADING, CallResult, CandidateProcess
+from evaluators.candidate_process import CallResult, CandidateProcess
+from evaluators.channel import Message
+from evaluators.contained.candidate import LOADING
 from evaluators.failures import BATCH_DEADLINE, failure_of
-from evaluators.session import PATIENCE, SessionEndedError
+from evaluators.session import PATIENCE, EndReason, Session, SessionEndedError, TimeAllowance
 from evaluators.tiers.sandbox import ResourceUsage
 from speciate.domain.candidate import Failure, FailureKind
 
 _MAX_DEATHS = 8
 
 
+_EXITED = Failure(FailureKind.CRASHED, "exited")
+
+Drain = Callable[[Session | None], None]
+"""Makes the borrower drain the logs of a session while it is waited for; None ends that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loan:
+    """The channel of a process, lent to a script.
+
+    Attributes:
+        allowance: Time limit of the calls since the beginning.
+        began: Beginning, on the monotonic clock.
+        candidate_s: Seconds of the candidate's turns before.
+        drain: Of the script.
+    """
+
+    allowance: TimeAllowance
+    began: float
+    candidate_s: float
+    drain: Drain
+
+    def used_s(self, candidate_s: float) -> float:
+        """Return the seconds of the candidate's turns since the beginning; the allowance counts nothing else."""
+        used_s = candidate_s - self.candidate_s
+        self.allowance.paused_s = time.monotonic() - self.began - used_s
+        return used_s
+
+
 class RestartingCandidate:
     """Serve calls into a candidate within its wall limit.
+
+    Calls arrive here or, while its channel is lent to a script, at the process itself. The script then states the
+    seconds of the candidate's turns so far, which the methods take as ``candidate_s``.
 
     A call that raises an exception keeps the process. A call that times out or ends the process loses the candidate's
     state: the next call runs in a fresh process. After ``_MAX_DEATHS`` deaths, or if the program cannot be loaded,
@@ -41,20 +77,78 @@ class RestartingCandidate:
         built = None if batch.problem.language is None else build_program(batch, program)
         self._final: Failure | None = built if isinstance(built, Failure) else None
         self._built = None if isinstance(built, Failure) else built
+        self._loan: _Loan | None = None
+        self._late: Failure | None = None  # of a call over the lent channel, which the script does not know yet
         self._deaths = 0
         self._asked = 0
         self.cpu_s = 0.0
         self.memory_bytes = 0
         self.logs: dict[str, str] = {}
 
-    def call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
+    @property
+    def lent(self) -> bool:
+        """True while the channel is lent."""
+        return self._loan is not None
+
+    def lend(self, drain: Drain) -> tuple[int, int] | None:
+        """Lend the channel, and return its descriptor and the longest frame to accept; None without a process."""
+        process = self._process
+        if self._final is not None or process is None or (fd := process.session.lend()) is None:
+            return None
+        self._lend(process, 0.0, drain)
+        return fd, process.frame_bytes
+
+    def reclaim(self, candidate_s: float) -> None:
+        """End the loan, if there is one."""
+        self._settle(candidate_s)
+
+    def left_s(self, candidate_s: float) -> float:
+        """Return the seconds left of a call over the lent channel; without any, the call is ended."""
+        if self._loan is None:
+            return 0.0
+        used_s = self._loan.used_s(candidate_s)
+        left_s = min(self._loan.allowance.left_s(), self._clock_left_s - used_s)
+        if left_s <= 0.0:
+            self._late = self._lose(SessionEndedError(EndReason.LATE), candidate_s)
+        return left_s
+
+    def refused(self, answer: Message, candidate_s: float) -> CallResult:
+        """Return the result of a call over the lent channel whose answer is not a value."""
+        process = self._process
+        if process is None or (loan := self._settle(candidate_s)) is None:
+            return CallResult(0, failure=self._late or self._final or _EXITED)
+        try:
+            result = process.refused(answer)
+        except SessionEndedError as ended:
+            return CallResult(0, failure=self._died(ended, self._left_s))
+        if result.index == LOADING:
+            self._final = result.failure
+        else:
+            self._lend(process, candidate_s, loan.drain)
+        return result
+
+    def lost(self, ending: EndReason, detail: str, candidate_s: float) -> CallResult:
+        """Return the result of a call during which the lent channel broke."""
+        if self._loan is None:
+            return CallResult(0, failure=self._late or self._final or _EXITED)
+        return CallResult(0, failure=self._lose(SessionEndedError(ending, detail), candidate_s))
+
+    def call(self, name: str, args: list[JsonValue], timeout_s: float | None, candidate_s: float = 0.0) -> CallResult:
         """Return the answer to one call.
 
         Args:
             name: Function of the program.
             args: Its arguments.
             timeout_s: Time limit of this call in seconds; the rest of the wall limit applies as well.
+            candidate_s: Seconds of the candidate's turns over the lent channel.
         """
+        loan, lender = self._settle(candidate_s), self._process
+        answer = self._call(name, args, timeout_s)
+        if loan is not None and lender is not None and lender is self._process and self._final is None:
+            self._lend(lender, candidate_s, loan.drain)
+        return answer
+
+    def _call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
         index = self._asked
         self._asked += 1
         if self._final is not None:
@@ -76,6 +170,28 @@ class RestartingCandidate:
         if answer.index == LOADING:
             self._final = answer.failure
         return answer
+
+    def _lend(self, process: CandidateProcess, candidate_s: float, drain: Drain) -> None:
+        drain(process.session)
+        self._loan = _Loan(process.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain)
+
+    def _settle(self, candidate_s: float) -> _Loan | None:
+        """End a loan, subtract what the calls used from the limits, and return it."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            used_s = loan.used_s(candidate_s)
+            self._left_s -= max(loan.allowance.used_s, 0.0)
+            self._clock_left_s -= used_s
+            loan.drain(None)
+        return loan
+
+    def _lose(self, ended: SessionEndedError, candidate_s: float) -> Failure:
+        """End the process of a loan."""
+        allowed_s = self._left_s
+        self._settle(candidate_s)
+        if ended.ending is EndReason.GONE and self._process is not None:
+            self._process.session.note_end()
+        return self._died(ended, allowed_s)
 
     def _begin(self) -> CandidateProcess:
         self._process = CandidateProcess(

@@ -12,10 +12,12 @@ from evaluators.cascade import StageRewards
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
-from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
+from evaluators.restarting_candidate import RestartingCandidate
+from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance, TimeLeft
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
+from evaluators.turns import Turns
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
@@ -42,10 +44,15 @@ class ScriptFailedError(Exception):
 
 
 class Script:
-    """Run the functions of the problem's script, one program at a time."""
+    """Run the functions of the problem's script, one program at a time.
+
+    Attributes:
+        turns: States whose turn it is while the script calls the candidate directly.
+    """
 
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
+        self.turns = Turns()
         self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
@@ -59,6 +66,7 @@ class Script:
         listen: Callable[[], Message],
         findings: ScriptOutput,
         excuses: Set[str] = frozenset(),
+        candidate: RestartingCandidate | None = None,
     ) -> StageRewards | Failure:
         """Return the rewards or the failure that a stage's function reports for a program.
 
@@ -69,9 +77,10 @@ class Script:
             listen: Handles the script's other messages and returns its verdict; may raise ``ScriptFailedError``.
             findings: Receives the notes and the log.
             excuses: As in ``read_outcome``; read after the verdict arrives.
+            candidate: Lends the script its channel for direct calls.
         """
         try:
-            self._begin(step, program, seed)
+            self._begin(step, program, seed, candidate)
             message = listen()
             outcome = read_outcome(step.objectives, message, excuses)
             if outcome is None:
@@ -82,6 +91,9 @@ class Script:
         except ScriptFailedError as error:
             findings.log += error.log
             return error.failure
+        finally:
+            if candidate is not None:
+                candidate.reclaim(self.turns.now().candidate_s)
         return outcome
 
     def reply(self, message: Message) -> None:
@@ -98,7 +110,7 @@ class Script:
         self._limit_s = limit_s
         return self._running().allow(limit_s, self._batch.deadline)
 
-    def receive(self, allowance: TimeAllowance) -> Message:
+    def receive(self, allowance: TimeLeft) -> Message:
         """Return the script's next message.
 
         Raises:
@@ -117,13 +129,22 @@ class Script:
             raise ScriptFailedError(Failure(FailureKind.CRASHED, "evaluator_exited"))
         return self._session
 
-    def _begin(self, step: CascadeStage, program: str, seed: int) -> None:
-        """Send the script a program; load the script first if it is not running."""
+    def _begin(self, step: CascadeStage, program: str, seed: int, candidate: RestartingCandidate | None) -> None:
+        """Send the script a program, with the candidate's channel; load the script first if it is not running."""
         if self._unloadable is not None:
             raise self._unloadable
         if self._session is None:
             self._load()
-        self.reply({"program": program, "seed": seed, "function": step.function})
+        task = {"program": program, "seed": seed, "function": step.function}
+        began_ns = self.turns.begin()
+        session = self._running()
+        if candidate is not None and (lent := candidate.lend(session.drain_beside)) is not None:
+            fd, frame_bytes = lent
+            line = {"began_ns": began_ns, "frame_bytes": frame_bytes}
+            if session.post_with(task | {"line": line}, [fd, self.turns.fd]):
+                return
+            candidate.reclaim(0.0)
+        self.reply(task)
 
     def _protocol_error(self, detail: str) -> ScriptFailedError:
         """Stop a script that violates the protocol and return the error to raise."""
@@ -181,6 +202,7 @@ class Script:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.turns.close()
         if self._session is not None:
             self._session.end()
             self._session = None

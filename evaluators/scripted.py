@@ -1,8 +1,10 @@
 """Kind ``evaluator``: the author's ``evaluate(candidate, context)`` drives the candidate from another process.
 
-The broker relays calls of the script to the candidate and parses every answer before the script receives it. The
-problem's wall limit counts while the script waits for the candidate; the script's own time has a separate limit. In the
-result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and ``memory_bytes`` only the candidate.
+The script calls the candidate over its channel, which the broker lends it; calls with a time limit of their own, and
+those after the death of a candidate's process, pass through the broker. Whoever receives an answer parses it as what
+it is, the text of an untrusted process. The problem's wall limit counts while the script waits for the candidate; the
+script's own time has a separate limit. In the result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and
+``memory_bytes`` only the candidate.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -20,6 +23,8 @@ from evaluators.channel import Message
 from evaluators.failures import SUPERVISOR_KILLED
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.script import Script, ScriptOutput
+from evaluators.session import EndReason
+from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.stage import CascadeStage
@@ -45,7 +50,7 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
 
         def measure(step: CascadeStage) -> StageRewards | Failure:
             carry = partial(_carry, batch, script, candidate, findings, reasons)
-            measured = script.measure(step, program, seed, carry, findings, reasons)
+            measured = script.measure(step, program, seed, carry, findings, reasons, candidate)
             # The script may have reported it as the candidate's failure.
             return SUPERVISOR_KILLED if SUPERVISOR_KILLED.reason in reasons else measured
 
@@ -69,19 +74,56 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
 def _carry(
     batch: EvaluationBatch, script: Script, candidate: RestartingCandidate, findings: ScriptOutput, reasons: set[str]
 ) -> Message:
-    """Relay calls to the candidate, recording why they fail; return the script's first message that is not a call."""
-    allowance = script.allow(batch.author_s)
+    """Serve the script while it calls the candidate, recording why calls fail; return its first other message."""
+    limit = _TimeLimit(script, candidate, batch.author_s)
     while True:
-        message = script.receive(allowance)
-        if (call := _call_in(message)) is None:
+        message = script.receive(limit)
+        asked, candidate_s = time.monotonic(), script.turns.now().candidate_s
+        if (call := _call_in(message)) is not None:
+            name = call[0]
+            answer = candidate.call(*call, candidate_s)
+        elif isinstance(message.get("refused"), dict):
+            name = str(message.get("function"))
+            answer = candidate.refused(message["refused"], candidate_s)
+        elif message.get("lost") in (EndReason.GONE, EndReason.BROKEN):
+            name = str(message.get("function"))
+            answer = candidate.lost(EndReason(message["lost"]), sanitize(str(message.get("detail"))), candidate_s)
+        else:
             return message
-        asked = time.monotonic()
-        answer = candidate.call(*call)
-        script.reply(_reply(answer))
+        script.reply(_reply(answer, hang_up=not candidate.lent))
         if (failure := answer.failure) is not None:
             reasons.add(failure.reason)
-            findings.failed_call = f"{call[0]}: {failure.kind.value} ({failure.reason})\n{failure.detail}"
-        allowance.extend(time.monotonic() - asked)  # do not count the candidate's time
+            findings.failed_call = f"{name}: {failure.kind.value} ({failure.reason})\n{failure.detail}"
+        limit.relayed_s += time.monotonic() - asked  # do not count the candidate's time
+
+
+_GLANCE_S: Final = 0.01
+"""How late the end of a limit may be noticed."""
+
+
+class _TimeLimit:
+    """The script's time limit, or the candidate's while the script waits for it.
+
+    Attributes:
+        relayed_s: Duration of all calls that passed through the broker.
+    """
+
+    def __init__(self, script: Script, candidate: RestartingCandidate, limit_s: float) -> None:
+        self._turns, self._candidate = script.turns, candidate
+        self._own = script.allow(limit_s)
+        self.relayed_s = 0.0
+
+    def left_s(self) -> float:
+        """Return a lower bound on the seconds left; 0 or less means that the script's time is up."""
+        turn = self._turns.now()
+        if not self._candidate.lent:
+            return self._own.left_s()
+        self._own.paused_s = self.relayed_s + turn.candidate_s
+        theirs_s, own_s = self._candidate.left_s(turn.candidate_s), self._own.left_s()
+        # The turn may change at once, which does not wake the broker.
+        if turn.calling and theirs_s > 0:
+            return min(theirs_s, max(own_s, _GLANCE_S))
+        return min(own_s, max(theirs_s, _GLANCE_S))
 
 
 def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | None:
@@ -92,7 +134,8 @@ def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | No
     return (name, args, timeout_s) if timeout_s is None or isinstance(timeout_s, int | float) else None
 
 
-def _reply(answer: CallResult) -> Message:
+def _reply(answer: CallResult, *, hang_up: bool) -> Message:
     if (failure := answer.failure) is None:
         return {"value": answer.value}
-    return {"failure": {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}}
+    told = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
+    return {"failure": told, "hang_up": hang_up}

@@ -7,16 +7,19 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import Protocol
 
-from evaluators.channel import FrameError, FrameReader, Message, encode
+from evaluators.channel import FrameReader, Message, encode
+from evaluators.contained.untrusted import FrameError
 from evaluators.text import Tail
 from evaluators.tiers.sandbox import ResourceUsage, SandboxedProcess
 from speciate.ports.interruption import interrupted
 
 _CHUNK_BYTES = 1 << 16
 _SEND_BYTES = 1 << 18
+_SEND_FLAGS = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
 _DYING_S = 0.2
 PATIENCE = 10.0
 """Limit on clock time, including waits for a processor, as a multiple of the time limit."""
@@ -34,6 +37,9 @@ class TimeAllowance:
         contained: The process; it must have started.
         limit_s: Time limit in seconds.
         until: Deadline on the clock of ``time.monotonic``; may be infinite.
+
+    Attributes:
+        paused_s: Seconds so far that do not count, because the process waited for an answer.
     """
 
     def __init__(self, contained: SandboxedProcess, limit_s: float, until: float) -> None:
@@ -42,16 +48,18 @@ class TimeAllowance:
         self._ran_s = self._waiting.ran_s
         self._limit_s, self._until = limit_s, until
         self._granted_s = 0.0
+        self.paused_s = 0.0
 
     @property
     def used_s(self) -> float:
         """Seconds counted so far; excludes time granted for waits, which may have ended."""
-        return time.monotonic() - self._began - max(self._waiting.own_s() - self._waited_s, self._granted_s)
+        ran_s = time.monotonic() - self._began - self.paused_s
+        return ran_s - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the time is up."""
         now = time.monotonic()
-        left = self._began + self._limit_s + self._granted_s - now
+        left = self._left_s(now)
         if left <= 0.0:  # query the kernel only when necessary
             waited_s = self._waiting.own_s() - self._waited_s
             # Threads that ran this long were not starved by others; waiting for each other does not count.
@@ -59,12 +67,19 @@ class TimeAllowance:
                 waited_s = 0.0
             waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
             self._granted_s = max(self._granted_s, min(waited_s, (PATIENCE - 1) * self._limit_s))
-            left = self._began + self._limit_s + self._granted_s - now
+            left = self._left_s(now)
         return min(left, self._until - now)
 
-    def extend(self, seconds: float) -> None:
-        """Extend the limit by time in which the process itself waited for an answer."""
-        self._limit_s += seconds
+    def _left_s(self, now: float) -> float:
+        return self._began + self._limit_s + self.paused_s + self._granted_s - now
+
+
+class TimeLeft(Protocol):
+    """A time limit."""
+
+    def left_s(self) -> float:
+        """Return a lower bound on the seconds left; 0 or less means that the time is up."""
+        ...
 
 
 class EndReason(StrEnum):
@@ -118,6 +133,8 @@ class Session:
         self._poll = select.poll()
         for fd in (self._fd, *self._open_logs):
             self._poll.register(fd, select.POLLIN)
+        self._beside: Session | None = None
+        self._logs_beside: set[int] = set()
         self._gone = False
         self._protocol_error: str | None = None
 
@@ -129,7 +146,37 @@ class Session:
         """Start a time allowance for the process."""
         return TimeAllowance(self._contained, limit_s, until)
 
-    def receive(self, allowance: TimeAllowance) -> Message:
+    def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
+        """Send a message with descriptors; False if the process has no room for it at once."""
+        data = encode(message)
+        try:
+            sent = socket.send_fds(self._channel, [data[:_SEND_BYTES]], descriptors, _SEND_FLAGS)
+        except BlockingIOError:
+            return False
+        except OSError:
+            sent = len(data)  # the reader is gone, as the next ``receive`` finds out
+        self._unsent += data[sent:]
+        return True
+
+    def lend(self) -> int | None:
+        """Return the channel, for another process that takes over; None while messages are unsent."""
+        if self._unsent:
+            self._send()
+        return None if self._unsent else self._fd
+
+    def note_end(self) -> None:
+        """Note that the process has ended or closed the channel, as the borrower of the channel noticed."""
+        self._gone = True
+
+    def drain_beside(self, other: Session | None) -> None:
+        """From now on, drain the logs of another process, too, while this one is waited for."""
+        for fd in self._logs_beside:
+            self._poll.unregister(fd)
+        self._beside, self._logs_beside = other, set() if other is None else set(other._open_logs)
+        for fd in self._logs_beside:
+            self._poll.register(fd, select.POLLIN)
+
+    def receive(self, allowance: TimeLeft) -> Message:
         """Return the next message.
 
         Raises:
@@ -167,14 +214,17 @@ class Session:
         self._contained.close()
         return usage
 
-    def _pump(self, allowance: TimeAllowance) -> None:
+    def _pump(self, allowance: TimeLeft) -> None:
         """Transfer bytes once, waiting for data at most as long as the allowance lasts."""
         left = allowance.left_s()
         if left <= 0 or interrupted():
             raise SessionEndedError(EndReason.LATE)
         for fd, event in self._poll.poll(math.ceil(min(left, _LONGEST_POLL_S) * 1000)):
-            if fd != self._fd:
+            if fd in self._open_logs:
                 self._drain(fd)
+                continue
+            if fd != self._fd:
+                self._drain_beside(fd)
                 continue
             if event & select.POLLOUT:
                 self._send()
@@ -183,7 +233,7 @@ class Session:
 
     def _send(self) -> None:
         try:
-            sent = self._channel.send(self._unsent[:_SEND_BYTES], socket.MSG_NOSIGNAL)
+            sent = self._channel.send(self._unsent[:_SEND_BYTES], _SEND_FLAGS)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -195,13 +245,20 @@ class Session:
 
     def _receive(self) -> None:
         try:
-            data = self._channel.recv(_CHUNK_BYTES)
+            data = self._channel.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         self._reader.feed(data)
         self._gone = not data
+
+    def _drain_beside(self, fd: int) -> None:
+        if self._beside is not None:
+            self._beside._drain(fd)
+            if fd not in self._beside._open_logs:
+                self._logs_beside.discard(fd)
+                self._poll.unregister(fd)
 
     def _drain(self, fd: int) -> bool:
         """Read from a log once; return True if it contained data."""

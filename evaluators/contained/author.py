@@ -3,9 +3,11 @@
 First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
 ``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
 candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` or ``{"raised": text}``, each with
-``notes``. Before that answer, the script sends ``{"progress": text}``, which has no answer, and calls into
-the candidate to the broker as
-``{"call": name, "args": [...], "timeout_s": s}`` and receives ``{"value": v}`` or ``{"failure": {...}}``.
+``notes``. Before that answer, the script sends ``{"progress": text}``, which has no answer, and calls into the
+candidate: over a direct line if the broker lends one (``"line": {"began_ns": t, "frame_bytes": n}``, with its two
+descriptors), or to the broker as ``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or
+``{"failure": {...}}``. The broker also answers with a failure what the line reports instead of a value; with
+``"hang_up": true`` in that answer, later calls go to the broker.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from . import numba_cache
+from .direct_line import DirectLine
 from .libraries import show_libraries
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
@@ -75,8 +78,8 @@ class Candidate:
         source: Text of the program.
     """
 
-    def __init__(self, wire: Wire, source: str) -> None:
-        self._wire, self.source = wire, source
+    def __init__(self, wire: Wire, source: str, line: DirectLine | None = None) -> None:
+        self._wire, self.source, self._line = wire, source, line
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
         """Call a function of the program.
@@ -94,11 +97,25 @@ class Candidate:
             raise TypeError(f"call({name!r}): expected the name of a function, as a string")
         if timeout_s is not None:
             timeout_s = float(timeout_s)
-        self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
+        if timeout_s is None and self._line is not None:
+            said = self._line.call(name, args)
+            if "value" in said:
+                return Reply(said["value"])
+            self._wire.write({"function": name, **said})
+        else:
+            self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
         if (answer := self._wire.read()) is None:
             raise SystemExit  # the broker closed the channel
+        if answer.get("hang_up"):
+            self.hang_up()
         failure = answer.get("failure")
         return Reply(answer.get("value"), None if failure is None else CallFailure(**failure))
+
+    def hang_up(self) -> None:
+        """Close the direct line, if there is one."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
 
 
 class Context:
@@ -132,12 +149,19 @@ def serve(wire: Wire) -> None:
     if first is None:
         return
     names = load_script(wire, first, seed=0)
-    while names is not None and (task := wire.read()) is not None:
+    while names is not None:
+        task, fds = wire.read_with_descriptors(2)
+        if task is None:
+            return
+        line = DirectLine((fds[0], fds[1]), **task["line"], max_bytes=wire.max_bytes) if fds else None
         context = Context(wire, task["seed"], dict(first["files"]))
-        candidate = Candidate(wire, task["program"]) if first["calls"] else task["program"]
+        candidate = Candidate(wire, task["program"], line)
         seed_generators(task["seed"])
         function = names[task["function"]]
-        report(wire, outcome_of(partial(function, candidate, context), first["script"]), context.notes)
+        given = candidate if first["calls"] else task["program"]
+        outcome = outcome_of(partial(function, given, context), first["script"])
+        candidate.hang_up()
+        report(wire, outcome, context.notes)
 
 
 def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] | None:

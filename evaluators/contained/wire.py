@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import sys
 from typing import Any
 
 HEADER_BYTES = 4
 PROGRESS_CHARS = 200
 """Characters of a text of progress."""
 _CHUNK_BYTES = 1 << 20
+_FD_BYTES = 4
 
 
 class TooLongError(ValueError):
@@ -53,9 +56,16 @@ class Wire:
 
     def read(self) -> dict[str, Any] | None:
         """Return the next message, or None if the other end closed the connection."""
-        header = self._exactly(HEADER_BYTES)
-        body = None if header is None else self._exactly(int.from_bytes(header, "big"))
-        return None if body is None else _DECODER.raw_decode(body.decode("ascii"))[0]
+        return self._rest(self.exactly(HEADER_BYTES))
+
+    def read_with_descriptors(self, most: int) -> tuple[dict[str, Any] | None, list[int]]:
+        """Return the next message as ``read`` does, and the descriptors that were sent with it."""
+        with socket.socket(fileno=os.dup(self.fd)) as stream:
+            space = socket.CMSG_SPACE(most * _FD_BYTES)
+            header, attached, _, _ = stream.recvmsg(HEADER_BYTES, space, socket.MSG_WAITALL | socket.MSG_CMSG_CLOEXEC)
+        packed = b"".join(data for _, _, data in attached)
+        fds = [int.from_bytes(packed[at : at + _FD_BYTES], sys.byteorder) for at in range(0, len(packed), _FD_BYTES)]
+        return self._rest(header if len(header) == HEADER_BYTES else None), fds
 
     def write(self, message: dict[str, Any]) -> None:
         """Send a message.
@@ -72,7 +82,8 @@ class Wire:
         while sent < len(data):
             sent += os.write(self.fd, memoryview(data)[sent:])
 
-    def _exactly(self, size: int) -> bytes | None:
+    def exactly(self, size: int) -> bytes | None:
+        """Return so many bytes, or None if the connection ends before."""
         part = os.read(self.fd, min(size, _CHUNK_BYTES))
         if len(part) == size:
             return part
@@ -83,3 +94,7 @@ class Wire:
                 return bytes(parts)
             part = os.read(self.fd, min(size - len(parts), _CHUNK_BYTES))
         return None
+
+    def _rest(self, header: bytes | None) -> dict[str, Any] | None:
+        body = None if header is None else self.exactly(int.from_bytes(header, "big"))
+        return None if body is None else _DECODER.raw_decode(body.decode("ascii"))[0]

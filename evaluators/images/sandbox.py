@@ -101,7 +101,7 @@ class ImageProcess:
     """A relay; a ``SandboxedProcess``.
 
     Attributes:
-        channel: Non-blocking stream to the relay.
+        channel: Stream to the relay.
         logs: Descriptors of what commands print to standard error; standard output is the answer.
         waiting: Delay of the relay, which does not compute: 0.
     """
@@ -134,7 +134,6 @@ class ImageProcess:
                 start_new_session=True,
             )
             undo.pop_all()
-        self.channel.setblocking(False)
         os.set_blocking(err, False)
 
     def wait_ready(self, timeout_s: float) -> bool:  # noqa: ARG002  # messages wait in the channel

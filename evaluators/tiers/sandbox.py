@@ -74,7 +74,7 @@ class SandboxedProcess(Protocol):
 
     @property
     def channel(self) -> socket.socket:
-        """Non-blocking stream to the process; it ends when every process has closed the other end."""
+        """Stream to the process, never to be waited for; it ends when every process has closed the other end."""
         ...
 
     @property

@@ -165,7 +165,7 @@ class ContainedProcess:
     """A contained process.
 
     Attributes:
-        channel: Non-blocking stream to the process.
+        channel: Stream to the process.
         logs: Descriptors of its standard output and error.
         waiting: Time that it waited for a processor, available once the process is ready.
     """
@@ -193,7 +193,6 @@ class ContainedProcess:
                 fds.append(self._group.members)
             supervisor.send(fds)
             undo.pop_all()
-        self.channel.setblocking(False)
         for fd in self.logs.values():
             os.set_blocking(fd, False)
 

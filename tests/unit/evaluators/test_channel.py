@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.channel import MAX_DEPTH, FrameError, FrameReader, encode
+from evaluators.channel import FrameReader, encode
+from evaluators.contained.untrusted import MAX_DEPTH, FrameError
 
 LIMIT = 1 << 16
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.candidate_process import LOADING, CandidateProcess
-from evaluators.channel import FrameError, FrameReader, encode
+from evaluators.channel import FrameReader, encode
+from evaluators.contained.untrusted import FrameError
 from evaluators.session import SessionEndedError
 from evaluators.tiers import ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay

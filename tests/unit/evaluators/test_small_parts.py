@@ -103,7 +103,7 @@ def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
     assert allowance.left_s() == 0.0
     process.waited = 4.25
     assert allowance.left_s() == 0.25
-    allowance.extend(1.0)
+    allowance.paused_s += 1.0
     assert allowance.left_s() == 1.25
 
 
