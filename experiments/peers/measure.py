@@ -1,7 +1,13 @@
-"""Run a command and sample its process tree: processor time, memory and finished evaluations."""
+"""Run a command and sample its processes: processor time, memory and finished evaluations.
+
+A control group counts the processor time where this process may create one, as root may; short processes whose parent
+does not wait for them count as well. Elsewhere the times of living processes and of those that they waited for are
+added up.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -20,7 +26,12 @@ INTERVAL_S: Final = 0.25
 ADDRESS_SPACE: Final = 8 << 30
 """Limit of every process of a peer: a mutation may ask for all memory of the machine."""
 _MEMORY_EVERY: Final = 8
+_GROUPS: Final = {"cpuacct": "cpuacct.usage", "": "cpu.stat"}
+"""Folders of control groups below their root, versions 1 and 2, and the file that holds the processor time."""
 _REAPER: Final = Path(__file__).with_name("reaper.py")
+
+
+_numbers = itertools.count()
 
 
 @dataclass
@@ -40,17 +51,73 @@ class Sample:
     evaluations: int
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A control group.
+
+    Attributes:
+        folder: Its folder.
+        usage: File of its processor time.
+    """
+
+    folder: Path
+    usage: Path
+
+    def join(self) -> None:
+        """Move this process into it."""
+        (self.folder / "cgroup.procs").write_text("0")
+
+    def processor_s(self) -> float:
+        """Return the processor time of all processes that were in it."""
+        text = self.usage.read_text()
+        return int(text.split()[1]) / 1e6 if self.usage.name == "cpu.stat" else int(text) / 1e9
+
+    def remove(self) -> None:
+        """Remove it if it is empty."""
+        with suppress(OSError):
+            self.folder.rmdir()
+
+
+def new_group(root: Path = Path("/sys/fs/cgroup")) -> Group | None:
+    """Create a control group, or return None where that is not allowed."""
+    for below, usage in _GROUPS.items():
+        folder = root / below / f"speciate-peers-{os.getpid()}-{next(_numbers)}"
+        with suppress(OSError):
+            folder.mkdir()
+            group = Group(folder, folder / usage)
+            if group.usage.exists():
+                return group
+            group.remove()
+    return None
+
+
+def accounting() -> str:
+    """Return what the processor times of this machine are those of."""
+    if (group := new_group()) is None:
+        return "the processes that were seen and of those that they waited for, so that some may be missing"
+    group.remove()
+    return "a control group, so that none is missing"
+
+
 @dataclass
 class Tree:
     """A command with all of its descendants, below the process that reaps them.
 
     Attributes:
-        root: Process id of the reaper.
+        process: The reaper.
+        group: Control group of all; None without one.
         known: All members seen so far.
     """
 
-    root: int
+    process: subprocess.Popen[bytes]
+    group: Group | None
     known: dict[int, psutil.Process] = field(default_factory=dict)
+    _most_s: float = 0.0
+
+    @property
+    def root(self) -> int:
+        """Process id of the reaper."""
+        return self.process.pid
 
     def members(self) -> list[psutil.Process]:
         """Return the living members."""
@@ -64,13 +131,16 @@ class Tree:
         return [p for p in self.known.values() if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE]
 
     def processor_s(self) -> float:
-        """Return the processor time of all members and of the descendants that they waited for."""
+        """Return the processor time of all members, and of ended ones as far as it is counted."""
+        if self.group is not None:
+            return self.group.processor_s()
         total = 0.0
         for process in self.members():
             with suppress(psutil.Error):
                 times = process.cpu_times()
                 total += times.user + times.system + times.children_user + times.children_system
-        return total
+        self._most_s = max(self._most_s, total)  # the times of a process are gone with the one that waited for it
+        return self._most_s
 
     def memory(self) -> int:
         """Return the proportional set size of all members in bytes: shared pages count once."""
@@ -85,6 +155,8 @@ class Tree:
         for process in self.members():
             with suppress(psutil.Error):
                 process.kill()
+        if self.group is not None:
+            self.group.remove()
 
 
 def _status(process: psutil.Process) -> str:
@@ -94,20 +166,22 @@ def _status(process: psutil.Process) -> str:
         return psutil.STATUS_ZOMBIE
 
 
-def spawn(
-    command: Sequence[str], environment: Mapping[str, str], log: Path, *, limited: bool
-) -> subprocess.Popen[bytes]:
+def spawn(command: Sequence[str], environment: Mapping[str, str], log: Path, *, limited: bool) -> Tree:
     """Start a command below a reaper, in a session of its own, with its output in a file."""
+    group = new_group()
 
     def limit() -> None:
+        if group is not None:
+            group.join()
         if limited:
             resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
 
     with log.open("ab") as file:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, str(_REAPER), *command], env=dict(environment), stdout=file, stderr=file,
             stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit,  # noqa: PLW1509  # one thread calls this, before any other starts
         )  # fmt: skip
+    return Tree(process, group)
 
 
 def watch(

@@ -72,8 +72,8 @@ def run_peer(task: Task, python: Path, endpoint: Endpoint, work: Path) -> Result
         "PYTHONDONTWRITEBYTECODE": "1", "PATH": f"{python.parent}:{os.environ['PATH']}",
     }  # fmt: skip
     command = [str(python), str(_DRIVERS / _SCRIPTS[task.system])]
-    process = measure.spawn(command, environment, home / "output.log", limited=True)
-    tree = measure.Tree(process.pid)
+    tree = measure.spawn(command, environment, home / "output.log", limited=True)
+    process = tree.process
     stop_at = KILL_AT if task.kind == "kill" else None
     samples = measure.watch(tree, lambda: len(_lines(log)), lambda: process.poll() is not None, RUN_LIMIT_S, stop_at)
     finished = process.poll() is not None

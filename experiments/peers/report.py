@@ -22,6 +22,7 @@ from experiments.peers.declaration import (
     WORKERS,
 )
 from experiments.peers.environments import Installed
+from experiments.peers.measure import accounting
 from experiments.peers.result import Result
 from experiments.peers.standin import MODEL
 
@@ -153,6 +154,7 @@ def _tokens(search: Sequence[Result], systems: Sequence[str]) -> str:
 COSTS: Final = """
 One run of `{problem}` for each system: of {evaluations} evaluations, or a shorter one where that is missing.
 From the first evaluation on, so that starting is left out; all processes of a system, shared pages counted once.
+The processor time is that of {accounting}.
 Speciate's contain PostgreSQL, Valkey, the API and both kinds of workers, which also cost when they wait: on a crowded
 machine a run takes long, and they wait long."""
 
@@ -228,7 +230,8 @@ def _costs(runs: Sequence[Result]) -> str:
          str(len(r.scores)), f"{len(r.scores) / max(r.seconds, 1e-9):.1f}", f"{r.memory / 1e6:.0f}"]
         for r in runs
     ]  # fmt: skip
-    return f"{_table([head, *rows])}\n{COSTS.format(evaluations=COST_EVALUATIONS, problem=COST_PROBLEM)}"
+    told = COSTS.format(evaluations=COST_EVALUATIONS, problem=COST_PROBLEM, accounting=accounting())
+    return f"{_table([head, *rows])}\n{told}"
 
 
 def _kills(results: Sequence[Result], systems: Sequence[str]) -> str:

@@ -36,7 +36,6 @@ class Service:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
-        self.process: subprocess.Popen[bytes]
         self.tree: measure.Tree
         self.client: Client
 
@@ -47,9 +46,9 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         """Stop it and remove its data."""
-        self.process.terminate()
+        self.tree.process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(60)
+            self.tree.process.wait(60)
         self.tree.kill()
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -61,15 +60,14 @@ class Service:
         ]  # fmt: skip
         # All systems run with the same priority: by default our workers stand back behind everything else.
         environment = os.environ | {"SPECIATE_WORK_NICE": "0"}
-        self.process = measure.spawn(command, environment, self._home / "output.log", limited=False)
-        self.tree = measure.Tree(self.process.pid)
+        self.tree = measure.spawn(command, environment, self._home / "output.log", limited=False)
         self.client = Client(f"http://127.0.0.1:{self._port}")
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             with suppress(SpeciateError):
                 self.client.ready()
                 return
-            if self.process.poll() is not None:
+            if self.tree.process.poll() is not None:
                 break
             time.sleep(0.5)
         raise SystemExit(f"speciate up did not start:\n{(self._home / 'output.log').read_text()[-2000:]}")

@@ -15,7 +15,7 @@ from experiments.peers.declaration import EVALUATIONS, FORGED_EVERY, IMPOSSIBLE,
 from experiments.peers.drivers.scoring import score
 from experiments.peers.endpoint import Endpoint
 from experiments.peers.environments import Installed
-from experiments.peers.measure import Sample, Tree, kill_main, spawn, watch
+from experiments.peers.measure import Sample, kill_main, spawn, watch
 from experiments.peers.peer_runs import ends_of
 from experiments.peers.report import at_equal_tokens, page
 from experiments.peers.result import Result, append, costs, read
@@ -120,23 +120,31 @@ BUSY = "import os, sys, time\nif os.fork() == 0:\n if os.fork() == 0:\n  {}\n os
 
 
 def test_a_tree_finds_what_outlives_its_main_process(tmp_path: Path) -> None:
-    process = spawn([sys.executable, "-c", BUSY.format("time.sleep(60)", 60)], {}, tmp_path / "log", limited=True)
-    tree = Tree(process.pid)
+    tree = spawn([sys.executable, "-c", BUSY.format("time.sleep(60)", 60)], {}, tmp_path / "log", limited=True)
     watch(tree, lambda: len(tree.members()), lambda: False, 60, stop_at=3)
     assert kill_main(tree, settle_s=0.2) == 1
-    process.wait()
+    tree.process.wait()
     wait_for(lambda: not tree.members())
 
 
-def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path, *, grouped: bool) -> None:
     work = BUSY.format("[sum(range(1000000)) for _ in range(12)]; print(1, flush=True); os._exit(0)", 60)
-    process = spawn([sys.executable, "-c", work], {}, tmp_path / "log", limited=True)
-    tree = Tree(process.pid)
+    tree = spawn([sys.executable, "-c", work], {}, tmp_path / "log", limited=True)
+    if not grouped:
+        tree.group = None
+    elif tree.group is None:
+        pytest.skip("needs the right to create a control group")
     watch(tree, lambda: len((tmp_path / "log").read_text()), lambda: False, 60, stop_at=1)
     ended = watch(tree, lambda: 0, lambda: False, 0.3)
     tree.kill()
-    process.wait()
+    tree.process.wait()
     assert ended[-1].processor_s > 0.1
+    if not grouped:
+        assert tree.processor_s() >= ended[-1].processor_s  # although nobody holds the times any more
+    wait_for(lambda: not tree.members())
+    tree.kill()
+    assert tree.group is None or not tree.group.folder.exists()
 
 
 def result(system: str, problem: str, seed: int, value: float, **changes: object) -> Result:
