@@ -1,0 +1,203 @@
+"""Calls of a script over a direct line: the broker sleeps, hostile answers harm nobody, and both time limits hold."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from evaluators.candidate_process import CandidateProcess
+from evaluators.contained.direct_line import TURN_BYTES
+from evaluators.restarting_candidate import RestartingCandidate
+from evaluators.turns import Turns
+from speciate.domain.candidate import FailureKind
+
+FORGERY = """
+import json, os
+def frame(message):
+    body = json.dumps(message).encode()
+    return len(body).to_bytes(4, "big") + body
+"""
+"""Start of programs that write to their channel themselves."""
+
+
+@pytest.fixture
+def scripted(make_problem):
+    def make(body, wall_s=20.0, **fields):
+        script = "def evaluate(candidate, context):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        return make_problem("evaluator", evaluator=script, limits={"wall_s": wall_s}, **fields)
+
+    return make
+
+
+def one(broker, problem, program):
+    (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+    return evaluation
+
+
+@pytest.fixture
+def unasked(monkeypatch):
+    """Fail if the broker itself asks a candidate."""
+
+    def refuse(*_):
+        raise AssertionError("a call passed through the broker")
+
+    monkeypatch.setattr(CandidateProcess, "ask", refuse)
+
+
+@pytest.mark.usefixtures("unasked")
+def test_calls_do_not_pass_through_the_broker(broker, scripted):
+    problem = scripted(
+        "import numpy\n"
+        "kept = [candidate.call('keep', i).unwrap() for i in range(50)]\n"
+        "big = candidate.call('solve', list(range(100_000))).unwrap()\n"
+        "array = candidate.call('solve', numpy.arange(3)).unwrap()\n"
+        "return {'score': float(kept[-1] == 50 and len(big) == 100_000 and array == [0, 1, 2])}"
+    )
+    program = "kept = []\ndef keep(x):\n    kept.append(x)\n    return len(kept)\ndef solve(x):\n    return x\n"
+    assert [e.rewards for e in broker.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(1.0,)] * 3
+
+
+@pytest.mark.usefixtures("unasked")
+def test_a_failed_call_keeps_process_and_line(broker, scripted):
+    problem = scripted(
+        "failed = candidate.call('solve', 0).failure\n"
+        "context.note('failed', f'{failed.kind} {failed.reason}')\n"
+        "return {'score': candidate.call('solve', 2).unwrap()}"
+    )
+    evaluation = one(broker, problem, "seen = []\ndef solve(x):\n    seen.append(x)\n    return len(seen) / bool(x)\n")
+    assert evaluation.rewards == (2.0,)
+    assert evaluation.artifacts["failed"] == "crashed raised"
+
+
+def test_calls_with_a_limit_of_their_own_reach_the_same_process(broker, scripted):
+    problem = scripted(
+        "answers = [candidate.call('solve', timeout_s=5.0 if i % 2 else None).unwrap() for i in range(6)]\n"
+        "return {'score': float(answers == [1, 2, 3, 4, 5, 6])}"
+    )
+    assert one(broker, problem, "seen = []\ndef solve():\n    seen.append(1)\n    return len(seen)\n").rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "reason"),
+    [
+        ("os.write(3, (1 << 30).to_bytes(4, 'big'))", FailureKind.INVALID_OUTPUT, "malformed_frame"),
+        ("os.write(3, (3).to_bytes(4, 'big') + b'[1]')", FailureKind.INVALID_OUTPUT, "malformed_frame"),
+        ("os.write(3, (9).to_bytes(4, 'big') + b'{\"a\":NaN}')", FailureKind.INVALID_OUTPUT, "malformed_frame"),
+        ("os.write(3, frame({'index': -1, 'error': 'nonsense', 'detail': ''}))", FailureKind.INVALID_OUTPUT, None),
+        ("os.write(3, frame({'index': -1, 'value': 1}))", FailureKind.INVALID_OUTPUT, "malformed_frame"),
+        ("[os.write(3, frame({'index': i, 'value': 1})) for i in range(1100)]", FailureKind.INVALID_OUTPUT, None),
+        ("os.close(3)", FailureKind.CRASHED, None),
+        ("os._exit(0)", FailureKind.CRASHED, "exited"),
+    ],
+)
+def test_a_line_that_breaks_is_the_candidates_failure(broker, scripted, answer, kind, reason):
+    problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
+    program = f"{FORGERY}\ndef solve(x):\n    {answer}\n    return 7\n"
+    bad, good = broker.evaluate(problem, [program, "def solve(x):\n    return x\n"], seeds=[0, 0])
+    assert bad.failure is not None
+    assert bad.failure.kind is kind
+    assert reason in (None, bad.failure.reason)
+    assert good.rewards == (1.0,)
+
+
+def test_an_answer_that_was_sent_before_its_question_does_not_count(broker, scripted):
+    problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
+    early = "for i in range(200): os.write(3, frame({'index': i, 'value': 9}))\n"
+    assert one(broker, problem, f"{FORGERY}{early}def solve(x):\n    return x\n").rewards == (1.0,)
+
+
+def test_descriptors_that_a_candidate_sends_do_not_arrive(broker, scripted):
+    problem = scripted(
+        "import os\n"
+        "before = set(os.listdir('/proc/self/fd')) if os.path.exists('/proc/self/fd') else set()\n"
+        "candidate.call('solve', 1).unwrap()\n"
+        "after = set(os.listdir('/proc/self/fd')) if os.path.exists('/proc/self/fd') else set()\n"
+        "return {'score': float(after <= before)}"
+    )
+    program = (
+        "import os, socket\n"
+        "def solve(x):\n"
+        "    channel = socket.socket(fileno=os.dup(3))\n"
+        "    try:\n"
+        "        socket.send_fds(channel, [(2).to_bytes(4, 'big') + b'{}'], [1, 1, 1])\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "    return x\n"
+    )
+    assert one(broker, problem, program).rewards == (1.0,)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["time.sleep(60)", "os.write(3, (100).to_bytes(4, 'big')); time.sleep(60)", "[0 for _ in iter(int, 1)]"],
+)
+def test_a_call_that_does_not_end_uses_the_wall_limit_and_the_script_goes_on(broker, scripted, wait):
+    problem = scripted(
+        "import time\n"
+        "first = candidate.call('solve').failure\n"
+        "began = time.monotonic()\n"
+        "second = candidate.call('solve').failure\n"
+        "context.note('kinds', f'{first.kind} {second.kind} {time.monotonic() - began < 1}')\n"
+        "return {'score': 1}",
+        wall_s=0.5,
+    )
+    began = time.monotonic()
+    evaluation = one(broker, problem, f"import os, time\ndef solve():\n    {wait}\n")
+    assert evaluation.rewards == (1.0,)
+    assert evaluation.artifacts["kinds"] == "timeout timeout True"
+    assert time.monotonic() - began < 30
+
+
+def test_the_scripts_own_time_does_not_count_for_the_candidate(broker, scripted):
+    problem = scripted(
+        "import time\n"
+        "for _ in range(6):\n"
+        "    time.sleep(0.3)\n"
+        "    candidate.call('solve').unwrap()\n"
+        "return {'score': 1}",
+        wall_s=0.9,
+    )
+    assert one(broker, problem, "def solve():\n    return 1\n").rewards == (1.0,)
+
+
+def test_the_candidates_time_does_not_count_for_the_script(broker, scripted, monkeypatch):
+    monkeypatch.setattr("evaluators.batch.EvaluationBatch.author_s", 1.0)
+    problem = scripted("for _ in range(5):\n    candidate.call('solve').unwrap()\nreturn {'score': 1}")
+    assert one(broker, problem, "import time\ndef solve():\n    time.sleep(0.3)\n").rewards == (1.0,)
+    hangs = scripted("candidate.call('solve').unwrap()\nwhile True: pass")
+    failure = one(broker, hangs, "def solve():\n    return 1\n").failure
+    assert failure is not None
+    assert failure.reason == "evaluator_wall_limit"
+
+
+def test_a_candidate_that_prints_much_does_not_wait(broker, scripted):
+    problem = scripted("return {'score': candidate.call('solve').unwrap()}")
+    evaluation = one(broker, problem, "def solve():\n    for _ in range(5000): print('x' * 1000)\n    return 1\n")
+    assert evaluation.rewards == (1.0,)
+    assert 0 < len(evaluation.artifacts["stdout"]) <= problem.limits.log_bytes
+
+
+def test_a_channel_that_is_busy_is_not_lent(broker, scripted, monkeypatch):
+    monkeypatch.setattr(RestartingCandidate, "lend", lambda *_: None)
+    problem = scripted("return {'score': candidate.call('solve', 4).unwrap()}")
+    assert one(broker, problem, "def solve(x):\n    return x\n").rewards == (4.0,)
+
+
+def test_turns_lie_within_the_time_that_has_passed():
+    turns = Turns()
+    try:
+        turns.begin()
+        assert (turns.now().calling, turns.now().candidate_s) == (False, 0.0)
+        for stated, calling, whole in [(1 << 62, False, True), (-1 - (1 << 62), True, False), (-1, True, True)]:
+            os.pwrite(turns.fd, stated.to_bytes(TURN_BYTES, "little", signed=True), 0)
+            before = time.monotonic()
+            turn = turns.now()
+            assert turn.calling is calling
+            assert (turn.candidate_s > 0) is whole
+            assert turn.candidate_s < before
+        with pytest.raises(OSError, match="not permitted"):
+            os.ftruncate(turns.fd, 1 << 20)
+    finally:
+        turns.close()
