@@ -20,7 +20,10 @@ from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers
 from speciate.ports.work import Queue
+from speciate.storage.declarations.campaigns import CampaignStore
+from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
+from speciate.storage.runs.store import UNENDED
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import beat, book_downtime, report_stalled
 from speciate.storage.work.tools import report_waiting
@@ -38,6 +41,8 @@ _DEPOSE: Final = sa.text(
     " AND a.state_change < clock_timestamp() - make_interval(secs => :silent_s)"
 )
 _PASS_S: Final = 1.0
+# Most installations rest most of the time: one statement, the sign of life, says so, and a pass has no other.
+_PENDING: Final = (UNENDED, TournamentStore.pending_query, CampaignStore.pending_query)
 _CACHE_REFRESH_S: Final = 30.0
 _STALL_CHECK_S: Final = 10.0
 _log = logging.getLogger(__name__)
@@ -64,7 +69,7 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
                             book_downtime(stores.engine)
                             leads.beat()
                             fresh = False
-                        _one_pass(stores)
+                        _one_pass(stores, busy=leads.busy)
                     stop.wait(_PASS_S)
         except (DBAPIError, SpeciateError) as error:
             _log.warning("the reconciler retries: %s", error)
@@ -73,16 +78,15 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
         stop.wait(_PASS_S)
 
 
-def _one_pass(stores: Stores) -> None:
-    # Most installations rest most of the time, so a pass then costs few statements.
-    if stores.runs.unfinished():
+def _one_pass(stores: Stores, *, busy: bool) -> None:
+    if busy:
         _recover(stores)
+        _tournaments.run(stores)
+        _campaigns.run(stores)
     _refresh_caches(stores)
     _report_stalls(stores)
     _report_waiting(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
-    _tournaments.run(stores)
-    _campaigns.run(stores)
     _retention.run(
         stores,
         settings().retain_days,
@@ -207,12 +211,16 @@ class _LeaderLock:
     """Return True on a call if the lock is held; a failed call means the connection is lost.
 
     Every call but the first that holds it is a sign of life: a new leader reads the last one of its predecessor before.
+
+    Attributes:
+        busy: True if there was something to reconcile at the last sign of life.
     """
 
     def __init__(self, connection: sa.Connection, silent_s: float) -> None:
         self._connection = connection
         self._silent_s = silent_s
         self._held = False
+        self.busy = False
 
     def __call__(self) -> bool:
         if self._held:
@@ -227,4 +235,4 @@ class _LeaderLock:
 
     def beat(self) -> None:
         """Record that the reconciler is alive."""
-        beat(self._connection)
+        self.busy = beat(self._connection, *_PENDING)

@@ -85,7 +85,7 @@ FROM campaigns d CROSS JOIN LATERAL (
   FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id WHERE r.campaign_id = d.id) n
 """
     # Running and paused campaigns, and cancelled ones with an open run or slice.
-    _pending: ClassVar[sa.TextClause] = sa.text("""
+    pending_query: ClassVar[sa.TextClause] = sa.text("""
 SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'cancelled' AND EXISTS (
   SELECT FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
     LEFT JOIN campaign_slices s ON s.campaign_id = r.campaign_id AND s.position = r.position AND s.spent IS NULL

@@ -35,14 +35,14 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         kind: The kind of declaration.
         _table: Its table.
         _select: ``SELECT … FROM <table> d …`` without ``WHERE``; ``id``, ``state`` and ``project_id`` are unambiguous.
-        _pending: Query of the ids that the controller must look at.
+        pending_query: Query of the ids that the controller must look at.
         _open_work: Query of a row that keeps a declaration from being completed without a reason.
     """
 
     kind: ClassVar[DeclarationKind]
     _table: ClassVar[sa.Table]
     _select: ClassVar[str]
-    _pending: ClassVar[sa.TextClause]
+    pending_query: ClassVar[sa.TextClause]
     _open_work: ClassVar[sa.TextClause | None] = None
 
     @abstractmethod
@@ -155,7 +155,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     def pending(self) -> tuple[UUID, ...]:
         """Return the declarations that the controller must look at."""
         with reading(self._engine) as connection:
-            return tuple(connection.execute(self._pending).scalars())
+            return tuple(connection.execute(self.pending_query).scalars())
 
     @with_retries
     def move(

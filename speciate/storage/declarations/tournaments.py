@@ -71,7 +71,7 @@ SELECT d.*, n.planned, n.started, n.ended FROM tournaments d CROSS JOIN LATERAL 
   FROM tournament_runs r WHERE r.tournament_id = d.id) n
 """
     # Running tournaments, and others with an open run.
-    _pending: ClassVar[sa.TextClause] = sa.text(
+    pending_query: ClassVar[sa.TextClause] = sa.text(
         "SELECT id FROM tournaments t WHERE state = 'running' OR EXISTS (SELECT 1 FROM tournament_runs r"
         " WHERE r.tournament_id = t.id AND NOT r.ended AND r.run_id IS NOT NULL) ORDER BY id"
     )

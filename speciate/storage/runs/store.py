@@ -62,7 +62,9 @@ _NAMED = "r.name <> '' AND strpos(lower(r.name), lower(:name)) > 0"
 _TOUCH = sa.text(
     "UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING revision, events AS last_event, state"
 )
-_UNENDED = sa.text("SELECT run_id FROM run_progress WHERE state IN ('created', 'running', 'paused')")
+UNENDED = sa.text("SELECT run_id FROM run_progress WHERE state IN ('created', 'running', 'paused')")
+"""Query of the runs that have not ended."""
+
 _MAX_REASON = 2000
 _DISPATCH_READY = sa.text(
     "UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :id AND state = 'ready'"
@@ -418,7 +420,7 @@ class PostgresRunStore(ScopedStore):
     def unfinished(self) -> tuple[UUID, ...]:
         """Return the runs that have not ended."""
         with reading(self._engine) as connection:
-            return tuple(connection.execute(_UNENDED).scalars())
+            return tuple(connection.execute(UNENDED).scalars())
 
     def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
         """Lock the progress, which is locked first, and count a commit, which invalidates pages and caches."""

@@ -67,7 +67,7 @@ _UNSTARTED = sa.text(
     "SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id WHERE p.state = 'created'"
     " AND r.created_at < clock_timestamp() - interval '5 seconds' LIMIT 256"
 )
-_BEAT = sa.text(
+_BEAT = (
     "INSERT INTO reconciler (id, alive_at) VALUES (1, clock_timestamp())"
     " ON CONFLICT (id) DO UPDATE SET alive_at = clock_timestamp()"
 )
@@ -213,9 +213,10 @@ def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) 
     )
 
 
-def beat(connection: sa.Connection) -> None:
-    """Record that the reconciler is alive."""
-    connection.execute(_BEAT)
+def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:
+    """Record that the reconciler is alive; return True if one of the queries finds a row."""
+    found = " OR ".join(f"EXISTS ({query.text})" for query in pending) or "false"
+    return bool(connection.execute(sa.text(f"{_BEAT} RETURNING {found}")).scalar())
 
 
 def book_downtime(engine: sa.Engine) -> int:
