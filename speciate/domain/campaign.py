@@ -53,7 +53,7 @@ class Campaign(Declaration):
     policy: PolicyWeights
     mutator: PolicyWeights | None = None
     policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
-    strategy: str = Field(default="islands_map_elites", max_length=80)
+    strategy: str = Field(default="vector_evolution", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
     batch: int = Field(default=16, ge=1, le=256)
     samples_per_prompt: int = Field(default=4, ge=1, le=256)

@@ -81,7 +81,7 @@ class RunSpec(Value):
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens", "learning"})
 
-    strategy: str = Field(default="islands_map_elites", max_length=80)
+    strategy: str = Field(default="vector_evolution", max_length=80)
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
     budget: Budget
     seed: int = Field(default=0, ge=0, lt=2**63)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 app = command_group()
 
 # Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
-STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "islands_map_elites", "weights", "0", "16", "4"
+STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "vector_evolution", "weights", "0", "16", "4"
 _LANES: Final = "4"
 _WEIGHTS: Final = "NAME[=WEIGHT]"
 
