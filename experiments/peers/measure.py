@@ -200,7 +200,11 @@ def watch(
         time.sleep(INTERVAL_S)
 
 
-def kill_main(tree: Tree, settle_s: float = 3.0) -> int:
+SETTLE_S: Final = 15.0
+"""Seconds after which what still runs counts as left behind."""
+
+
+def kill_main(tree: Tree, settle_s: float = SETTLE_S) -> int:
     """Kill the main process alone, as the kernel does when memory is short; return how many others live on."""
     members = tree.members()
     main = next((process.pid for process in members if process.ppid() == tree.root), None)

@@ -22,7 +22,7 @@ from experiments.peers.declaration import (
     WORKERS,
 )
 from experiments.peers.environments import Installed
-from experiments.peers.measure import accounting
+from experiments.peers.measure import SETTLE_S, accounting
 from experiments.peers.result import Result
 from experiments.peers.standin import MODEL
 
@@ -235,7 +235,7 @@ def _costs(runs: Sequence[Result]) -> str:
 
 
 def _kills(results: Sequence[Result], systems: Sequence[str]) -> str:
-    head = ["system", "evaluations before", "stored after", "processes left behind"]
+    head = ["system", "evaluations before", "stored after", f"processes after {SETTLE_S:.0f} s"]
     killed = [r for name in systems for r in results if (r.system, r.kind) == (name, "kill")]
     return _table([head, *([r.system, str(r.before), str(r.survivors), str(r.orphans)] for r in killed)])
 
