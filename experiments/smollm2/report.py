@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
 
 from experiments.smollm2.plan import BASE, EVALUATIONS, KS, METHODS, PROBLEMS
 from speciate.tournaments.statistics.estimators import best_at_k
-from speciate.tournaments.statistics.significance import holm, mcnemar
+from speciate.tournaments.statistics.significance import holm, mcnemar, sign_flips
 
 _ARMS: Final = (BASE, *METHODS)
 _SCORES: Final = (
@@ -20,6 +21,7 @@ _SAMPLES: Final = (
     f"| policy | seed | {' | '.join(f'best@{k}' for k in KS)} | unlocked | readable | different vectors |\n"
     f"|---|{'---|' * (len(KS) + 4)}"
 )
+_PAIRS: Final = "| | unlocked more, points | p | p, Holm |\n|---|---|---|---|"
 _TESTS: Final = "| policy | only base / only policy | p | p, Holm |\n|---|---|---|---|"
 
 
@@ -41,14 +43,40 @@ def samples_table(lines: Iterable[Mapping[str, Any]]) -> str:
         f"| {arm} | {seed} | {_sampled(found[arm, seed])} |"
         for arm, seed in sorted(found, key=lambda each: (_ARMS.index(each[0]), each[1]))
     ]
-    return "\n".join([_SAMPLES, *rows]) + "\n" if rows else "Nothing was sampled.\n"
+    tests = [] if len({arm for arm, _ in found}) < 2 else ["", *_pairs_table(found)]
+    return "\n".join([_SAMPLES, *rows, *tests]) + "\n" if rows else "Nothing was sampled.\n"
+
+
+def _pairs_table(found: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return the rows of the differences between all policies in what their training seeds unlock on the average."""
+    unlocked: dict[str, dict[str, list[bool]]] = {}
+    for (arm, _), lines in found.items():
+        for line in lines:
+            unlocked.setdefault(arm, {}).setdefault(line["problem"], []).append(_unlocked(line))
+    arms = [arm for arm in reversed(_ARMS) if arm in unlocked]
+    pairs = list(combinations(arms, 2))
+    differences = [
+        [np.mean(unlocked[a][p]) - np.mean(unlocked[b][p]) for p in sorted(unlocked[a].keys() & unlocked[b].keys())]
+        for a, b in pairs
+    ]
+    tests = sign_flips(differences, np.random.default_rng(0))
+    adjusted = holm([test.p_value for test in tests])
+    rows = [
+        f"| {a} − {b} | {100 * float(np.mean(values)):+.1f} | {test.p_value:.2g} | {p:.2g} |"
+        for (a, b), values, test, p in zip(pairs, differences, tests, adjusted, strict=True)
+    ]
+    return [_PAIRS, *rows]
+
+
+def _unlocked(line: Mapping[str, Any]) -> bool:
+    return any(vector is not None and min(vector) >= 1 for vector in line["vectors"][:EVALUATIONS])
 
 
 def _sampled(lines: Sequence[Mapping[str, Any]]) -> str:
     scores = [(scores_of(line["vectors"]) + [0.0] * EVALUATIONS)[:EVALUATIONS] for line in lines]
     best = np.mean([best_at_k(each, list(KS)) for each in scores], axis=0)
     answers = [[vector for vector in line["vectors"][:EVALUATIONS] if vector is not None] for line in lines]
-    unlocked = sum(any(min(vector) >= 1 for vector in each) for each in answers)
+    unlocked = sum(map(_unlocked, lines))
     kinds = np.mean([len({tuple(vector) for vector in each}) for each in answers])
     read = np.mean([len(each) for each in answers]) / EVALUATIONS
     values = " | ".join(f"{value:.3f}" for value in best)

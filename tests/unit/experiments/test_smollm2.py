@@ -103,10 +103,22 @@ def test_answers_beyond_the_budget_do_not_count() -> None:
 def test_a_missing_answer_of_a_sample_counts_as_one_that_failed() -> None:
     vectors = [[1.0, 1.0], None, [0.0, 1.0]] + [[0.0, 0.0]] * 13
     lines = [{"arm": arm, "seed": 0, "problem": "a", "vectors": vectors, "tokens": 9} for arm in ("vpo", BASE)]
-    rows = samples_table(lines).splitlines()[2:]
+    rows = samples_table(lines).splitlines()[2:4]
     assert [row.split(" | ")[0] for row in rows] == ["| base", "| vpo"]
     assert rows[0].startswith("| base | 0 | 0.023 |")  # (1 + 1/2) / 64
     assert rows[0].endswith("| 1 of 1 | 23% | 3.0 |")
+
+
+def test_samples_are_compared_over_problems() -> None:
+    none, all_ = [[0.0] * 8] * 2, [[1.0] * 8] * 2
+    lines = [
+        {"arm": arm, "seed": seed, "problem": f"p{i}", "vectors": all_ if i < solved else none, "tokens": 9}
+        for arm, seed, solved in [(BASE, 0, 2), ("grpo", 0, 8), ("grpo", 1, 10)]
+        for i in range(12)
+    ]
+    text = samples_table(lines)
+    # 8 problems differ, by 1 or by ½, all in the same direction: 2 of 256 patterns are as extreme.
+    assert "| grpo − base | +58.3 | 0.0078 | 0.0078 |" in text
 
 
 def test_the_page_is_written_again(trained: Path) -> None:
