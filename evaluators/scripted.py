@@ -1,8 +1,8 @@
 """Kind ``evaluator``: the author's ``evaluate(candidate, context)`` drives the candidate from another process.
 
 The script calls the candidate over its channel, which the broker lends it; calls with a time limit of their own, and
-those after the death of a candidate's process, pass through the broker. Whoever receives an answer parses it as what
-it is, the text of an untrusted process. The problem's wall limit counts while the script waits for the candidate; the
+those after the death of a candidate's process, pass through the broker. Both ends parse every answer as the text of an
+untrusted process. The problem's wall limit counts while the script waits for the candidate; the
 script's own time has a separate limit. In the result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and
 ``memory_bytes`` only the candidate.
 """

@@ -1,4 +1,4 @@
-"""Whose turn it is, as a script states it while it calls a candidate over a direct line."""
+"""The turns of script and candidate, as the script states them while it calls over a direct line."""
 
 from __future__ import annotations
 

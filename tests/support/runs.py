@@ -60,7 +60,9 @@ def toy_policy(**changes: object) -> Policy:
 def toy_spec(evaluations: int | None = 40, **changes: object) -> RunSpec:
     """Return the specification of a run with one lane and batches of four."""
     budget = changes.pop("budget", None) or Budget(evaluations=evaluations)
-    return RunSpec.model_validate({"budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, **changes})
+    return RunSpec.model_validate(
+        {"strategy": "islands_map_elites", "budget": budget, "lanes": 1, "batch": 4, "samples_per_prompt": 2, **changes}
+    )
 
 
 def toy_proposals(*programs: str) -> tuple[Proposal, ...]:

@@ -67,7 +67,19 @@ def ready(cli: Cli) -> Cli:
 
 
 def test_run_from_start_to_export(ready: Cli, url: str, tmp_path: Path) -> None:
-    watched = ready("run", "sorting-network-8", "-p", "mutator", "--budget", BUDGET, "--seed", 1, "--watch")
+    watched = ready(
+        "run",
+        "sorting-network-8",
+        "-p",
+        "mutator",
+        "-s",
+        "islands_map_elites",
+        "--budget",
+        BUDGET,
+        "--seed",
+        1,
+        "--watch",
+    )
     assert "\ncompleted" in watched.out, watched.err
     run_id = json.loads(ready("runs", "list", "--json", "-n", 1).out)["id"]
 
@@ -255,7 +267,11 @@ def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, mon
         (["candidates", "show", "x"], ExitCode.NOT_FOUND, "RUN/NUMBER"),
         (["run", "sorting-network-8", "-p", "who", "-b", "5"], ExitCode.NOT_FOUND, "who"),
         (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], ExitCode.INVALID, "best_of_n"),
-        (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "islands=0"], ExitCode.INVALID, "islands"),
+        (
+            ["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "population=0"],
+            ExitCode.INVALID,
+            "population",
+        ),
         (["policies", "add", "Bad Name", "--kind", "program_mutator"], ExitCode.INVALID, "slug"),
         (["policies", "add", "p", "--kind", "magic"], ExitCode.INVALID, "program_mutator"),
         (["policies", "add", "p", "--kind", "openai_compatible"], ExitCode.INVALID, "base_url"),
@@ -334,7 +350,7 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
         reached |= {json.loads(line)["target"] for line in unlocks}
     assert reached == {"all_gold", "all_diamonds"}
 
-    one_island = ["-o", "islands=1", "--budget", 60, "--batch", 12, "--lanes", 1]
+    one_island = ["-s", "islands_map_elites", "-o", "islands=1", "--budget", 60, "--batch", 12, "--lanes", 1]
     evolved = cli("run", "maze-test-0", "-p", "maze-vpo", "--mutator", "maze-base", *one_island, "--watch")
     assert "\ncompleted" in evolved.out, evolved.out + evolved.err
     run_id = json.loads(cli("runs", "list", "--json", "-n", 1).out)["id"]

@@ -85,7 +85,7 @@ class Lab:
     def start(self, evaluations: int = 13, **changes: Any) -> UUID:
         """Start a run through the API."""
         body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": evaluations}, "lanes": 1, "batch": 4}
-        answer = self.api.post("/v1/runs", body | changes)
+        answer = self.api.post("/v1/runs", body | {"strategy": "islands_map_elites"} | changes)
         assert answer.status_code == 202, answer.text
         return UUID(answer.json()["id"])
 

@@ -26,7 +26,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
     names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
     assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds", "dollars"]
     for default in (
-        "islands_map_elites, seed 0, lanes 4, batch 16, samples per prompt 4",
+        "vector_evolution, seed 0, lanes 4, batch 16, samples per prompt 4",
         "Default 16.",
         "Default weights.",
     ):
@@ -35,7 +35,7 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["lanes=2", "strategy=best_of_n", "option.islands=9", "mutator=scripted", "tags=a", "novelty.near=0.9",
+    ["lanes=2", "strategy=best_of_n", "option.min_elites=9", "mutator=scripted", "tags=a", "novelty.near=0.9",
      "guidance.every=3", "learning.estimator=entropic", "reuse_results=on", "shown=1"],
 )  # fmt: skip
 def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) -> None:
@@ -43,10 +43,11 @@ def test_values_other_than_the_defaults_unfold_the_form(lab: Lab, query: str) ->
 
 
 def test_defaults_and_shown_fields_leave_it_folded(lab: Lab) -> None:
-    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=islands_map_elites&guidance.every="
+    query = "problem=toy&policy=scripted&evaluations=7&lanes=4&strategy=vector_evolution&guidance.every="
     assert not _advanced(lab.api.get(f"/runs/new?{query}").text)[0]
-    assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(lanes=4, batch=16)}").text)[0]
-    assert _advanced(lab.api.get(f"/runs/new?like={lab.start(seed=3)}").text)[0]
+    defaults = {"strategy": "vector_evolution", "lanes": 4, "batch": 16}
+    assert not _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults)}").text)[0]
+    assert _advanced(lab.api.get(f"/runs/new?like={lab.start(**defaults, seed=3)}").text)[0]
 
 
 @pytest.mark.parametrize(

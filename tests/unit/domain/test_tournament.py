@@ -149,7 +149,7 @@ def test_methods_need_a_fixed_stopping_rule() -> None:
 
 
 def test_methods_are_stored_only_if_declared() -> None:
-    assert _declared().digest == "6137c632d4480f62ec711c73830baa369a7480ff348727a2e2bf771af3e06c73"
+    assert _declared().digest == "1b2be2a956f00b4a3051dc75a55c321fcb5891ac65ce70fbe852d3ed547bbfd4"
     declared = _declared(entrants=[*_runs("a", 1), *_runs("b", 1)], baseline="a-1")
     assert Tournament.model_validate(declared.stored_json()) == declared
     assert declared.stored_json()["entrants"][0].items() >= {"method": "a", "training_seed": 1}.items()

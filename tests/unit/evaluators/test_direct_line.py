@@ -1,4 +1,4 @@
-"""Calls of a script over a direct line: the broker sleeps, hostile answers harm nobody, and both time limits hold."""
+"""Calls of a script over a direct line: the broker sleeps, hostile answers do no harm, and both time limits hold."""
 
 from __future__ import annotations
 

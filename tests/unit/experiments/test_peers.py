@@ -141,7 +141,7 @@ def test_a_tree_counts_the_processor_time_of_ended_orphans(tmp_path: Path, *, gr
     tree.process.wait()
     assert ended[-1].processor_s > 0.1
     if not grouped:
-        assert tree.processor_s() >= ended[-1].processor_s  # although nobody holds the times any more
+        assert tree.processor_s() >= ended[-1].processor_s  # although the processes that held the times are gone
     wait_for(lambda: not tree.members())
     tree.kill()
     assert tree.group is None or not tree.group.folder.exists()
