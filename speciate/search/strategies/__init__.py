@@ -40,7 +40,19 @@ def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
         error = FieldError(f"unknown strategy {name!r}: expected one of {', '.join(STRATEGIES)}", where="strategy")
         raise InvalidInputError(f"{error}.", field_errors=(error,), remedy=did_you_mean(name, STRATEGIES))
     kind = STRATEGIES[name]
-    return kind(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
+    try:
+        return kind(read_options(f"strategy {name!r}", kind.Config, options, where="strategy_options"))
+    except InvalidInputError as error:
+        if elsewhere := _of_others(kind, options):
+            raise InvalidInputError(str(error), field_errors=error.field_errors, remedy=elsewhere) from None
+        raise
+
+
+def _of_others(kind: type[Strategy], options: Mapping[str, Any]) -> str:
+    """Return which strategies have the first option that this one lacks; empty if none has it."""
+    unknown = next((option for option in options if option not in kind.Config.model_fields), "")
+    owners = [name for name, other in STRATEGIES.items() if unknown in other.Config.model_fields]
+    return f"{unknown!r} is an option of {' and '.join(owners)}: name the strategy, too." if owners else ""
 
 
 __all__ = ["STRATEGIES", "build_strategy"]

@@ -145,6 +145,8 @@ def test_best_of_n_ignores_the_archive() -> None:
         ("islands_map_elites", {"features": ["colour"]}, "strategy_options.features.0", "length, nesting, depth"),
         ("islands_map_elites", {"features": ["depth", "depth"]}, "strategy_options.features", "is repeated"),
         ("islands_map_elites", {"colour": 4}, "strategy_options.colour", "no such option"),
+        ("vector_evolution", {"islands": 4}, "strategy_options.islands", "an option of mind_evolution and islands_map"),
+        ("vector_evolution", {"focus": 2}, "strategy_options.focus", "focus: number, ≥ 0, ≤ 1"),
     ],
 )
 def test_an_unknown_name_or_option_lists_the_valid_ones(
@@ -153,4 +155,4 @@ def test_an_unknown_name_or_option_lists_the_valid_ones(
     with pytest.raises(InvalidInputError) as caught:
         build_strategy(name, options)
     assert caught.value.field_errors[0].where == where
-    assert says in str(caught.value) + str(caught.value.field_errors[0])
+    assert says in f"{caught.value} {caught.value.remedy} {caught.value.field_errors[0]}"
