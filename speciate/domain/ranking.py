@@ -110,8 +110,14 @@ class Ranking:
             rewards: Raw rewards, shape (d,).
             met: Bit mask of the targets that it meets.
         """
-        columns = self._merits(np.array([rewards], dtype=np.float64), np.array([met]))
-        return Merit(*(column.tolist()[0] for column in columns))
+        return self.merits([rewards], [met])[0]
+
+    def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[int]) -> list[Merit]:
+        """Return the ranks of several candidates; the arguments of ``merit`` with a dimension of n before."""
+        if not rewards:
+            return []
+        columns = self._merits(np.array(rewards, dtype=np.float64), np.array(met))
+        return [Merit(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
     def best_so_far(self, rewards: FloatArray, met: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the best candidate up to each row by the order of ``merit``; -1 before a feasible one.

@@ -45,7 +45,16 @@ from speciate.runs.lanes import (
 from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.progress import Effects, RunProgress
-from speciate.runs.tally import announce, claim_targets, count, judge_alarm, keep_best, summary, with_state
+from speciate.runs.tally import (
+    announce,
+    claim_targets,
+    count,
+    fresh_rivals,
+    judge_alarm,
+    keep_best,
+    summary,
+    with_state,
+)
 from speciate.search.cells import improves
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
@@ -229,6 +238,7 @@ def record_evaluations(
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     for number, outcome in enumerate(batch.outcomes, start=first):
         _record_outcome(progress, context, effects, lease.ordinal, number, outcome, won=number in winners)
+    keep_best(progress, context, fresh_rivals(first, batch.outcomes))
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
@@ -265,7 +275,7 @@ def _record_outcome(
     won: bool,
 ) -> None:
     progress.evaluations += 1
-    count(progress, context, number, outcome)
+    count(progress, outcome)
     proposal = outcome.proposal
     if proposal.proposed_by is None:
         count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)

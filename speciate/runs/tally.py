@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from speciate.domain.event import EventKind
-from speciate.domain.ranking import Ranked
+from speciate.domain.ranking import Merit, Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
@@ -15,8 +15,8 @@ MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
 
 
-def count(progress: RunProgress, context: RunContext, number: int, outcome: CandidateOutcome) -> None:
-    """Count the outcome of a candidate and update the best candidate."""
+def count(progress: RunProgress, outcome: CandidateOutcome) -> None:
+    """Count the outcome of a candidate."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
     progress.reused += outcome.reused_from is not None
@@ -31,20 +31,31 @@ def count(progress: RunProgress, context: RunContext, number: int, outcome: Cand
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
-        if outcome.duplicate_of is None:
-            keep_best(progress, context, [Ranked(number, rewards, outcome.targets)])
 
 
 def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Ranked]) -> None:
     """Replace the best candidate by the best feasible rival that ranks above it."""
-    merit = context.problem.ranking.merit
-    held = merit(progress.best, progress.best_targets) if progress.best_number is not None else None
-    for rival in rivals:
-        found = merit(rival.rewards, rival.targets)
-        if found.feasibility == 0.0 and (held is None or found > held):
+    given = list(rivals)
+    if progress.best_number is not None:
+        given.insert(0, Ranked(progress.best_number, progress.best, progress.best_targets))
+    # All at once: a single rank costs as much as those of a whole batch.
+    merits = context.problem.ranking.merits([each.rewards for each in given], [each.targets for each in given])
+    held: Merit | None = None
+    for rival, found in zip(given, merits, strict=True):
+        if progress.best_number == rival.number:
+            held = found
+        elif found.feasibility == 0.0 and (held is None or found > held):
             held = found
             progress.best_number, progress.best_targets = rival.number, rival.targets
             progress.best = list(rival.rewards)
+
+
+def fresh_rivals(first: int, outcomes: Iterable[CandidateOutcome]) -> Iterator[Ranked]:
+    """Yield the scored candidates of a batch that repeat no other; ``first`` is the number of the first candidate."""
+    for number, outcome in enumerate(outcomes, start=first):
+        rewards = outcome.evaluation.rewards
+        if outcome.evaluation.failure is None and rewards is not None and outcome.duplicate_of is None:
+            yield Ranked(number, rewards, outcome.targets)
 
 
 def claim_targets(

@@ -161,14 +161,21 @@ def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
     as_good = (points[None, :, :] >= points[:, None, :]).all(axis=2)
     np.fill_diagonal(distances, np.inf)
     alive &= ~((distances == 0.0) & np.tri(n, k=-1, dtype=np.bool_)).any(axis=1)
-    from_better = np.where(as_good, distances, np.inf)
-    for _ in range(int(alive.sum()) - size):
-        living = np.flatnonzero(alive)
-        nearest = from_better[np.ix_(living, living)].min(axis=1)
-        if np.isinf(nearest).all():
-            nearest = distances[np.ix_(living, living)].min(axis=1)
-        # Among equals the last one is removed: a newcomer, if there is one.
-        alive[living[::-1][nearest[::-1].argmin()]] = False
+    excess = int(alive.sum()) - size
+    for gaps in (np.where(as_good, distances, np.inf), distances):  # members that none dominates go last
+        gaps[:, ~alive] = np.inf
+        nearest = gaps.min(axis=1)
+        while excess > 0:
+            living = np.flatnonzero(alive)
+            # Among equals the last one is removed: a newcomer, if there is one.
+            removed = living[::-1][nearest[living[::-1]].argmin()]
+            if np.isinf(nearest[removed]) and gaps is not distances:
+                break
+            alive[removed] = False
+            excess -= 1
+            orphans = alive & (gaps[:, removed] == nearest)
+            gaps[:, removed] = np.inf
+            nearest[orphans] = gaps[orphans].min(axis=1)
     return alive
 
 
