@@ -25,7 +25,9 @@ def tasks(limits: Limits, *, processes: bool) -> int:
     return limits.threads if "threads" in limits.model_fields_set else max(limits.threads, limits.processes)
 
 
-def rlimits(limits: Limits, *, cpu: bool = True, processes: bool = False) -> dict[str, tuple[int, int]]:
+def rlimits(
+    limits: Limits, *, cpu: bool = True, processes: bool = False, file_bytes: int = 0
+) -> dict[str, tuple[int, int]]:
     """Return the soft and hard resource limits of one process, by their names in ``resource``.
 
     The kernel counts CPU time in whole seconds, so fractions are rounded up. It sends SIGXCPU at the soft limit and
@@ -36,12 +38,13 @@ def rlimits(limits: Limits, *, cpu: bool = True, processes: bool = False) -> dic
         limits: The problem's limits.
         cpu: True to limit CPU time; False for a process that serves many evaluations.
         processes: True if the process may start others.
+        file_bytes: Least size of a file that it must be able to write.
     """
     seconds = math.ceil(limits.cpu_s)
     files = SCRIPT_OPEN_FILES if processes else OPEN_FILES
     return {
         "RLIMIT_CPU": (seconds, seconds + 1) if cpu else (_UNLIMITED, _UNLIMITED),
         "RLIMIT_NOFILE": (files, files),
-        "RLIMIT_FSIZE": (limits.file_bytes, limits.file_bytes),
+        "RLIMIT_FSIZE": (max(limits.file_bytes, file_bytes),) * 2,
         "RLIMIT_CORE": (0, 0),
     }

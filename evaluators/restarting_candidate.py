@@ -92,6 +92,8 @@ class RestartingCandidate:
 
     def lend(self, drain: Drain) -> tuple[int, int] | None:
         """Lend the channel, and return its descriptor and the longest frame to accept; None without a process."""
+        if self._batch.image is not None:  # the other end is a relay outside the sandbox
+            return None
         process = self._process
         if self._final is not None or process is None or (fd := process.session.lend()) is None:
             return None
@@ -189,8 +191,12 @@ class RestartingCandidate:
         """End the process of a loan."""
         allowed_s = self._left_s
         self._settle(candidate_s)
-        if ended.ending is EndReason.GONE and self._process is not None:
-            self._process.session.note_end()
+        if self._process is not None:
+            if ended.ending is EndReason.GONE:
+                self._process.session.note_end()
+            else:
+                # Descriptors of a killed process can outlive it, in messages that nobody has received.
+                self._process.session.hang_up()
         return self._died(ended, allowed_s)
 
     def _begin(self) -> CandidateProcess:

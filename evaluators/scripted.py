@@ -78,7 +78,7 @@ def _carry(
     limit = _TimeLimit(script, candidate, batch.author_s)
     while True:
         message = script.receive(limit)
-        asked, candidate_s = time.monotonic(), script.turns.now().candidate_s
+        asked, candidate_s = time.monotonic(), limit.direct_s()
         if (call := _call_in(message)) is not None:
             name = call[0]
             answer = candidate.call(*call, candidate_s)
@@ -111,15 +111,26 @@ class _TimeLimit:
     def __init__(self, script: Script, candidate: RestartingCandidate, limit_s: float) -> None:
         self._turns, self._candidate = script.turns, candidate
         self._own = script.allow(limit_s)
+        self._direct_s = 0.0
         self.relayed_s = 0.0
+
+    def direct_s(self) -> float:
+        """Return the seconds of the candidate's turns over the lent channel; those until the loan ended."""
+        if self._candidate.lent:
+            self._direct_s = self._turns.now().candidate_s
+        return self._direct_s
 
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the script's time is up."""
-        turn = self._turns.now()
-        if not self._candidate.lent:
+        lent, turn = self._candidate.lent, self._turns.now()
+        self._own.paused_s = self.relayed_s + self.direct_s()
+        if not lent:
             return self._own.left_s()
-        self._own.paused_s = self.relayed_s + turn.candidate_s
-        theirs_s, own_s = self._candidate.left_s(turn.candidate_s), self._own.left_s()
+        began = time.monotonic()
+        theirs_s = self._candidate.left_s(self._direct_s)
+        if theirs_s <= 0:
+            self.relayed_s += time.monotonic() - began  # ending its process takes a while
+        own_s = self._own.left_s()
         # The turn may change at once, which does not wake the broker.
         if turn.calling and theirs_s > 0:
             return min(theirs_s, max(own_s, _GLANCE_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -147,14 +148,16 @@ class Session:
         return TimeAllowance(self._contained, limit_s, until)
 
     def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
-        """Send a message with descriptors; False if the process has no room for it at once."""
+        """Send a message with descriptors; False if that is not possible at once."""
+        if self._unsent:
+            return False
         data = encode(message)
         try:
             sent = socket.send_fds(self._channel, [data[:_SEND_BYTES]], descriptors, _SEND_FLAGS)
-        except BlockingIOError:
-            return False
-        except OSError:
+        except (BrokenPipeError, ConnectionResetError):
             sent = len(data)  # the reader is gone, as the next ``receive`` finds out
+        except OSError:
+            return False  # no room, or too many descriptors are under way
         self._unsent += data[sent:]
         return True
 
@@ -163,6 +166,11 @@ class Session:
         if self._unsent:
             self._send()
         return None if self._unsent else self._fd
+
+    def hang_up(self) -> None:
+        """End the channel in both directions, also for a borrower that waits at it."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)
 
     def note_end(self) -> None:
         """Note that the process has ended or closed the channel, as the borrower of the channel noticed."""

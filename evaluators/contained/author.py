@@ -27,6 +27,7 @@ from .seeding import import_generators, seed_generators
 from .wire import PROGRESS_CHARS, Wire, encode
 
 NAME = "evaluator"
+_LINE_FDS = 2
 
 
 class _EvaluationEnd(BaseException):
@@ -150,10 +151,10 @@ def serve(wire: Wire) -> None:
         return
     names = load_script(wire, first, seed=0)
     while names is not None:
-        task, fds = wire.read_with_descriptors(2)
+        task, fds = wire.read_with_descriptors(_LINE_FDS)
         if task is None:
             return
-        line = DirectLine((fds[0], fds[1]), **task["line"], max_bytes=wire.max_bytes) if fds else None
+        line = DirectLine((fds[0], fds[1]), **task["line"], max_bytes=wire.max_bytes) if len(fds) == _LINE_FDS else None
         context = Context(wire, task["seed"], dict(first["files"]))
         candidate = Candidate(wire, task["program"], line)
         seed_generators(task["seed"])

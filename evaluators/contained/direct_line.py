@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from .candidate import LOADING
@@ -47,15 +48,17 @@ class DirectLine:
         ``{"lost": "gone" | "broken", "detail": text}`` if there can be no further answer.
 
         Raises:
-            TypeError: As ``Wire.write``.
-            ValueError: As ``Wire.write``.
+            TypeError: As ``Wire.pack``.
+            ValueError: As ``Wire.pack``.
         """
         # Random, so that nothing sent before the question can be its answer.
         nonce = int.from_bytes(os.urandom(_NONCE_BYTES), "little")
+        question = self._wire.pack({"index": nonce, "call": name, "args": args})
         began_ns = time.monotonic_ns()
         self._note(self._began_ns + self._theirs_ns - began_ns - 1)
         try:
-            self._wire.write({"index": nonce, "call": name, "args": args})
+            with suppress(OSError):  # it has ended, but what it said before can still be read
+                self._wire.send(question)
             return self._answer(nonce)
         except FrameError as error:
             return {"lost": "broken", "detail": str(error)}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 MAX_DEPTH = 200
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class FrameError(ValueError):
@@ -25,11 +28,11 @@ def parse(body: bytes) -> dict[str, Any]:
     Raises:
         FrameError: The bytes are anything else.
     """
+    if _is_too_deep(body):
+        raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels")
     try:
         text = body.decode("utf-8")
         message, end = _DECODER.raw_decode(text)
-    except RecursionError:
-        raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # also UnicodeDecodeError, and integers of more digits than Python converts
         raise FrameError(f"the frame is not JSON: {error}") from None
     if end != len(text):
@@ -38,6 +41,25 @@ def parse(body: bytes) -> dict[str, Any]:
         raise FrameError(f"the frame is a JSON {type(message).__name__}: expected an object")
     _check(message)
     return message
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Return True if brackets are nested deeper than ``MAX_DEPTH``.
+
+    The parser itself stops only at the recursion limit of the interpreter, which a script may have raised beyond what
+    the stack holds.
+    """
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    left = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not left:
+            return False
+        size = len(left)
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+        if len(left) == size:
+            return size > MAX_DEPTH  # not balanced, so that the parser refuses it, too
+    return bool(left)
 
 
 def _check(message: dict[str, Any]) -> None:

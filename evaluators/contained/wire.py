@@ -13,6 +13,7 @@ PROGRESS_CHARS = 200
 """Characters of a text of progress."""
 _CHUNK_BYTES = 1 << 20
 _FD_BYTES = 4
+_Socket = socket.socket  # a script may replace it
 
 
 class TooLongError(ValueError):
@@ -60,7 +61,8 @@ class Wire:
 
     def read_with_descriptors(self, most: int) -> tuple[dict[str, Any] | None, list[int]]:
         """Return the next message as ``read`` does, and the descriptors that were sent with it."""
-        with socket.socket(fileno=os.dup(self.fd)) as stream:
+        with _Socket(fileno=os.dup(self.fd)) as stream:
+            stream.settimeout(None)  # a script may have set another default
             space = socket.CMSG_SPACE(most * _FD_BYTES)
             header, attached, _, _ = stream.recvmsg(HEADER_BYTES, space, socket.MSG_WAITALL | socket.MSG_CMSG_CLOEXEC)
         packed = b"".join(data for _, _, data in attached)
@@ -68,7 +70,11 @@ class Wire:
         return self._rest(header if len(header) == HEADER_BYTES else None), fds
 
     def write(self, message: dict[str, Any]) -> None:
-        """Send a message.
+        """Send a message; raises as ``pack``."""
+        self.send(self.pack(message))
+
+    def pack(self, message: dict[str, Any]) -> bytes:
+        """Return the frame of a message.
 
         Raises:
             TooLongError: The message is longer than a frame may be.
@@ -78,6 +84,10 @@ class Wire:
         data = frame(message)
         if len(data) - HEADER_BYTES > self.max_bytes:
             raise TooLongError(f"{len(data) - HEADER_BYTES} bytes of JSON: at most {self.max_bytes} are allowed")
+        return data
+
+    def send(self, data: bytes) -> None:
+        """Send a frame."""
         sent = os.write(self.fd, data)
         while sent < len(data):
             sent += os.write(self.fd, memoryview(data)[sent:])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from evaluators.channel import ENVELOPE_BYTES
+from evaluators.contained.direct_line import TURN_BYTES
 from evaluators.contained.requests import (
     ENDED,
     ERROR,
@@ -41,6 +42,7 @@ CREDENTIALS = struct.Struct("3i")  # process, user and group id (man 7 unix)
 _REPORT_BYTES = 1 << 13
 _REMOVE_S = 60.0  # a candidate may leave thousands of files on a slow disk
 _END_S = 1.0
+_SO_PASSRIGHTS = 83  # since Linux 6.16: 0 refuses descriptors that the other end attaches
 
 
 class Supervisor:
@@ -183,6 +185,8 @@ class ContainedProcess:
             here, there = socket.socketpair()
             self.channel = undo.enter_context(here)
             channel = theirs.enter_context(there)
+            with contextlib.suppress(OSError):  # older kernels drop descriptors that nobody receives
+                here.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
             (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
             fds = [their_out, their_err, channel.fileno()]  # the supervisor receives them as 1, 2 and 3
@@ -306,6 +310,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
             limits,
             cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS),
             processes=needs.syscall_policy.starts_processes,
+            file_bytes=TURN_BYTES if needs.role is ProcessRole.AUTHOR else 0,
         ),
         memory_bytes=limits.memory_bytes,
         tasks=tasks(limits, processes=needs.syscall_policy.starts_processes),

@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.channel import FrameReader, encode
-from evaluators.contained.untrusted import MAX_DEPTH, FrameError
+from evaluators.contained.untrusted import MAX_DEPTH, FrameError, parse
 
 LIMIT = 1 << 16
 
@@ -107,3 +108,21 @@ def test_hostile_frames_are_read_whole_or_refused(value: object, cut: int, noise
     assert isinstance(message, dict)
     assert reader.next() is None
     json.dumps(message, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "deep"),
+    [
+        (b'{"a":' + b"[" * 150 + b"]" * 150 + b"}", False),
+        (b'{"a":' + b"[" * 201 + b"]" * 201 + b"}", True),
+        (b'{"a":' + b'{"b":' * 300 + b"1" + b"}" * 301, True),
+        (b'{"a":"' + b"[" * 5000 + b'\\"' + b"[" * 5000 + b'"}', False),
+        (b'{"a":[' + b",".join([b"[1]"] * 5000) + b"]}", False),
+        (b"[" * 1_000_000, True),
+        (b"[]" * 1_000_000 + b"[" * 1_000, True),
+    ],
+)
+def test_depth_is_checked_before_the_parser_recurses(body: bytes, deep: bool) -> None:
+    expected = pytest.raises(FrameError, match="deeper than 200") if deep else contextlib.nullcontext()
+    with expected:
+        parse(body)

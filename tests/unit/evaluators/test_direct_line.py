@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from evaluators.candidate_process import CandidateProcess
 from evaluators.contained.direct_line import TURN_BYTES
 from evaluators.restarting_candidate import RestartingCandidate
+from evaluators.session import Session
 from evaluators.turns import Turns
 from speciate.domain.candidate import FailureKind
 
@@ -111,10 +114,17 @@ def test_an_answer_that_was_sent_before_its_question_does_not_count(broker, scri
 def test_descriptors_that_a_candidate_sends_do_not_arrive(broker, scripted):
     problem = scripted(
         "import os\n"
-        "before = set(os.listdir('/proc/self/fd')) if os.path.exists('/proc/self/fd') else set()\n"
+        "def opened():\n"
+        "    found = 0\n"
+        "    for fd in range(64):\n"
+        "        try:\n"
+        "            found += bool(os.fstat(fd))\n"
+        "        except OSError:\n"
+        "            pass\n"
+        "    return found\n"
+        "before = opened()\n"
         "candidate.call('solve', 1).unwrap()\n"
-        "after = set(os.listdir('/proc/self/fd')) if os.path.exists('/proc/self/fd') else set()\n"
-        "return {'score': float(after <= before)}"
+        "return {'score': float(opened() == before > 3)}"
     )
     program = (
         "import os, socket\n"
@@ -179,24 +189,93 @@ def test_a_candidate_that_prints_much_does_not_wait(broker, scripted):
     assert 0 < len(evaluation.artifacts["stdout"]) <= problem.limits.log_bytes
 
 
-def test_a_channel_that_is_busy_is_not_lent(broker, scripted, monkeypatch):
-    monkeypatch.setattr(RestartingCandidate, "lend", lambda *_: None)
+@pytest.mark.parametrize(("step", "answer"), [("lend", None), ("post_with", False)])
+def test_calls_pass_through_the_broker_where_a_channel_cannot_be_lent(broker, scripted, monkeypatch, step, answer):
+    monkeypatch.setattr(Session, step, lambda *_: answer)
     problem = scripted("return {'score': candidate.call('solve', 4).unwrap()}")
-    assert one(broker, problem, "def solve(x):\n    return x\n").rewards == (4.0,)
+    program = "def solve(x):\n    return x\n"
+    assert [e.rewards for e in broker.evaluate(problem, [program] * 2, seeds=[0, 0])] == [(4.0,)] * 2
+
+
+def test_the_channel_of_a_relay_outside_the_sandbox_is_not_lent():
+    candidate = SimpleNamespace(_batch=SimpleNamespace(image=object()))
+    assert RestartingCandidate.lend(cast("RestartingCandidate", candidate), lambda _: None) is None
+
+
+def test_a_load_failure_waits_for_the_first_call(broker, scripted):
+    problem = scripted("import time\ntime.sleep(0.4)\nreturn {'score': candidate.call('solve', 4).unwrap()}")
+    for program, reason in [("def solve(:", "syntax_error"), ("import fancygraphs", "raised")]:
+        failure = one(broker, problem, program).failure
+        assert failure is not None
+        assert failure.reason == reason
+
+
+def test_after_a_death_the_candidates_time_does_not_count_for_the_script_either(broker, scripted, monkeypatch):
+    monkeypatch.setattr("evaluators.batch.EvaluationBatch.author_s", 1.0)
+    problem = scripted(
+        "candidate.call('nap').unwrap()\n"
+        "assert candidate.call('leave').failure\n"
+        "candidate.call('nap').unwrap()\n"
+        "return {'score': 1}"
+    )
+    program = "import os, time\ndef nap():\n    time.sleep(0.8)\ndef leave():\n    os._exit(0)\n"
+    assert one(broker, problem, program).rewards == (1.0,)
+
+
+def test_a_channel_that_outlives_its_process_holds_nothing_up(broker, scripted):
+    problem = scripted("context.note('kind', candidate.call('solve').failure.kind)\nreturn {'score': 1}", wall_s=0.5)
+    program = (
+        "import socket\n"
+        "def solve():\n"
+        "    one, two = socket.socketpair()\n"
+        "    socket.send_fds(one, [b'x'], [3, one.fileno(), two.fileno()])\n"
+        "    while True:\n"
+        "        pass\n"
+    )
+    began = time.monotonic()
+    evaluation = one(broker, problem, program)
+    assert (evaluation.rewards, evaluation.artifacts["kind"]) == ((1.0,), "timeout")
+    assert time.monotonic() - began < 30
+
+
+def test_a_script_may_write_no_files(broker, make_problem):
+    script = "def evaluate(candidate, context):\n    return {'score': candidate.call('solve').unwrap()}\n"
+    problem = make_problem("evaluator", evaluator=script, limits={"file_bytes": 0})
+    assert one(broker, problem, "def solve():\n    return 1\n").rewards == (1.0,)
+
+
+def test_a_script_that_raised_its_recursion_limit_survives_deep_answers(broker, scripted):
+    problem = scripted("import sys\nsys.setrecursionlimit(10**8)\nreturn {'score': candidate.call('solve').unwrap()}")
+    program = f"{FORGERY}\ndef solve():\n    os.write(3, (200_000).to_bytes(4, 'big') + b'[' * 200_000)\n"
+    bad, good = broker.evaluate(problem, [program, "def solve():\n    return [1][0]\n"], seeds=[0, 0])
+    assert bad.failure is not None
+    assert bad.failure.reason == "malformed_frame"
+    assert good.rewards == (1.0,)
+
+
+def test_a_script_that_changes_its_sockets_and_descriptors_harms_itself_alone(broker, scripted):
+    problem = scripted(
+        "import fcntl, os, socket\n"
+        "socket.setdefaulttimeout(0.05)\n"
+        "fcntl.fcntl(candidate._line._turn_fd, fcntl.F_SETFL, os.O_APPEND)\n"
+        "candidate.call('nap', timeout_s=5.0).unwrap()\n"
+        "return {'score': 1}"
+    )
+    program = "import time\ndef nap():\n    time.sleep(0.3)\n"
+    assert [e.rewards for e in broker.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(1.0,)] * 3
 
 
 def test_turns_lie_within_the_time_that_has_passed():
-    turns = Turns()
+    turns, began = Turns(), time.monotonic()
     try:
         turns.begin()
         assert (turns.now().calling, turns.now().candidate_s) == (False, 0.0)
         for stated, calling, whole in [(1 << 62, False, True), (-1 - (1 << 62), True, False), (-1, True, True)]:
             os.pwrite(turns.fd, stated.to_bytes(TURN_BYTES, "little", signed=True), 0)
-            before = time.monotonic()
             turn = turns.now()
             assert turn.calling is calling
             assert (turn.candidate_s > 0) is whole
-            assert turn.candidate_s < before
+            assert turn.candidate_s <= time.monotonic() - began
         with pytest.raises(OSError, match="not permitted"):
             os.ftruncate(turns.fd, 1 << 20)
     finally:
