@@ -195,7 +195,7 @@ class RestartingCandidate:
             if ended.ending is EndReason.GONE:
                 self._process.session.note_end()
             else:
-                # Descriptors of a killed process can outlive it, in messages that nobody has received.
+                # Descriptors of a killed process can outlive it, in messages that were never received.
                 self._process.session.hang_up()
         return self._died(ended, allowed_s)
 

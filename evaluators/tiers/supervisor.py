@@ -185,7 +185,7 @@ class ContainedProcess:
             here, there = socket.socketpair()
             self.channel = undo.enter_context(here)
             channel = theirs.enter_context(there)
-            with contextlib.suppress(OSError):  # older kernels drop descriptors that nobody receives
+            with contextlib.suppress(OSError):  # older kernels drop descriptors that the reader has no room for
                 here.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
             (out, their_out), (err, their_err) = _pipe(undo, theirs), _pipe(undo, theirs)
             self.logs: Mapping[str, int] = {"stdout": out, "stderr": err}
