@@ -180,7 +180,13 @@ class Landscape:
 
 def start(stores: Stores, problem: Problem, policy: Policy, evaluations: int = 200, **spec: object) -> UUID:
     """Start a run; add problem and policy if they are missing."""
-    given = {"budget": Budget(evaluations=evaluations), "lanes": 2, "batch": 8, **spec}
+    given = {
+        "strategy": "islands_map_elites",
+        "budget": Budget(evaluations=evaluations),
+        "lanes": 2,
+        "batch": 8,
+        **spec,
+    }
     run_id, _ = start_run(
         stores.runs,
         stores.signals,

@@ -268,9 +268,9 @@ def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, mon
         (["run", "sorting-network-8", "-p", "who", "-b", "5"], ExitCode.NOT_FOUND, "who"),
         (["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-s", "magic"], ExitCode.INVALID, "best_of_n"),
         (
-            ["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "population=0"],
+            ["run", "sorting-network-8", "-p", "mutator", "-b", "5", "-o", "min_elites=0"],
             ExitCode.INVALID,
-            "population",
+            "min_elites",
         ),
         (["policies", "add", "Bad Name", "--kind", "program_mutator"], ExitCode.INVALID, "slug"),
         (["policies", "add", "p", "--kind", "magic"], ExitCode.INVALID, "program_mutator"),
