@@ -126,3 +126,10 @@ def test_depth_is_checked_before_the_parser_recurses(body: bytes, deep: bool) ->
     expected = pytest.raises(FrameError, match="deeper than 200") if deep else contextlib.nullcontext()
     with expected:
         parse(body)
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'\\"'])
+def test_a_string_without_an_end_is_read_once(end: bytes) -> None:
+    body = b'{"a":"' + b"[" * 300 + b'\\"' * 500_000 + end  # read again from every quote, this takes hours
+    with pytest.raises(FrameError, match="not JSON"):
+        parse(body)
