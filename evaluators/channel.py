@@ -14,7 +14,7 @@ from evaluators.contained.untrusted import check_size, parse
 from evaluators.contained.wire import HEADER_BYTES
 
 Message = dict[str, Any]
-"""A JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``."""
+"""A JSON object without NaN or infinities, no deeper than ``contained.untrusted.MAX_DEPTH``."""
 
 ENVELOPE_BYTES = 64 << 10
 """Bytes of a frame reserved for fields other than the value: index, reason, detail."""

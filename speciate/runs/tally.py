@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from speciate.domain.event import EventKind
-from speciate.domain.ranking import Merit, Ranked
+from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
@@ -35,16 +35,12 @@ def count(progress: RunProgress, outcome: CandidateOutcome) -> None:
 
 def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Ranked]) -> None:
     """Replace the best candidate by the best feasible rival that ranks above it."""
-    given = list(rivals)
-    if progress.best_number is not None:
-        given.insert(0, Ranked(progress.best_number, progress.best, progress.best_targets))
+    ranking, given = context.problem.ranking, list(rivals)
+    held = ranking.merit(progress.best, progress.best_targets) if progress.best_number is not None else None
     # All at once: a single rank costs as much as those of a whole batch.
-    merits = context.problem.ranking.merits([each.rewards for each in given], [each.targets for each in given])
-    held: Merit | None = None
+    merits = ranking.merits([each.rewards for each in given], [each.targets for each in given])
     for rival, found in zip(given, merits, strict=True):
-        if progress.best_number == rival.number:
-            held = found
-        elif found.feasibility == 0.0 and (held is None or found > held):
+        if found.feasibility == 0.0 and (held is None or found > held):
             held = found
             progress.best_number, progress.best_targets = rival.number, rival.targets
             progress.best = list(rival.rewards)
