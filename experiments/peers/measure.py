@@ -29,7 +29,8 @@ _MEMORY_EVERY: Final = 8
 _GROUPS: Final = {"cpuacct": "cpuacct.usage", "": "cpu.stat"}
 """Folders of control groups below their root, versions 1 and 2, and the file that holds the processor time."""
 _REAPER: Final = Path(__file__).with_name("reaper.py")
-
+SETTLE_S: Final = 15.0
+"""Seconds after a kill; what still runs then counts as left behind."""
 
 _numbers = itertools.count()
 
@@ -198,10 +199,6 @@ def watch(
         if done or seconds > limit_s or (stop_at is not None and samples[-1].evaluations >= stop_at):
             return samples
         time.sleep(INTERVAL_S)
-
-
-SETTLE_S: Final = 15.0
-"""Seconds after which what still runs counts as left behind."""
 
 
 def kill_main(tree: Tree, settle_s: float = SETTLE_S) -> int:

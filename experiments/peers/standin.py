@@ -113,7 +113,7 @@ class StandIn:
         """Return status and response of a chat completion."""
         problem, seed = path.strip("/").split("/")[:2]
         if self.upstream and not seed.endswith("-forge"):
-            status, reply = self._pass_on(body)
+            status, reply = self._pass_on("POST", "chat/completions", body)
         else:
             status, reply = 200, self._mutations(problem, seed, body)
         usage = reply.get("usage") or {}
@@ -122,12 +122,16 @@ class StandIn:
             self.completion_tokens[f"{problem}/{seed}"] += usage.get("completion_tokens") or 0
         return status, reply
 
-    def _pass_on(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        key = os.environ.get("OPENAI_API_KEY", "none")
+    def models(self) -> tuple[int, dict[str, Any]]:
+        """Return status and response of the list of models."""
+        if self.upstream:
+            return self._pass_on("GET", "models")
+        return 200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+
+    def _pass_on(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        headers = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
         try:
-            reply = httpx.post(
-                f"{self.upstream}/chat/completions", json=body, timeout=600, headers={"Authorization": f"Bearer {key}"}
-            )
+            reply = httpx.request(method, f"{self.upstream}/{path}", json=body, timeout=600, headers=headers)
             return reply.status_code, reply.json()
         except (httpx.HTTPError, ValueError) as error:
             return 502, {"error": {"message": f"{self.upstream}: {error}"}}
@@ -181,7 +185,7 @@ def stand_in(upstream: str = "") -> Iterator[StandIn]:
 
         def do_GET(self) -> None:
             """List the model."""
-            self._reply(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+            self._reply(*state.models())
 
         def do_POST(self) -> None:
             """Complete a chat."""
