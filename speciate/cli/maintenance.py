@@ -241,8 +241,9 @@ def rebuild_cache(stores: Stores) -> RebuiltCache:
 
 def _elites(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
     from speciate.storage.candidates.population import stream_elites
+    from speciate.storage.database import reading
 
-    with stores.engine.connect() as connection:
+    with reading(stores.engine) as connection:
         yield from stream_elites(connection, run_id)
 
 

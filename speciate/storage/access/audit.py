@@ -61,7 +61,7 @@ class AuditLog(Store):
     @with_retries
     def count_old(self, before: datetime) -> int:
         """Return the number of entries older than ``before``."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             return int(connection.execute(_COUNT, _limits(before)).scalar_one())
 
     def delete_old(self, before: datetime, principal: str) -> int:

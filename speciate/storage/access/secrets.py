@@ -141,7 +141,7 @@ class SealedSecrets(Store):
     @with_retries
     def check(self) -> SecretsCheck:
         """Try to open every secret."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             keys = connection.execute(_KEYS).all()
             webhooks = connection.execute(_WEBHOOKS).all()
         found = [

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -70,11 +69,6 @@ OPERATOR: Final = Bearer(None, None, "", "operator", Scope.ADMIN)
 
 class TokenStore(Store):
     """Creates, finds and revokes tokens and sessions."""
-
-    @cached_property
-    def _alone(self) -> sa.Engine:
-        # Authentication is one statement and needs no transaction.
-        return self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def create(
         self, project_id: UUID, name: str, scope: Scope, *, created_by: str, expires_at: datetime | None = None
@@ -169,7 +163,7 @@ class TokenStore(Store):
 
     @with_retries
     def _bearer(self, query: sa.TextClause, secret: str, operator_token: str | None = None) -> Bearer | None:
-        with self._alone.connect() as connection:
+        with reading(self._engine) as connection:
             row = connection.execute(query, {"hash": _hash(secret)}).one_or_none()
             if row is None:
                 return None

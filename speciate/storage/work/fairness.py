@@ -13,7 +13,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.storage.database import Store, with_retries
+from speciate.storage.database import Store, reading, with_retries
 
 LONG_S: Final = 2.0
 """Seconds of an evaluation from which a run leaves the last free slot to others."""
@@ -69,7 +69,7 @@ class FairQueue(Store):
             The unit; None if this worker can evaluate none, or the free slot is left to runs that hold none. The
             reconciler then sends a message again.
         """
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             rows = connection.execute(_CHOOSE, {"id": work_id}).all()
         if not rows:
             return work_id
@@ -79,13 +79,13 @@ class FairQueue(Store):
         if not (last_one and found.of_run and found.others):
             chosen: UUID = found.id
             return chosen
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             lasts_s = connection.execute(_LASTS, {"run_id": found.run_id, "recent": _RECENT}).scalar_one()
         return None if (lasts_s or 0.0) >= LONG_S else found.id
 
     @with_retries
     def foreign_run(self, work_id: UUID) -> UUID | None:
         """Return the run of a ready unit if this worker cannot evaluate it."""
-        with self._engine.connect() as connection:
+        with reading(self._engine) as connection:
             run_id: UUID | None = connection.execute(_RUN, {"id": work_id}).scalar_one_or_none()
         return None if run_id is None or self.can(run_id) else run_id

@@ -43,7 +43,7 @@ from speciate.search.strategy import EliteTable
 from speciate.storage.candidates import population
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
-from speciate.storage.database import StorageFullError, Store, with_retries
+from speciate.storage.database import StorageFullError, Store, reading, with_retries, writing_once
 from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
@@ -118,14 +118,12 @@ class PostgresWorkStore(Store):
 
     def __post_init__(self) -> None:
         self._context = lru_cache(maxsize=256)(self._load_context)
-        # For single statements, which save the round trips of BEGIN and COMMIT.
-        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @with_retries
     def claim(self, work_id: UUID) -> Lease | None:
         """Lease a ready unit of a running run."""
         token = uuid7()
-        with self._single.connect() as connection:
+        with writing_once(self._engine) as connection:
             row = connection.execute(_CLAIM, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
         if row is None:
             return None
@@ -136,7 +134,7 @@ class PostgresWorkStore(Store):
     @with_retries
     def extend(self, lease: Lease) -> bool:
         """Renew a lease."""
-        with self._single.connect() as connection:
+        with writing_once(self._engine) as connection:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
             return connection.execute(_EXTEND, keys).rowcount == 1
 
@@ -147,7 +145,7 @@ class PostgresWorkStore(Store):
             sqlalchemy.exc.DBAPIError: PostgreSQL does not respond; the leases then expire on their own.
         """
         keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
-        with self._single.connect() as connection:
+        with writing_once(self._engine) as connection:
             return connection.execute(_EXPIRE, keys).rowcount
 
     def context(self, run_id: UUID) -> RunContext:
@@ -156,7 +154,7 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def _load_context(self, run_id: UUID) -> RunContext:
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return load_context(connection, run_id)
 
     @with_retries
@@ -166,7 +164,7 @@ class PostgresWorkStore(Store):
         if budget is None:
             return None
         query = sa.text(f"SELECT {RUNNING_SECONDS} FROM run_progress WHERE run_id = :id")
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return max(0.0, budget - float(connection.execute(query, {"id": run_id}).scalar_one()))
 
     @with_retries
@@ -175,7 +173,7 @@ class PostgresWorkStore(Store):
         dimensions = len(self.context(run_id).problem.objectives)
 
         def load() -> list[population.EliteRow]:
-            with self._single.connect() as connection:
+            with reading(self._engine) as connection:
                 return population.elite_rows(connection, run_id)
 
         if self._cache is not None:
@@ -185,25 +183,25 @@ class PostgresWorkStore(Store):
     @with_retries
     def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return number, first parent and rewards of every candidate."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return population.family(connection, run_id)
 
     @with_retries
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return individuals by number."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return population.members(connection, run_id, numbers)
 
     @with_retries
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         """Return the output that a new candidate receives, or that candidate ``to`` received."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return population.carried(connection, run_id, to)
 
     @with_retries
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
         """Return the run's earliest candidate for each known program hash and shape."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return population.duplicates(connection, run_id, hashes, shapes)
 
     @with_retries
@@ -212,20 +210,20 @@ class PostgresWorkStore(Store):
         context = self.context(run_id)
         if not context.reuses or not hashes:
             return {}
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return read_results(connection, context, hashes, tier)
 
     @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return the bandit statistics of an ensemble."""
         query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
 
     @with_retries
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
         """Return the advice in use."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return read_living(connection, run_id)
 
     @with_retries
@@ -300,13 +298,13 @@ class PostgresWorkStore(Store):
     @with_retries
     def learned(self, run_id: UUID) -> LearnedVersion | None:
         """Return the learned version in use."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return read_learned(connection, run_id)
 
     @with_retries
     def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
         """Return groups of completions."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return tuple(read_group(connection, run_id, ref) for ref in refs)
 
     def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
@@ -333,7 +331,7 @@ class PostgresWorkStore(Store):
     @with_retries
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         """Return the external results of a unit by program hash and seed."""
-        with self._single.connect() as connection:
+        with reading(self._engine) as connection:
             return read_external_results(connection, work_id)
 
     @with_retries
