@@ -145,7 +145,7 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
             dashboard.live.close()
 
         # Compile the templates in the background, once per process.
-        asyncio.get_running_loop().run_in_executor(None, warm)
+        asyncio.get_running_loop().run_in_executor(None, warm, settings.data_dir)
         listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
         listener.add_done_callback(log_listener_failure)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from service.dashboard import assets
@@ -77,9 +79,25 @@ def environment() -> Environment:
     return made
 
 
-def warm() -> None:
-    """Compress the static files and compile the templates, so that the first page does not wait for them."""
+class _CompiledTemplates(FileSystemBytecodeCache):
+    """Compiled templates in a directory; those that cannot be written are compiled again at the next start."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def warm(data_dir: Path) -> None:
+    """Compress the static files and compile the templates, so that the first page does not wait for them.
+
+    Args:
+        data_dir: If it exists, keeps the compiled templates for the next start.
+    """
     assets.warm()
+    with suppress(OSError):
+        compiled = data_dir / "templates"
+        compiled.mkdir(mode=0o700, exist_ok=True)
+        environment().bytecode_cache = _CompiledTemplates(str(compiled))
     for name in environment().list_templates():
         environment().get_template(name)
 

@@ -47,15 +47,30 @@ _WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - l
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Numeric libraries must not start a thread per core in every worker."""
 _PRELOADED: Final = (
+    "anyio._backends._asyncio",
     "celery.apps.worker",
-    "celery.bin.worker",
+    "celery.bin.celery",
+    "celery.concurrency.prefork",
+    "celery.concurrency.thread",
+    "celery.fixups.django",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "cryptography.fernet",
+    "cryptography.hazmat.primitives.kdf.hkdf",
     "kombu.transport.redis",
     "service.app",
+    "service.http_protocol",
     "speciate.cli.serve",
     "speciate.inference.app",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
     "uvicorn.main",
+    "uvicorn.protocols.http.httptools_impl",
     "workers.composition",
+    "workers.drain",
+    "workers.environment",
     "workers.reconciler",
+    "workers.startup",
     "workers.tasks",
     "workers.webhooks",
 )
@@ -143,9 +158,9 @@ class Stack:
         yield StartStep("schema", time.monotonic() - started)
         self._wait_for_api()
         yield StartStep("api", time.monotonic() - started)
-        self._wait_for_workers()
         if self.settings.policy_url is None:
             self._wait_for_policies()
+        self._wait_for_workers()
         announce_servers(self.settings)
         self._announced = True
         yield StartStep("workers", time.monotonic() - started)
@@ -217,6 +232,7 @@ class Stack:
         path = [str(process_roots.FOLDER), *filter(None, sys.path)]
         preload = Preload(_PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
         self.processes = GuardedProcesses(preload=preload)
+        _import_meanwhile()
         for command in self._process_commands():
             self._commands[command.name] = command
             self.processes.start(command)
@@ -324,7 +340,10 @@ class Stack:
             more = [policy_of_model(name, folder) for name, folder in self._models.items()]
             for policy in (*bundled_policies(), *more):
                 with suppress(NotFoundError):
-                    if visibility_of(service.policies.get(policy.slug)) is not Visibility.VISIBLE:
+                    stored = service.policies.get(policy.slug)
+                    if stored.digest == policy.digest:
+                        continue
+                    if visibility_of(stored) is not Visibility.VISIBLE:
                         continue  # archived or deleted by a user; adding it again would restore it
                 service.policies.add(policy)
 
@@ -335,6 +354,13 @@ class Stack:
                     f"{name} exited during startup with code {status.returncode}: {_last_log_line(self.log_of(name))}\n"
                     f"See {self.log_of(name)}."
                 )
+
+
+def _import_meanwhile() -> None:
+    """Import what this process needs next while the guard imports on another core."""
+    import speciate.client
+    import speciate.messaging.presence
+    import speciate.storage.revision  # noqa: F401
 
 
 def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:
