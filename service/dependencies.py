@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Annotated, Final, cast
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from speciate.storage.stores import Stores
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PINGS: Final = 4
+_PROJECTS: Final = 256
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class AppState:
     seed_checks: SeedChecks
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
+    @cached_property
+    def stores_of(self) -> Callable[[UUID], Stores]:
+        """Return the stores restricted to a project; they hold no state of a request."""
+        return lru_cache(maxsize=_PROJECTS)(self.stores.within)
+
 
 def app_state_of(request: Request) -> AppState:
     """Return the state of the application that serves a request."""
@@ -66,7 +73,7 @@ async def _app_state(request: Request) -> AppState:
 
 
 async def _stores(request: Request) -> Stores:
-    return app_state_of(request).stores.within(principal_of(request).project_id)
+    return app_state_of(request).stores_of(principal_of(request).project_id)
 
 
 AppStateDep = Annotated[AppState, Depends(_app_state)]

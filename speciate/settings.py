@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -303,6 +304,7 @@ def check_exposure(settings: Settings) -> None:
         raise ConfigurationError("SPECIATE_TOKEN is empty.", remedy="Set it to a long random text, or unset it.")
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Return True if a host name or address denotes this machine only."""
     name = host.strip("[]").lower()

@@ -70,7 +70,7 @@ class _FenceScanner:
         self._lines: list[str] = []
 
     def feed(self, line: str) -> None:
-        fence = _FENCE.match(line)
+        fence = _FENCE.match(line) if "`" in line or "~" in line else None
         if self._ticks is None:
             opening = fence or _TRAILING_OPENING.search(line)
             if opening is not None:
