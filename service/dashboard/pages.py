@@ -80,7 +80,13 @@ def environment() -> Environment:
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
-    """Compiled templates in a directory; those that cannot be written are compiled again at the next start."""
+    """Compiled templates in a directory; those that cannot be read or written are compiled again."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # noqa: BLE001 - a damaged file fails in many ways
+            bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):

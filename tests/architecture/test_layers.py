@@ -62,3 +62,15 @@ def test_a_new_package_without_a_floor_is_found(house: Path) -> None:
     result = _lint(house)
     assert result.returncode == 1, result.stdout
     assert "attic" in result.stdout
+
+
+def test_reads_end_without_rollback() -> None:
+    """After a ROLLBACK psycopg has no prepared statements left, and PostgreSQL plans every query again."""
+    allowed = {"speciate/storage/database.py", "speciate/storage/migrate.py"}
+    found = {
+        str(path.relative_to(ROOT))
+        for name in SOURCES
+        for path in (ROOT / name).rglob("*.py")
+        if "engine.connect()" in path.read_text("utf-8")
+    }
+    assert found == allowed, "use speciate.storage.database.reading"

@@ -11,6 +11,7 @@ from speciate.domain.candidate import Evaluation
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import CandidateOutcome, EvaluatedBatch, WorkKind, WorkRef
 from speciate.runs.payloads import read_proposals
+from speciate.storage.database import connect, reading
 from speciate.storage.stores import Stores
 from speciate.storage.work.fairness import LONG_S, FairQueue
 from tests.support.runs import toy_policy, toy_problem, toy_spec
@@ -60,6 +61,18 @@ def test_the_run_with_the_fewest_evaluations_is_next(stores: Stores) -> None:
     assert queue.choose(second) == waiting.id
     assert stores.work.claim(waiting.id) is not None
     assert queue.choose(second) == second  # both hold one
+
+
+def test_choosing_keeps_the_prepared_statements_of_its_connection(database_url: str, stores: Stores) -> None:
+    _, ready = _begin(stores)
+    engine = connect(database_url, pool_size=1)
+    queue = FairQueue(engine, slots=lambda: 8)
+    for _ in range(8):
+        queue.choose(ready.id)
+    prepared = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH held%'")
+    with reading(engine) as connection:
+        assert connection.execute(prepared).scalar_one() == 1
+    engine.dispose()
 
 
 def test_an_evaluation_holds_a_slot_for_each_core(stores: Stores) -> None:
