@@ -1,4 +1,4 @@
-"""Create the API application. Start it with ``uvicorn --factory service.app:create_app``."""
+"""Create the API application. Serve it with ``python -m service``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """An HTTP protocol class for uvicorn that limits request heads, idle time and the number of connections.
 
-Start uvicorn with ``--http service.http_protocol:LimitedHttpProtocol``. uvicorn itself waits for request heads without
-a limit, so a client that sends one byte a minute could hold a connection. ``service.middleware.body_limit`` limits
-request bodies.
+``python -m service`` uses it. uvicorn itself waits for request heads without a limit, so a client that sends one byte a
+minute could hold a connection. ``service.middleware.body_limit`` limits request bodies.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ def alphaevolve_command(
 
     from speciate.client import AsyncClient
     from speciate.compat.alphaevolve import AlphaEvolveService
+    from speciate.http_server import HttpServer
     from speciate.settings import KEEP_ALIVE_S, load_settings
 
     with client(ctx) as service:
@@ -86,7 +87,7 @@ def alphaevolve_command(
         )
         with stop_on_signals():
             try:
-                uvicorn.Server(config).run(sockets=[listener])
+                HttpServer(config).run(sockets=[listener])
             except StopRequested:
                 output.print_note("Stopping …")
 

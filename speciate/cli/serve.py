@@ -121,6 +121,7 @@ def _serve(
 ) -> None:
     import uvicorn
 
+    from speciate.http_server import HttpServer
     from speciate.inference.app import create_app
     from speciate.priority import lower_priority
     from speciate.settings import KEEP_ALIVE_S, http_address, load_settings
@@ -141,7 +142,7 @@ def _serve(
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=3,
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        HttpServer(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -61,10 +61,10 @@ _PRELOADED: Final = (
     "service.app",
     "service.http_protocol",
     "speciate.cli.serve",
+    "speciate.http_server",
     "speciate.inference.app",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
-    "uvicorn.main",
     "uvicorn.protocols.http.httptools_impl",
     "workers.composition",
     "workers.drain",
@@ -239,10 +239,8 @@ class Stack:
 
     def _process_commands(self) -> Iterator[ChildCommand]:
         s = self.settings
-        api = ["--factory", "service.app:create_app", "--host", s.host, "--port", str(s.port)]
-        api += ["--http", "service.http_protocol:LimitedHttpProtocol"]
-        quiet = ["--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "3"]
-        yield self._command("api", "uvicorn", *api, *quiet)
+        api = ["--host", s.host, "--port", str(s.port), "--log-level", "warning", "--grace", "3"]
+        yield self._command("api", "service", *api)
         if s.policy_url is None:
             yield self._command("policies", "speciate.cli", "serve", *self._serving())
         workers = {

@@ -253,17 +253,7 @@ def _service(settings: Settings) -> Iterator[tuple[str, psutil.Process, Stores]]
         upgrade(engine)
         engine.dispose()
         log = settings.data_dir / "api.log"
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "--factory",
-            "service.app:create_app",
-            "--port",
-            "0",
-            "--no-access-log",
-        ]
-        command += ["--http", "service.http_protocol:LimitedHttpProtocol"]
+        command = [sys.executable, "-m", "service", "--port", "0"]
         environment = {**os.environ, **urls, "PYTHONPATH": str(ROOT)}
         with log.open("w") as out, subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=out) as api:
             try:

@@ -157,9 +157,9 @@ def _api(database_url: str, redis_url: str) -> Iterator[tuple[str, psutil.Proces
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "--factory", "service.app:create_app", "--port", str(port)]
+    command = [sys.executable, "-m", "service", "--port", str(port)]
     ours = {"SPECIATE_DATABASE_URL": database_url, "SPECIATE_REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([*command, "--log-level", "warning", "--no-access-log"], env=os.environ | ours) as process:
+    with subprocess.Popen([*command, "--log-level", "warning"], env=os.environ | ours) as process:
         try:
             url = f"http://127.0.0.1:{port}"
             for _ in range(600):

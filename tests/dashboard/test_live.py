@@ -55,7 +55,7 @@ def serving(site: Site, port: int) -> Iterator[None]:
 def process(site: Site) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Serve another replica in a process that can be killed."""
     port = _free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "service.app:create_app", "--port", str(port)]
+    command = [sys.executable, "-m", "service", "--port", str(port)]
     settings = site.settings
     assert settings.database_url is not None
     assert settings.redis_url is not None

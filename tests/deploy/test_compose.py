@@ -128,9 +128,9 @@ def test_commands_and_variables_exist(name: str) -> None:
     service = SERVICES[name]
     program, *rest = service["command"]
     match program:
-        case "uvicorn":
-            module, _, factory = rest[1].partition(":")
-            assert callable(getattr(importlib.import_module(module), factory))
+        case "python":
+            assert rest[0] == "-m"
+            assert importlib.util.find_spec(rest[1])
         case "celery":
             assert importlib.util.find_spec(rest[1])
             queues = set(rest[rest.index("-Q") + 1].split(","))

@@ -31,7 +31,6 @@ _SERVERS: Final = ("postgres", "redis")
 _PROGRAMS: Final = {
     "python": [sys.executable],
     "speciate": [sys.executable, "-m", "speciate.cli"],
-    "uvicorn": [sys.executable, "-m", "uvicorn"],
     "celery": [sys.executable, "-m", "celery"],
 }
 

@@ -188,7 +188,7 @@ def test_a_server_stops_at_once_though_somebody_watches(lab: Lab, settings: Sett
         "SPECIATE_REDIS_URL": settings.redis_url.get_secret_value(),
     }
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "uvicorn", "--factory", "service.app:create_app", "--port", "0"]
+    command = [sys.executable, "-m", "service", "--port", "0"]
     with log.open("w") as out, subprocess.Popen(command, env=os.environ | urls, stderr=out, stdout=out) as process:
         try:
             wait_for(lambda: "running on" in log.read_text())
