@@ -1,4 +1,4 @@
-"""Serve the API: ``python -m service --host 0.0.0.0 --port 8420``. Settings are ``SPECIATE_…`` variables."""
+"""Serve the API: ``python -m service``."""
 
 from __future__ import annotations
 
@@ -8,39 +8,64 @@ from contextlib import suppress
 from typing import Final
 
 import uvicorn
+from fastapi import FastAPI
 
+from service.app import create_app
 from service.http_protocol import LimitedHttpProtocol
+from speciate.domain.errors import SpeciateError
 from speciate.http_server import HttpServer
+from speciate.settings import Settings, load_settings
+from speciate.telemetry import configure_telemetry
 
 _NOT_STARTED: Final = 3
+_WRONG_SETTING: Final = 2
 
 
 def main(arguments: list[str]) -> int:
     """Serve until SIGTERM or Ctrl-C; return the exit status.
 
-    Clients and proxies keep connections, so limits on heads and idle time belong to the protocol of every API process.
+    This is one process. TLS belongs to the proxy in front, and more processes are replicas behind it.
     """
-    parser = argparse.ArgumentParser(prog="python -m service", description="Serve the API.")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8420, help="port to listen on; 0 selects a free one (%(default)s)")
-    parser.add_argument("--grace", type=int, default=10, help="seconds for open requests at the end (%(default)s)")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    options = parser.parse_args(arguments)
-    config = uvicorn.Config(
-        "service.app:create_app",
+    try:
+        settings = load_settings()
+        options = parser(settings).parse_args(arguments)
+        server = HttpServer(_config(settings, options))
+        with suppress(KeyboardInterrupt):
+            server.run()
+    except SpeciateError as error:
+        sys.stderr.write(f"{error}\n")
+        return _WRONG_SETTING
+    return 0 if server.started else _NOT_STARTED
+
+
+def parser(settings: Settings) -> argparse.ArgumentParser:
+    """Return the parser of the command line; settings are its defaults."""
+    made = argparse.ArgumentParser(prog="python -m service", description="Serve the API, with SPECIATE_ settings.")
+    made.add_argument("--host", default=settings.host, help="address to listen on (%(default)s)")
+    made.add_argument("--port", type=int, default=settings.port, help="port; 0 selects a free one (%(default)s)")
+    made.add_argument("--grace", type=int, default=10, help="seconds for open requests at the end (%(default)s)")
+    made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return made
+
+
+def _config(settings: Settings, options: argparse.Namespace) -> uvicorn.Config:
+    def app() -> FastAPI:
+        effective = settings.model_copy(update={"host": options.host, "port": options.port})
+        configure_telemetry(effective, "speciate-api")
+        return create_app(effective)
+
+    return uvicorn.Config(
+        app,
         factory=True,
         host=options.host,
         port=options.port,
         http=LimitedHttpProtocol,
         ws="none",
+        workers=1,
         log_level=options.log_level,
         access_log=False,
         timeout_graceful_shutdown=options.grace,
     )
-    server = HttpServer(config)
-    with suppress(KeyboardInterrupt):
-        server.run()
-    return 0 if server.started else _NOT_STARTED
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -80,7 +83,19 @@ def environment() -> Environment:
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
-    """Compiled templates in a directory; those that cannot be read or written are compiled again."""
+    """Compiled templates in a directory; those that cannot be read or written are compiled again.
+
+    Args:
+        directory: The directory. Files of other versions are deleted.
+    """
+
+    _SUFFIX: Final = f".{__version__}.jinja{version('jinja2')}"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(str(directory), f"%s{self._SUFFIX}")
+        for file in directory.iterdir():
+            if not file.name.endswith((self._SUFFIX, ".tmp")):
+                file.unlink(missing_ok=True)
 
     def load_bytecode(self, bucket: Bucket) -> None:
         try:
@@ -93,17 +108,23 @@ class _CompiledTemplates(FileSystemBytecodeCache):
             super().dump_bytecode(bucket)
 
 
+def _only_ours(directory: Path) -> bool:
+    found = directory.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def warm(data_dir: Path) -> None:
     """Compress the static files and compile the templates, so that the first page does not wait for them.
 
     Args:
-        data_dir: If it exists, keeps the compiled templates for the next start.
+        data_dir: If it exists and only this user can write to it, it keeps the compiled templates for the next start.
     """
     assets.warm()
     with suppress(OSError):
         compiled = data_dir / "templates"
         compiled.mkdir(mode=0o700, exist_ok=True)
-        environment().bytecode_cache = _CompiledTemplates(str(compiled))
+        if all(map(_only_ours, (data_dir, compiled))):  # reading a compiled template runs it
+            environment().bytecode_cache = _CompiledTemplates(compiled)
     for name in environment().list_templates():
         environment().get_template(name)
 

@@ -46,7 +46,7 @@ _WITHHELD_SECRETS: Final = {
 _WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - loopback address to connect to
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Numeric libraries must not start a thread per core in every worker."""
-_PRELOADED: Final = (
+PRELOADED: Final = (
     "anyio._backends._asyncio",
     "celery.apps.worker",
     "celery.bin.celery",
@@ -67,7 +67,6 @@ _PRELOADED: Final = (
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
     "workers.composition",
-    "workers.drain",
     "workers.environment",
     "workers.reconciler",
     "workers.startup",
@@ -230,8 +229,9 @@ class Stack:
 
     def _start_processes(self) -> None:
         path = [str(process_roots.FOLDER), *filter(None, sys.path)]
-        preload = Preload(_PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
+        preload = Preload(PRELOADED, list(dict.fromkeys(path)), _ONE_THREAD)
         self.processes = GuardedProcesses(preload=preload)
+        self.processes.launch()
         _import_meanwhile()
         for command in self._process_commands():
             self._commands[command.name] = command
@@ -318,7 +318,7 @@ class Stack:
         )
 
     def _wait_for_policies(self) -> None:
-        """Wait until all policies are served, and register them; unchanged policies keep their version."""
+        """Wait until the inference server responds, and register the policies that this version does not know yet."""
         from speciate.client import Client
         from speciate.inference.downloads.catalogue import policy_of_model
 

@@ -180,6 +180,7 @@ def _preload(wanted: dict[str, Any]) -> bool:
         importlib.import_module("setproctitle").getproctitle()
     os.environ.update(wanted["environment"])
     gc.disable()  # a collection in a fork writes to every page
+    files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     try:
         for module in wanted["modules"]:
             importlib.import_module(module)
@@ -187,6 +188,9 @@ def _preload(wanted: dict[str, Any]) -> bool:
         sys.stderr.write(f"The processes share no memory: {error!r}\n")
         return False
     gc.freeze()
+    if len(os.listdir("/proc/self/fd")) != files:  # noqa: PTH208 - forks do not have them
+        sys.stderr.write("The processes share no memory: a module opened a file when it was imported\n")
+        return False
     return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - another thread may hold a lock
 
 

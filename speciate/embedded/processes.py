@@ -30,7 +30,7 @@ class Preload:
     """Imports of a guard, which its forks share.
 
     Attributes:
-        modules: Modules that read no settings and start no threads when they are imported.
+        modules: Modules that read no settings, start no threads and open no files when they are imported.
         path: The forks' ``sys.path``.
         environment: Variables to set before the imports; no secrets.
     """

@@ -22,6 +22,7 @@ from speciate.cli.doctor.findings import Status
 from speciate.cli.doctor.machine import environment
 from speciate.domain.problem import Limits
 from speciate.embedded.binaries import find_valkey
+from service.__main__ import parser
 from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
 from tests.deploy.compose import FILE, ROOT, compose, default_services
 
@@ -129,8 +130,8 @@ def test_commands_and_variables_exist(name: str) -> None:
     program, *rest = service["command"]
     match program:
         case "python":
-            assert rest[0] == "-m"
-            assert importlib.util.find_spec(rest[1])
+            assert rest[:2] == ["-m", "service"]
+            assert parser(Settings()).parse_args(rest[2:]).port == 8420
         case "celery":
             assert importlib.util.find_spec(rest[1])
             queues = set(rest[rest.index("-Q") + 1].split(","))

@@ -13,28 +13,43 @@ import httpx
 
 _PROGRAM = textwrap.dedent(
     """
+    import sys
     import uvicorn
-    from speciate.http_server import HttpServer
+    from speciate import http_server
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    HttpServer(uvicorn.Config(app, port=0, lifespan="off")).run()
+    http_server._TICK_S = float(sys.argv[1])
+    http_server.HttpServer(uvicorn.Config(app, port=0, lifespan="off")).run()
     """
 )
 
 
-def test_dates_are_current_and_a_signal_ends_the_server() -> None:
-    command = [sys.executable, "-c", _PROGRAM]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        url = next(line.split()[4] for line in server.stderr if "running on" in line)
+def _serve(tick_s: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", _PROGRAM, str(tick_s)], stderr=subprocess.PIPE, text=True)
+
+
+def _url(server: subprocess.Popen[str]) -> str:
+    assert server.stderr is not None
+    return next(line.split()[4] for line in server.stderr if "running on" in line)
+
+
+def test_a_signal_wakes_the_server() -> None:
+    with _serve(tick_s=3600) as server:
+        assert httpx.get(_url(server), trust_env=False).is_success
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+    assert server.returncode == -signal.SIGTERM
+
+
+def test_dates_are_current() -> None:
+    with _serve(tick_s=1) as server:
+        url = _url(server)
         dates = []
         for _ in range(2):
             dates.append(parsedate_to_datetime(httpx.get(url, trust_env=False).headers["Date"]))
             time.sleep(2.1)
         assert dates[1] > dates[0]
-        server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=30)
-    assert server.returncode == -signal.SIGTERM
+        server.kill()

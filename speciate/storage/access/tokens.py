@@ -22,7 +22,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.ports.records.base import Page
 from speciate.ports.records.projects import NewToken, TokenRecord
 from speciate.storage import cursors
-from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.database import Store, reading, with_retries, writing_once
 from speciate.storage.rows import uuid7, where
 from speciate.storage.tables import sessions, tokens
 
@@ -163,7 +163,7 @@ class TokenStore(Store):
 
     @with_retries
     def _bearer(self, query: sa.TextClause, secret: str, operator_token: str | None = None) -> Bearer | None:
-        with reading(self._engine) as connection:
+        with writing_once(self._engine) as connection:  # the row, and the time of its use
             row = connection.execute(query, {"hash": _hash(secret)}).one_or_none()
             if row is None:
                 return None

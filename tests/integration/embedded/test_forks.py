@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from speciate.cli.stack import PRELOADED
 from speciate.embedded import ChildCommand, GuardedProcesses, Preload
 
 from .conftest import wait_for, wait_until_gone
@@ -44,6 +45,7 @@ def modules(tmp_path: Path) -> Path:
     (folder / "busy.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
+    (folder / "open_file.py").write_text("import os\nFILE = os.open(os.devnull, os.O_RDONLY)\n")
     return folder
 
 
@@ -115,7 +117,13 @@ def test_neither_the_guard_nor_another_fork_holds_a_secret(
     assert holds(guarded.poll()["trusted"].pid, SECRET.encode())
 
 
-@pytest.mark.parametrize("name", ["broken", "busy"])
+def test_a_fork_can_share_the_modules_of_the_service(modules: Path, command: Command, tmp_path: Path) -> None:
+    with GuardedProcesses(preload=preload(modules, "shared", *PRELOADED)) as processes:
+        processes.start(command("one"))
+        assert told(tmp_path / "one.log")["shared"]
+
+
+@pytest.mark.parametrize("name", ["broken", "busy", "open_file"])
 def test_a_guard_that_cannot_fork_starts_new_processes(
     name: str, modules: Path, command: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +132,8 @@ def test_a_guard_that_cannot_fork_starts_new_processes(
         found = told(tmp_path / "one.log")
         assert wait_for(lambda: processes.poll()["one"].returncode == 7)
     assert (found["shared"], found["argv"]) == (False, ["a"])
-    assert ("not today" in capfd.readouterr().err) == (name == "broken")
+    explained = {"broken": "not today", "busy": "", "open_file": "opened a file"}[name]
+    assert explained in capfd.readouterr().err
 
 
 def holds(pid: int, text: bytes) -> bool:

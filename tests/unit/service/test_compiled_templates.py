@@ -64,6 +64,22 @@ def test_without_a_directory_templates_are_compiled(tmp_path: Path, compiled: li
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, compiled: list[str]) -> None:
+    tmp_path.chmod(0o777)
+    warm(tmp_path)
+    assert "run.html" in compiled
+    assert not [*(tmp_path / "templates").iterdir()]
+
+
+def test_templates_of_other_versions_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    old = tmp_path / "templates" / "__jinja2_0.1.0.jinja3.0.0"
+    old.write_bytes(b"")
+    warm(tmp_path)
+    assert not old.exists()
+    assert [*(tmp_path / "templates").iterdir()]
+
+
 def test_a_full_disk_costs_only_the_time(tmp_path: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
