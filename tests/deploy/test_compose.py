@@ -17,12 +17,12 @@ import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from service.__main__ import parser
 from speciate.cli.app import COMMANDS
 from speciate.cli.doctor.findings import Status
 from speciate.cli.doctor.machine import environment
 from speciate.domain.problem import Limits
 from speciate.embedded.binaries import find_valkey
-from service.__main__ import parser
 from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
 from tests.deploy.compose import FILE, ROOT, compose, default_services
 
