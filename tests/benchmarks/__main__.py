@@ -97,16 +97,22 @@ def main(arguments: list[str]) -> None:
         f"{platform.system()} {platform.release()}, {platform.machine()}, {psutil.cpu_count()} cores, {memory:.0f} GiB,"
         f" Python {platform.python_version()}, load {psutil.getloadavg()[0]:.1f} at the start"
     )
+    failed = []
     for name in options.names or BENCHMARKS:
         home = Path(tempfile.mkdtemp(prefix="speciate-bench-"))
         home.chmod(0o711)
         try:
             benchmarks[name](Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=4))
+        except Exception:  # noqa: BLE001 - the others are measured all the same
+            CONSOLE.print_exception()
+            failed.append(name)
         finally:
             shutil.rmtree(home)
     figures.report()
     if options.release:
         figures.keep(options.release)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 main(sys.argv[1:])

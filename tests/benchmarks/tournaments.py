@@ -33,7 +33,7 @@ _FILL = (
     """UPDATE tournament_runs SET run_id = md5(ord::text)::uuid, ended = true, state = 'completed',
        revision = 1 + ord / 1000, numbers = made.numbers FROM (
          SELECT ord AS at, ARRAY[hit::int, CASE WHEN hit THEN used ELSE :budget END, 30 * used, score, :budget,
-           30 * :budget, :budget, 0, 7, 0.9, 1.1, 0.4] || array_fill(score, ARRAY[8])
+           30 * :budget, 0.002 * :budget, :budget, 0, 7, 0.9, 1.1, 0.4] || array_fill(score, ARRAY[8])
            || ARRAY[:budget, :budget, 0.3 + score, 0.02, 0, 0.07, score, 1.2, 0.8]::float8[] AS numbers
          FROM (SELECT ord, random() < 0.3 + 0.01 * substr(entrant, 2)::int AS hit,
            1 + floor(:budget * random()) AS used,
