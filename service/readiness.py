@@ -11,8 +11,7 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
-from speciate.storage.database import check_version
-from speciate.storage.migrate import current
+from speciate.storage.database import check_version, current_revision
 from speciate.storage.revision import SchemaState, schema_state
 from speciate.storage.stores import Stores
 
@@ -66,7 +65,7 @@ class Readiness:
 def _postgresql(stores: Stores) -> str:
     try:
         version = check_version(stores.engine)
-        state = schema_state(current(stores.engine))
+        state = schema_state(current_revision(stores.engine))
     except DBAPIError as error:
         # The server may have stopped between the two queries.
         raise UnavailableError(f"PostgreSQL does not respond: {type(error.orig).__name__}.") from error

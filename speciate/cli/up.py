@@ -142,8 +142,8 @@ def migrate_command() -> None:
     """
     from speciate.domain.errors import ConfigurationError
     from speciate.settings import load_settings
-    from speciate.storage.database import check_version, connect
-    from speciate.storage.migrate import current, upgrade
+    from speciate.storage.database import check_version, connect, current_revision
+    from speciate.storage.migrate import upgrade
 
     settings = load_settings()
     # Migration locks belong to a session: bypass a connection pooler.
@@ -156,7 +156,7 @@ def migrate_command() -> None:
     engine = connect(url.get_secret_value())
     version = check_version(engine)
     upgrade(engine)
-    console(stderr=True).print(f"PostgreSQL {version} has schema {current(engine)}.")
+    console(stderr=True).print(f"PostgreSQL {version} has schema {current_revision(engine)}.")
 
 
 def start_stack(stack: Stack, out: Console) -> None:

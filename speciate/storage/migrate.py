@@ -10,13 +10,13 @@ from typing import Final
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy.exc import OperationalError
 
 from speciate import __version__, process_roots
 from speciate.domain.errors import ConfigurationError, ConflictError
+from speciate.storage.database import current_revision
 from speciate.storage.revision import SchemaState, schema_state
 
 _LOCK = 0x5EC1A7E
@@ -45,7 +45,7 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_lock(_LOCK)))
         connection.commit()
         try:
-            revision = current(engine)
+            revision = current_revision(engine)
             if schema_state(revision) is SchemaState.UNKNOWN:
                 raise _unknown(revision, data_dir)
             if not is_current(engine):
@@ -105,15 +105,9 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
         connection.commit()
 
 
-def current(engine: sa.Engine) -> str | None:
-    """Return the revision of the database, or None if it is empty."""
-    with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
-
-
 def is_current(engine: sa.Engine) -> bool:
     """Return True if the database has the newest revision."""
-    return current(engine) == ScriptDirectory.from_config(_config()).get_current_head()
+    return current_revision(engine) == ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def _config() -> Config:

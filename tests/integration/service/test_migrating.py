@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConflictError
 from speciate.settings import Settings
 from speciate.storage import migrate
+from speciate.storage.database import current_revision
 from speciate.storage.revision import NEWEST_REVISION, SchemaState, schema_state
 from tests.integration.service.conftest import Lab, refused
 from workers import startup
@@ -79,9 +80,9 @@ def test_workers_and_replicas_work_with_a_newer_schema(
                 while lab.stores.runs.get(run).spent.evaluations == spent:
                     assert time.monotonic() < deadline, "nothing is committed while the migration waits"
                     time.sleep(0.02)
-            assert migrate.current(lab.stores.engine) == NEWEST_REVISION
+            assert current_revision(lab.stores.engine) == NEWEST_REVISION
         migrating.join(60)
-        assert migrate.current(lab.stores.engine) == "9000"
+        assert current_revision(lab.stores.engine) == "9000"
         spent = lab.stores.runs.get(run).spent.evaluations
         assert lab.api.get("/readyz").status_code == 200
     finally:
@@ -123,7 +124,7 @@ def test_locked_table_ends_migration_with_a_remedy(lab: Lab, later: None, monkey
     monkeypatch.setattr(migrate, "_LOCK_TRIES", 1)
     with _reader(lab.stores.engine, "candidates"), pytest.raises(ConflictError, match="a transaction holds a table"):
         migrate.upgrade(lab.stores.engine)
-    assert migrate.current(lab.stores.engine) == NEWEST_REVISION
+    assert current_revision(lab.stores.engine) == NEWEST_REVISION
 
 
 def test_schema_revisions_are_compared() -> None:

@@ -18,7 +18,7 @@ from speciate.ports.records.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
-from speciate.storage.database import connect
+from speciate.storage.database import connect, current_revision
 from speciate.storage.revision import NEWEST_REVISION, has_newest_schema
 from speciate.storage.runs.store import PostgresRunStore
 from tests.support.runs import toy_policy, toy_problem, toy_spec
@@ -62,7 +62,7 @@ def test_the_migrations_equal_the_declared_schema(engine: sa.Engine) -> None:
 def test_the_newest_revision_is_the_one_the_code_names(engine: sa.Engine, database_url: str) -> None:
     assert not has_newest_schema(database_url)
     migrate.upgrade(engine)
-    assert migrate.current(engine) == NEWEST_REVISION
+    assert current_revision(engine) == NEWEST_REVISION
     assert has_newest_schema(database_url)
     engine.dispose()
 
@@ -97,7 +97,7 @@ def test_a_schema_of_an_unreleased_version_is_refused(unreleased: sa.Engine, tmp
         migrate.upgrade(unreleased)
     with pytest.raises(ConfigurationError, match=rf"The database in {tmp_path} .*SPECIATE_DATA_DIR to another"):
         migrate.upgrade(unreleased, data_dir=tmp_path)
-    assert migrate.current(unreleased) == UNRELEASED
+    assert current_revision(unreleased) == UNRELEASED
     unreleased.dispose()
 
 
