@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from uuid import UUID
 
 import httpx
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import Stack, find_free_port
 from speciate.embedded import ChildCommand
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -32,10 +34,17 @@ COMMITS = 60
 
 
 class _ApiAlone(Stack):
-    """PostgreSQL, Valkey and the API as in production, without workers."""
+    """PostgreSQL, Valkey and the API as in production, without workers, and beside it the bare API."""
 
     def _process_commands(self) -> Iterator[ChildCommand]:
         yield next(super()._process_commands())
+        self.bare_port = find_free_port()
+        url = self.settings.database_url
+        assert url is not None
+        variables = self._environment() | {"BARE_DATABASE_URL": url.get_secret_value()}
+        argv = [sys.executable, "-m", "uvicorn", "tests.benchmarks.bare_api:app", "--port", str(self.bare_port)]
+        argv.append("--no-access-log")
+        yield ChildCommand("api-bare", argv, variables, self.log_of("api-bare"), death_signal=SIGKILL)
 
     def _environment(self) -> dict[str, str]:
         # Child processes must import this checkout, whatever their working directory.
@@ -47,11 +56,12 @@ class _Meter:
     """Processor seconds so far of the API, PostgreSQL and Valkey."""
 
     stack: Stack
+    process: str = "api"
 
     def read(self) -> tuple[float, float, float]:
         assert self.stack.servers is not None
         servers = self.stack.servers.poll()
-        pids = (self.stack.poll()["api"].pid, servers["postgres"].pid, servers["valkey"].pid)
+        pids = (self.stack.poll()[self.process].pid, servers["postgres"].pid, servers["valkey"].pid)
         api, postgres, valkey = (processor_seconds([pid]) for pid in pids)
         return api, postgres, valkey
 
@@ -64,7 +74,8 @@ def run(settings: Settings) -> None:
         stores = open_stores(stack.settings)
         try:
             runs = [_filled(stores, seed) for seed in range(RUNS)]
-            _routes(_Meter(stack), stack.settings.port, runs)
+            bare = _cost(_Meter(stack, "api-bare"), stack.bare_port, runs, ["/v1/runs/{run}"])
+            _routes(_Meter(stack), stack.settings.port, runs, bare)
             _starts(_Meter(stack), stack.settings.port, stores, runs[0])
             _streams(_Meter(stack), stack.settings.port, stores, runs)
         finally:
@@ -77,23 +88,28 @@ def _filled(stores: Stores, seed: int) -> UUID:
     return run_id
 
 
-def _routes(meter: _Meter, port: int, runs: list[UUID]) -> None:
-    rows = []
+def _cost(meter: _Meter, port: int, runs: list[UUID], paths: list[str]) -> tuple[float, float, float, float]:
+    """Return milliseconds of the API, PostgreSQL and Valkey for each request, and responses per second."""
+    wanted = [paths[i % len(paths)].format(run=runs[i % RUNS]) for i in range(REQUESTS)]
+    asyncio.run(_ask(port, wanted[: REQUESTS // 8]))  # what is done once for the process is not counted
+    before, begun = meter.read(), time.perf_counter()
+    asyncio.run(_ask(port, wanted))
+    seconds = time.perf_counter() - begun
+    api, postgres, valkey = ((b - a) / REQUESTS * 1e3 for a, b in zip(before, meter.read(), strict=True))
+    return api, postgres, valkey, REQUESTS / seconds
+
+
+def _routes(meter: _Meter, port: int, runs: list[UUID], bare: tuple[float, float, float, float]) -> None:
     mixed = [path for path, share in _MIX for _ in range(share)]
+    costs = {"bare FastAPI and SQLAlchemy, one row": bare}
     for name, paths in (*((path, [path]) for path, _ in _MIX), ("all, as the storm mixes them", mixed)):
-        wanted = [paths[i % len(paths)].format(run=runs[i % RUNS]) for i in range(REQUESTS)]
-        asyncio.run(_ask(port, wanted[: REQUESTS // 8]))  # what is done once for the process is not counted
-        before, begun = meter.read(), time.perf_counter()
-        asyncio.run(_ask(port, wanted))
-        seconds = time.perf_counter() - begun
-        api, postgres, valkey = ((b - a) / REQUESTS * 1e3 for a, b in zip(before, meter.read(), strict=True))
-        rows.append((name, f"{api:.2f}", f"{postgres:.2f}", f"{valkey:.2f}", REQUESTS / seconds))
-        if name == "/v1/runs/{run}":
-            record("api: GET of a run", Figure(api, "ms", 0.8))
+        costs[name] = _cost(meter, port, runs, paths)
+    record("api: GET of a run", Figure(costs["/v1/runs/{run}"][0], "ms", 0.8))
+    record("api: GET of a run against bare FastAPI", Figure(costs["/v1/runs/{run}"][0] / bare[0], "×", scales=False))
     show(
         f"API: {RUNS} runs, {REQUESTS} requests of each kind over {CONNECTIONS} connections, one process",
         ["route", "API, CPU ms", "PostgreSQL", "Valkey", "answers/s"],
-        rows,
+        [(name, *(f"{each:.2f}" for each in cost[:3]), cost[3]) for name, cost in costs.items()],
     )
 
 
