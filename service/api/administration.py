@@ -105,6 +105,7 @@ def list_projects(
 def create_project(body: ProjectRequest, stores: StoresDep, response: Response) -> ProjectRecord:
     """Create a project. Requires the operator token."""
     created = stores.projects.create(body.slug, body.title, body.quota)
+    stores.within(created.id).catalog.add_built_in()
     response.headers["Location"] = f"/v1/projects/{created.slug}"
     return created
 

@@ -16,6 +16,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, DataDir, client, command_group, examples
 from speciate.cli.up import StopRequested, stop_on_signals
+from speciate.domain.policy import MUTATOR
 
 app = command_group()
 
@@ -36,7 +37,7 @@ def alphaevolve_command(
     policy: Annotated[
         str,
         typer.Option("--policy", "-p", help="Policy that proposes, unless one has the name of a requested model."),
-    ] = "program-mutator",
+    ] = MUTATOR,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 selects a free one.")] = 8443,
     data_dir: DataDir = None,
 ) -> None:

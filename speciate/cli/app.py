@@ -97,8 +97,7 @@ app = typer.Typer(
     help="Evolutionary search with language models on vector rewards, with a record of what each policy unlocks.",
     epilog=examples(
         "speciate problems add circle-packing-26",
-        "speciate policies add program-mutator --kind program_mutator",
-        "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
+        "speciate run circle-packing-26 --policy mutator --budget 2000 --watch",
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",

@@ -119,7 +119,7 @@ def demo_command(
 ) -> None:
     """Run the whole service on example problems, in about three minutes.
 
-    First, bundled problems evolve without a model: `program_mutator` changes the programs, the baseline for every
+    First, bundled problems evolve without a model: the policy `mutator` changes the programs, the baseline for every
     policy. Then a small base model and the policies trained from it with GRPO, VPO and Vector Max-at-K are compared on
     held-out mazes and programs. At the end, the best program of each problem is written below `best`.
 
@@ -174,11 +174,10 @@ def _fetched(model: str, data_dir: Path, out: Console) -> Path:
 
 
 def _start_runs(client: Client, seed: int, scale: float, model: str | None) -> list[DemoRun]:
-    from speciate.domain.policy import Policy
+    from speciate.domain.policy import MUTATOR
     from speciate.problems.loader import bundled, load_problem
 
-    mutator = Policy(slug="program-mutator", kind="program_mutator", training_method="none")
-    policy = client.policies.add(mutator) if model is None else client.policies.get(model)
+    policy = client.policies.get(model or MUTATOR)
     runs = []
     for source in DEMO_PROBLEMS if model is None else (MODEL_DEMO,):
         problem = load_problem(bundled()[source.slug])

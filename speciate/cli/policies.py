@@ -49,7 +49,6 @@ PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@ve
 @app.command(
     "add",
     epilog=examples(
-        "speciate policies add program-mutator --kind program_mutator",
         "speciate policies add gpt --provider openai --model gpt-5.4 --option reasoning_effort=low",
         "speciate policies add qwen --kind openai_compatible --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B",
         "speciate policies add my-vpo --checkpoint ./maze-vpo-0 --base-url http://127.0.0.1:8008/v1",
@@ -71,7 +70,7 @@ def add(
         str | None,
         typer.Option(help="Preset of address, key, price and request fields; see `speciate policies providers`."),
     ] = None,
-    bundled: Annotated[bool, typer.Option("--bundled", help="Register all bundled policies.")] = False,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Register the bundled checkpoints of two tasks.")] = False,
     base_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model or adapter at the endpoint.")] = None,
     api_key_file: Annotated[
@@ -282,7 +281,7 @@ def list_(
                    p.definition.training_method, output.format_time(p.created_at)),
         empty=output.empty_message(
             "policies",
-            "speciate policies add program-mutator --kind program_mutator",
+            "speciate policies add NAME --kind KIND",
             name=slug,
             visibility=filter_value(visibility),
         ),

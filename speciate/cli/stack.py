@@ -22,12 +22,13 @@ from speciate import process_roots
 from speciate.cli.servers import announce_servers, has_server_announcement, withdraw_servers
 from speciate.domain.access import DEFAULT_PROJECT
 from speciate.domain.errors import ConfigurationError, ConflictError, NotFoundError, UnavailableError
+from speciate.domain.policy import BUILT_IN
 from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, Preload, make_data_dir
 from speciate.embedded.secret_key import with_own_secret_key
-from speciate.policies.bundled import bundled_policies, checkpoints
+from speciate.policies.bundled import checkpoints
 from speciate.ports.work import Queue
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, check_exposure, http_address, is_loopback, secret_of
 
@@ -159,6 +160,7 @@ class Stack:
         yield StartStep("api", time.monotonic() - started)
         if self.settings.policy_url is None:
             self._wait_for_policies()
+        self._register_policies()
         self._wait_for_workers()
         announce_servers(self.settings)
         self._announced = True
@@ -318,10 +320,7 @@ class Stack:
         )
 
     def _wait_for_policies(self) -> None:
-        """Wait until the inference server responds, and register the policies that this version does not know yet."""
-        from speciate.client import Client
-        from speciate.inference.downloads.catalogue import policy_of_model
-
+        """Wait until the inference server responds."""
         deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
             while not _responds(client, "/health"):
@@ -332,11 +331,18 @@ class Stack:
                         f" See {self.log_of('policies')}."
                     )
                 time.sleep(0.02)
+
+    def _register_policies(self) -> None:
+        """Register the policies that every project has, and the downloaded models."""
+        from speciate.client import Client
+        from speciate.inference.downloads.catalogue import policy_of_model
+
         token = self.settings.token
         secret = None if token is None else _secret(token)
         with Client(self.url, secret, project=DEFAULT_PROJECT) as service:
-            more = [policy_of_model(name, folder) for name, folder in self._models.items()]
-            for policy in (*bundled_policies(), *more):
+            for name in BUILT_IN:
+                service.policies.get(name)  # the service adds it if it is missing
+            for policy in [policy_of_model(name, folder) for name, folder in self._models.items()]:
                 with suppress(NotFoundError):
                     stored = service.policies.get(policy.slug)
                     if stored.digest == policy.digest:

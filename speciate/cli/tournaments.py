@@ -46,7 +46,7 @@ _LIFECYCLE.add_to(app)
     epilog=examples(
         "speciate tournaments create mazes --set maze-test --policy maze-grpo --policy maze-vpo --budget 90 --seeds 8",
         "speciate tournaments create runs --set s -b 90 --method grpo=grpo-0,grpo-1 --method vpo=vpo-0,vpo-1",
-        "speciate tournaments create two --problem a --problem b -p base -p new --mutator program-mutator -b 500",
+        "speciate tournaments create two --problem a --problem b -p base -p new --mutator mutator -b 500",
         "speciate tournaments create --file tournament.toml",
     ),
 )

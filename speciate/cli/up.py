@@ -142,6 +142,7 @@ def migrate_command() -> None:
     """
     from speciate.domain.errors import ConfigurationError
     from speciate.settings import load_settings
+    from speciate.storage.catalog import Catalog
     from speciate.storage.database import check_version, connect, current_revision
     from speciate.storage.migrate import upgrade
 
@@ -156,6 +157,7 @@ def migrate_command() -> None:
     engine = connect(url.get_secret_value())
     version = check_version(engine)
     upgrade(engine)
+    Catalog(engine).add_built_in()
     console(stderr=True).print(f"PostgreSQL {version} has schema {current_revision(engine)}.")
 
 

@@ -3,7 +3,7 @@
     from speciate.client import Client
 
     with Client() as client:
-        run = client.runs.create("circle-packing-26", "program-mutator", budget=2000, seed=1)
+        run = client.runs.create("circle-packing-26", "mutator", budget=2000, seed=1)
         for event in run.watch():
             ...
         best = run.best()

@@ -14,6 +14,9 @@ from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug
 EXTERNAL: Final = "external"
 """Kind of policies that propose from outside the service, and name of the one that every project has."""
 
+MUTATOR: Final = "mutator"
+"""Name of the policy that edits programs at random; every project has it."""
+
 
 class PromptFormat(StrEnum):
     """Endpoint that receives the prompt."""
@@ -239,4 +242,7 @@ class Policy(Value):
 EXTERNAL_POLICY: Final = Policy(
     slug=EXTERNAL, kind=EXTERNAL, description="Agents and people that send programs to runs", training_method="none"
 )
-"""The policy of proposers without one of their own; every project has it from its first use."""
+"""The policy of proposers without one of their own."""
+
+BUILT_IN: Final = {policy.slug: policy for policy in (EXTERNAL_POLICY, Policy(slug=MUTATOR, kind="program_mutator"))}
+"""Policies that every project has, by name."""

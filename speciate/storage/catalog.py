@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import ConflictError, NotFoundError
-from speciate.domain.policy import EXTERNAL, EXTERNAL_POLICY, Policy
+from speciate.domain.policy import BUILT_IN, Policy
 from speciate.domain.problem import Problem
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ports.records.base import Page
@@ -34,6 +34,9 @@ _SUMMARY: Final = (
     *(problems.c.definition[name].label(name) for name in ("title", "kind", "objectives", "targets")),
     sa.literal_column(attested("problems.")).label("attested"),
 )
+
+_BY_KIND: Final = {policy.kind: slug for slug, policy in BUILT_IN.items()}
+"""Built-in policies by kind, which users take for the name."""
 
 
 class Catalog(ScopedStore):
@@ -102,10 +105,17 @@ class Catalog(ScopedStore):
         """
         try:
             return _policy(self._find(policies, name, "policy"))
-        except NotFoundError:
-            if name != EXTERNAL:
-                raise
-            return self.add_policy(EXTERNAL_POLICY)[0]
+        except NotFoundError as error:
+            if name in BUILT_IN:
+                return self.add_policy(BUILT_IN[str(name)])[0]
+            if (kind := str(name).replace("-", "_")) in _BY_KIND:
+                raise NotFoundError(str(error), remedy=f"Did you mean {_BY_KIND[kind]!r}?") from None
+            raise
+
+    def add_built_in(self) -> None:
+        """Add the policies that every project has; archived ones stay archived."""
+        for slug in BUILT_IN:
+            self.policy(slug)
 
     @with_retries
     def problems(

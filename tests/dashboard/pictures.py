@@ -84,7 +84,6 @@ def fill(client: Client) -> Content:
     for method in ("base", "grpo", "vpo"):
         client.policies.add(policies[f"maze-{method}"])
     client.policies.add(policies["programs-base"])
-    client.policies.add({"slug": "program-mutator", "kind": "program_mutator", "training_method": "none"})
     for slug in ("circle-packing-26", "sorting-network-8"):
         client.problems.add(load_problem(bundled()[slug]))
     mazes = [f"{problem.slug}@{problem.version}" for problem in import_task(client, "maze", "test", 18).problems]
@@ -118,7 +117,7 @@ def fill(client: Client) -> Content:
     runs = [
         client.runs.create(
             "circle-packing-26",
-            "program-mutator",
+            "mutator",
             budget=300,
             seed=seed,
             strategy=strategy,
@@ -146,7 +145,7 @@ def fill(client: Client) -> Content:
         client.campaigns.list(DeclarationState.RUNNING)
     ):
         time.sleep(_LOOK_EVERY_S)
-    going = client.runs.create("sorting-network-8", "program-mutator", budget=50_000, seed=1, name="goes on")
+    going = client.runs.create("sorting-network-8", "mutator", budget=50_000, seed=1, name="goes on")
     while going.refresh().spent.evaluations < 100:
         time.sleep(_LOOK_EVERY_S)
     return Content(str(runs[0].id), runs[0].front()[0].number, str(learning.id))

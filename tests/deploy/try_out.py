@@ -28,7 +28,6 @@ def try_out(graph: Topology) -> Iterator[str]:
         yield f"{len(listed)} policies are registered, and the one beside us answers with its token"
 
         client.problems.add(load_problem(bundled()["sorting-network-8"]))
-        client.policies.add({"slug": "mutator", "kind": "program_mutator"})
         begun = time.monotonic()
         body = {"problem": "sorting-network-8", "policy": "mutator", "budget": {"evaluations": 150}}
         run_id = http.post("/v1/runs", json=body).raise_for_status().json()["id"]

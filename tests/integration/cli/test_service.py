@@ -18,6 +18,7 @@ from speciate.cli.stack import Stack
 from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
+from speciate.policies.bundled import bundled_policies
 from speciate.settings import Settings
 from tests.unit.compat.directories import OPENEVOLVE, made
 
@@ -62,7 +63,6 @@ def cli(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest
 def ready(cli: Cli) -> Cli:
     """Return the command line of a service with a problem and a policy."""
     assert cli("problems", "add", "sorting-network-8", "circle-packing-26").code == ExitCode.OK
-    assert cli("policies", "add", "mutator", "--kind", "program_mutator").code == ExitCode.OK
     return cli
 
 
@@ -254,7 +254,8 @@ def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, mon
             pass
         assert stack.settings.base_url == elsewhere
         with Client(stack.url) as client:
-            client.policies.ping("maze-vpo")
+            client.policies.add(bundled_policies()[0])
+            client.policies.ping(bundled_policies()[0].slug)
         assert all("t0ken" not in stack.log_of(name).read_text() for name in stack.poll())
 
 
@@ -337,7 +338,7 @@ def test_a_bundled_policy_unlocks_a_problem_of_its_task(cli: Cli) -> None:
     assert made.out == "mazes: 3 problems, maze-test-0 to maze-test-2\n"
     assert cli("problems", "import", "task:maze", "--count", 3, "--into", "mazes").out == made.out
     assert cli("problems", "import", "task:maze", "--count", 2, "--into", "mazes").code == ExitCode.CONFLICT
-    assert "maze-vpo@1" in cli("policies", "list").out  # registered at startup
+    assert "maze-vpo@1" in cli("policies", "add", "--bundled").out
     assert cli("policies", "ping", "maze-vpo").code == ExitCode.OK
 
     reached = set()

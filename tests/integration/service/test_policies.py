@@ -60,6 +60,21 @@ def test_ping_contacts_the_endpoint(api: Api) -> None:
     assert endpoint.url in gone["detail"]
 
 
+def test_every_project_has_the_mutator_and_external_under_one_name(api: Api) -> None:
+    assert api.get("/v1/policies/mutator").json()["definition"]["kind"] == "program_mutator"
+    for kind in ("program_mutator", "program-mutator"):
+        assert "'mutator'" in str(refused(api.get(f"/v1/policies/{kind}"), 404, "not-found"))
+    # Registering it by hand is the same version; an archived one is not added again.
+    by_hand = api.post("/v1/policies", {"definition": {"slug": "mutator", "kind": "program_mutator"}})
+    assert (by_hand.status_code, by_hand.json()["version"]) == (200, 1)
+    api.post("/v1/policies/mutator:archive")
+    assert api.get("/v1/policies/mutator").json()["archived_at"]
+
+    api.post("/v1/projects", {"slug": "fresh"})
+    listed = api.get("/v1/policies", headers={"Speciate-Project": "fresh"}).json()["items"]
+    assert {policy["definition"]["slug"] for policy in listed} == {"external", "mutator"}
+
+
 def test_unknown_policy_is_not_found(api: Api) -> None:
     refused(api.post("/v1/policies/nothing:ping"), 404, "not-found")
     refused(api.get("/v1/policies/nothing"), 404, "not-found")
