@@ -11,7 +11,7 @@ import typer
 from speciate.cli import output
 from speciate.cli.answer import Answer, find_answer
 from speciate.cli.candidates import top
-from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, resolve_run
+from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records
 
 app = command_group()
 
@@ -45,7 +45,7 @@ def best_command(
         top(ctx, run_id, limit)
         return
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         best = find_answer(service, run)
         answers = [best]
         if front:

@@ -18,7 +18,6 @@ from speciate.cli.common import (
     examples,
     first_records,
     invalid_argument,
-    resolve_run,
 )
 from speciate.domain.errors import NotFoundError
 
@@ -65,7 +64,7 @@ def list_(
     filters: dict[str, Any] = {"status": status, "island": island, "role": role, "policy": policy}
     filters |= {"target": target, "rule": rule}
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         found = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
     output.print_records(
         found,
@@ -80,7 +79,7 @@ def list_(
 def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the Pareto front, best candidate first: what no other candidate dominates."""
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         found = first_records(ctx, run.front(), limit)
         objectives = run.problem().definition.objectives if found and not as_json else ()
     output.print_records(
@@ -171,7 +170,7 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
         raise invalid_argument("CANDIDATE", f"is {name!r}: expected an id, or RUN/NUMBER with a number from 1")
-    run = resolve_run(service, run_id)
+    run = service.runs.get(run_id)
     try:
         return run.candidate(int(number))
     except NotFoundError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
-from uuid import UUID
 
 import typer
 from typer.core import TyperGroup
@@ -24,15 +22,12 @@ from speciate.domain.errors import (
     ConfigurationError,
     FieldError,
     InvalidInputError,
-    NotFoundError,
     SpeciateError,
     UnavailableError,
 )
-from speciate.domain.suggestions import nearest
-from speciate.domain.visibility import Visibility
 
 if TYPE_CHECKING:
-    from speciate.client import Client, RunHandle
+    from speciate.client import Client
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one line per list item.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of items.")]
@@ -42,7 +37,14 @@ LogTo = Annotated[
         "--log", metavar="TRACKER[:PROJECT]", help="Log the metrics of the run to trackio or wandb while watching."
     ),
 ]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or its first or last characters (at least 6).")]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Run: id, at least 6 of its first or last characters, name, name of its answer's directory, or its problem"
+        " for the latest run.",
+    ),
+]
 AnswerDir = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Directory for the best program.", show_default="best/PROBLEM-RUN"),
@@ -55,13 +57,8 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory
 URL_FLAG: Final = "url"
 PROJECT_FLAG: Final = "project"
 
-_ID_PART: Final = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{5,30}")
-
 RETRY_LIMIT_S: Final = 60.0
 """Seconds a watch command retries while the service is unavailable, for example during a restart."""
-
-_LATEST_RUNS: Final = 100
-"""Runs that are compared with a mistyped id or name."""
 
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 5.0
 
@@ -157,50 +154,6 @@ def confirm_budget(limits: Mapping[str, object], *, yes: bool, as_json: bool) ->
 
     if large := beyond_reason(limits):
         confirm(f"A budget of {large} is unusually large. Start anyway?", yes=yes, as_json=as_json)
-
-
-def parse_run_id(text: str) -> UUID:
-    """Parse a run id.
-
-    Raises:
-        NotFoundError: The text is not a UUID, so no run can have it.
-    """
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFoundError(f"there is no run {text!r}.") from None
-
-
-def resolve_run(service: Client, name: str) -> RunHandle:
-    """Return a run by its id, or by a unique prefix or suffix of it: the dashboard shows the last characters.
-
-    Raises:
-        InvalidInputError: Several run ids match.
-        NotFoundError: No run matches.
-    """
-    if not _ID_PART.fullmatch(name):
-        try:
-            return service.runs.get(parse_run_id(name))
-        except NotFoundError as error:
-            raise _no_run(service, name, str(error)) from None
-    part = name.lower()
-    runs = service.runs.list(visibility=Visibility.ALL)
-    found = list(islice((run for run in runs if str(run.id).startswith(part) or str(run.id).endswith(part)), 2))
-    if len(found) > 1:
-        raise invalid_argument("RUN", f"{name!r} matches several runs: expected more characters of the id")
-    if not found:
-        raise _no_run(service, name, f"there is no run {name!r}.")
-    return found[0]
-
-
-def _no_run(service: Client, name: str, message: str) -> NotFoundError:
-    """Return the error for an id without a run; it suggests those of the latest runs with the nearest id or name."""
-    latest = [run.record for run in islice(service.runs.list(), _LATEST_RUNS)]
-    texts = {text.lower(): run for run in latest for text in (str(run.id), run.name)}
-    near = [texts[text] for text in nearest(name, texts)]
-    names = " or ".join(f"{run.id} ({run.name})" if run.name else str(run.id) for run in near)
-    remedy = f"Did you mean {names}?" if near else None
-    return NotFoundError(message, remedy=remedy)
 
 
 def first_records(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:

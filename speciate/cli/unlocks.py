@@ -19,7 +19,6 @@ from speciate.cli.common import (
     first_records,
     invalid_argument,
     note_more,
-    resolve_run,
 )
 from speciate.domain.numbers import short_number
 
@@ -83,7 +82,7 @@ def unlocks_command(
             _print_records(ctx, chosen, limit, as_json=as_json)
         return
     with client(ctx) as service:
-        run_id = None if run is None else resolve_run(service, run).id
+        run_id = None if run is None else service.runs.get(run).id
         found = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
         if out is not None:
             _write(out, found, as_json=as_json)

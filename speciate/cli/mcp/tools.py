@@ -14,7 +14,7 @@ from pydantic import Field
 from speciate import __version__
 from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
-from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.errors import SpeciateError
 from speciate.domain.objective import ObjectiveRole
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.records.proposals import ShownProgram
@@ -39,7 +39,7 @@ _OF_UNLOCKS: Final = {
     *("proposed_by", "author", "model"),
 }
 
-Run = Annotated[str, Field(description="Id of the run, or its last characters (at least 6).")]
+Run = Annotated[str, Field(description="Run: id, its last characters (at least 6), name, or problem (its latest run).")]
 Problem = Annotated[str, Field(description="Name of the problem: slug, or slug@version.")]
 
 
@@ -99,7 +99,7 @@ class _Tools:
     @asynccontextmanager
     async def _run(self, name: str) -> AsyncIterator[AsyncRunHandle]:
         async with self._client() as client:
-            yield await _find_run(client, name)
+            yield await client.runs.get(name)
 
     async def list_problems(self) -> Json:
         """List the problems of the service with their objectives and targets."""
@@ -250,7 +250,7 @@ class _Tools:
         """List confirmed unlocks: which policy reached which target, at what cost, and who proposed it."""
         found: list[Json] = []
         async with self._client() as client:
-            run_id = None if run is None else (await _find_run(client, run)).id
+            run_id = None if run is None else (await client.runs.get(run)).id
             async for unlock in client.unlocks(problem=problem, run=run_id):
                 found.append(unlock.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": unlock.policy_label})
                 if len(found) >= _LISTED:
@@ -261,19 +261,6 @@ class _Tools:
         """Give a hint that later prompts of the run show as long as it helps."""
         async with self._run(run) as handle:
             return {"hint": (await handle.hint(text)).number}
-
-
-async def _find_run(client: AsyncClient, name: str) -> AsyncRunHandle:
-    """Return a run by id, or by the last characters of one of the newest runs."""
-    if len(name) >= 36:
-        return await client.runs.get(name)
-    looked_at = 0
-    async for run in client.runs.list():
-        if len(name) >= 6 and str(run.id).endswith(name):
-            return run
-        if (looked_at := looked_at + 1) >= 1000:
-            break
-    raise NotFoundError(f"there is no run {name!r}.", remedy="list_runs names the runs.")
 
 
 def _status(run: AsyncRunHandle) -> Json:

@@ -20,7 +20,6 @@ from speciate.cli.common import (
     command_group,
     examples,
     first_records,
-    resolve_run,
 )
 from speciate.cli.learning import learning_fields
 from speciate.cli.runs import propose
@@ -96,7 +95,7 @@ def list_(
 def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Show a run, its progress and the targets it reached."""
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         reached = [] if as_json else list(run.unlocks())
     if as_json:
         output.print_json(run.record)
@@ -128,7 +127,7 @@ def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> N
     A script reports one with context.progress(TEXT), and a script of kind in_process prints it.
     """
     with client(ctx) as service:
-        found = [*resolve_run(service, run_id).evaluations()]
+        found = [*service.runs.get(run_id).evaluations()]
     output.print_records(
         found,
         (">candidate", "batch", "worker", ">seconds", "text"),
@@ -145,7 +144,7 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     The table shortens the texts; --json prints them in full.
     """
     with client(ctx) as service:
-        found = first_records(ctx, resolve_run(service, run_id).guidance(), limit)
+        found = first_records(ctx, service.runs.get(run_id).guidance(), limit)
     from textwrap import shorten
 
     output.print_records(
@@ -183,7 +182,7 @@ def watch(
     require_one_answer(out, no_out=no_out)
     tracker = load_tracker(log) if log else None
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
 
 
@@ -191,14 +190,14 @@ def watch(
 def pause(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """Pause a run; results of work in flight are still recorded."""
     with client(ctx) as service:
-        _print_state(resolve_run(service, run_id).pause(reason), as_json=as_json)
+        _print_state(service.runs.get(run_id).pause(reason), as_json=as_json)
 
 
 @app.command("resume", epilog=examples("speciate runs resume RUN"))
 def resume(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     """Resume a paused run."""
     with client(ctx) as service:
-        _print_state(resolve_run(service, run_id).resume(), as_json=as_json)
+        _print_state(service.runs.get(run_id).resume(), as_json=as_json)
 
 
 app.command("ask", epilog=propose.ASK_EPILOG)(propose.ask)
@@ -227,7 +226,7 @@ def label(
     if name is None and note is None and not tag and not untag:
         raise InvalidInputError("no change is given.", remedy="Set --name, --tag, --untag or --note.")
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         record = run.label(name=name, add_tags=tag or (), remove_tags=untag or (), note=note)
     if as_json:
         output.print_json(record)
@@ -239,7 +238,7 @@ def label(
 def cancel(ctx: typer.Context, run_id: RunId, reason: Reason = None, as_json: AsJson = False) -> None:
     """Cancel a run; its recorded results remain."""
     with client(ctx) as service:
-        _print_state(resolve_run(service, run_id).cancel(reason), as_json=as_json)
+        _print_state(service.runs.get(run_id).cancel(reason), as_json=as_json)
 
 
 @app.command(
@@ -264,7 +263,7 @@ def export(
 ) -> None:
     """Export every candidate with its texts as JSON Lines, ordered by number."""
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         kind, expected = ("rollout", run.record.rollouts) if rollouts else ("candidate", run.record.candidates)
         records: Iterator[Record] = run.export_rollouts() if rollouts else run.export()
         if out is None:
@@ -276,7 +275,7 @@ def export(
 
 
 def _change_visibility(service: Client, name: str, change: VisibilityChange) -> list[tuple[object, RunRecord]]:
-    run = getattr(service.runs, change.value)(resolve_run(service, name).id)
+    run = getattr(service.runs, change.value)(service.runs.get(name).id)
     return [(run.id, run.record)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, RunId, client, examples, resolve_run
+from speciate.cli.common import AsJson, RunId, client, examples
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import InvalidInputError
 
@@ -48,7 +48,7 @@ def ask(
     Send each answer with `speciate runs propose RUN FILE --ask TOKEN`.
     """
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         for asked in run.ask(count, parents=parent or (), policy=policy):
             if as_json:
                 output.print_json(asked)
@@ -85,7 +85,7 @@ def propose(
         for text in texts
     ]
     with client(ctx) as service:
-        run = resolve_run(service, run_id)
+        run = service.runs.get(run_id)
         receipts = run.propose_all(given, policy=policy)
         if as_json and not wait:
             for receipt in receipts:
@@ -111,7 +111,7 @@ def hint(
 ) -> None:
     """Give a hint to the policies of a run: later prompts for changes show it as long as it helps."""
     with client(ctx) as service:
-        advice = resolve_run(service, run_id).hint(text)
+        advice = service.runs.get(run_id).hint(text)
     output.print_result(advice, f"Hint {advice.number} is in use.", as_json=as_json)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, DataDir, parse_run_id
+from speciate.cli.common import AsJson, DataDir, RunId, client
 from speciate.cli.errors import ExitCode
 from speciate.domain.errors import ReplayError
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def replay_command(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Complete id of the run.")],
+    ctx: typer.Context,
+    run_id: RunId,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,14 +35,18 @@ def replay_command(
 
     from evaluators.broker_factory import open_broker
     from speciate.cli.servers import connected_stores
+    from speciate.client.run_names import is_whole_id
     from speciate.settings import load_settings
 
+    if not is_whole_id(run_id):
+        with client(ctx) as service:
+            run_id = str(service.runs.get(run_id).id)
     with (
         connected_stores(data_dir) as stores,
         closing(open_broker((settings := load_settings()).sandbox, settings)) as broker,
         output.console(stderr=True).status("Replaying …"),
     ):
-        report = replay_run(stores, parse_run_id(run_id), broker)
+        report = replay_run(stores, UUID(run_id), broker)
     if as_json:
         output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:

@@ -21,7 +21,6 @@ from speciate.cli.common import (
     drop_none,
     examples,
     parse_key_values,
-    resolve_run,
 )
 from speciate.cli.learning import Learn, LearnOptions, parse_learning, samples_to_learn
 from speciate.domain.errors import InvalidInputError
@@ -62,7 +61,7 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
 @app.command(
     "run",
     epilog=examples(
-        "speciate run circle-packing-26 --policy program-mutator --budget 2000 --watch",
+        "speciate run circle-packing-26 --policy mutator --budget 2000 --watch",
         "speciate run circle-packing-26 -p qwen --strategy best_of_n --tokens 2000000 --seed 7 --stop-on-unlock",
         "speciate run my-problem -p base --mutator qwen -s islands_map_elites --option islands=4 --seconds 600 --json",
         "speciate run my-problem -p base -b 2000 --name 'four islands, second try' --tag baseline --tag sweep:3",
@@ -246,7 +245,7 @@ def read_seeds(folder: Path | None) -> dict[str, str]:
 def _source(service: Client, text: str) -> str:
     """Return a source of seed programs with the complete id of its run."""
     run, colon, take = text.partition(":")
-    return f"{resolve_run(service, run).id}{colon}{take}"
+    return f"{service.runs.get(run).id}{colon}{take}"
 
 
 def parse_policies(named: list[str], option: str) -> str | dict[str, float]:

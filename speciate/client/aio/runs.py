@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 
+from speciate.client import run_names
 from speciate.client.aio.run import AsyncRunHandle
 from speciate.client.aio.transport import AsyncHideableClient, AsyncResourceClient
 from speciate.client.arguments import (
@@ -21,6 +23,7 @@ from speciate.client.arguments import (
     seed_request,
 )
 from speciate.client.calls import change_visibility, get, get_list, get_page, path_segment, post
+from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.ports import records
@@ -79,10 +82,39 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
         call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))
         return AsyncRunHandle(self._transport, await self._transport.send(call))
 
-    async def get(self, run_id: str | UUID) -> AsyncRunHandle:
-        """Return a run."""
-        call = get(f"/v1/runs/{path_segment(run_id, 'run')}", RunRecord)
-        return AsyncRunHandle(self._transport, await self._transport.send(call))
+    async def get(self, run: str | UUID) -> AsyncRunHandle:
+        """Return a run.
+
+        Args:
+            run: Its id; at least 6 of the id's first or last characters; its name; the name of its answer's directory,
+                such as ``my-problem-7eda984a``; or a problem, for the latest run on it.
+
+        Raises:
+            NotFoundError: No run matches.
+            InvalidInputError: Several runs match; the message lists them.
+        """
+        name = str(run)
+        segment = path_segment(name, "run")
+        if run_names.is_whole_id(name):
+            with suppress(NotFoundError):
+                record = await self._transport.send(get(f"/v1/runs/{segment}", RunRecord))
+                return AsyncRunHandle(self._transport, record)
+        return AsyncRunHandle(self._transport, await self._find(name))
+
+    async def _find(self, name: str) -> RunRecord:
+        if run_names.may_hold_id(name):
+            runs = [run.record async for run in self.list(visibility=Visibility.ALL)]
+            if matches := [run for run in runs if run_names.has_id(run, name)]:
+                return run_names.only_one(name, matches)
+        named = [run.record async for run in self.list(name=name, visibility=Visibility.ALL)]
+        if matches := [run for run in named if run.name.lower() == name.lower()]:
+            return run_names.only_one(name, matches)
+        latest = []
+        async for run in self.list():
+            if run_names.is_on(run.record, name):
+                return run.record
+            latest.append(run.record)
+        raise run_names.unknown_run(name, latest[: run_names.LATEST_RUNS])
 
     async def list(
         self,

@@ -6,11 +6,13 @@ Generated from ``aio/runs.py`` by ``make client``: do not edit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 
+from speciate.client import run_names
 from speciate.client.arguments import (
     BudgetLike,
     PoliciesLike,
@@ -24,6 +26,7 @@ from speciate.client.arguments import (
 from speciate.client.calls import change_visibility, get, get_list, get_page, path_segment, post
 from speciate.client.sync.run import RunHandle
 from speciate.client.sync.transport import HideableClient, ResourceClient
+from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.ports import records
@@ -82,10 +85,39 @@ class RunsClient(HideableClient[RunHandle]):
         call = post("/v1/runs", RunRecord, body, idempotency_key=idempotency_key or str(uuid4()))
         return RunHandle(self._transport, self._transport.send(call))
 
-    def get(self, run_id: str | UUID) -> RunHandle:
-        """Return a run."""
-        call = get(f"/v1/runs/{path_segment(run_id, 'run')}", RunRecord)
-        return RunHandle(self._transport, self._transport.send(call))
+    def get(self, run: str | UUID) -> RunHandle:
+        """Return a run.
+
+        Args:
+            run: Its id; at least 6 of the id's first or last characters; its name; the name of its answer's directory,
+                such as ``my-problem-7eda984a``; or a problem, for the latest run on it.
+
+        Raises:
+            NotFoundError: No run matches.
+            InvalidInputError: Several runs match; the message lists them.
+        """
+        name = str(run)
+        segment = path_segment(name, "run")
+        if run_names.is_whole_id(name):
+            with suppress(NotFoundError):
+                record = self._transport.send(get(f"/v1/runs/{segment}", RunRecord))
+                return RunHandle(self._transport, record)
+        return RunHandle(self._transport, self._find(name))
+
+    def _find(self, name: str) -> RunRecord:
+        if run_names.may_hold_id(name):
+            runs = [run.record for run in self.list(visibility=Visibility.ALL)]
+            if matches := [run for run in runs if run_names.has_id(run, name)]:
+                return run_names.only_one(name, matches)
+        named = [run.record for run in self.list(name=name, visibility=Visibility.ALL)]
+        if matches := [run for run in named if run.name.lower() == name.lower()]:
+            return run_names.only_one(name, matches)
+        latest = []
+        for run in self.list():
+            if run_names.is_on(run.record, name):
+                return run.record
+            latest.append(run.record)
+        raise run_names.unknown_run(name, latest[: run_names.LATEST_RUNS])
 
     def list(
         self,

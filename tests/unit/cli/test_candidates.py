@@ -14,7 +14,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.ports.records.runs import ActiveEvaluation
 
 
-def test_a_candidate_under_evaluation_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_under_evaluation_is_named_as_such() -> None:
     unit, begun = UUID(int=1), datetime.now(UTC)
     active = ActiveEvaluation(
         work_id=unit, kind="evaluate", candidates=(3, 5), worker="here", started_at=begun, seconds=9
@@ -24,8 +24,7 @@ def test_a_candidate_under_evaluation_is_named_as_such(monkeypatch: pytest.Monke
         raise NotFoundError(f"there is no candidate {number}.")
 
     run = SimpleNamespace(id=unit, candidate=missing, evaluations=lambda: [active])
-    monkeypatch.setattr("speciate.cli.candidates.resolve_run", lambda *_: run)
-    service: Any = None
+    service: Any = SimpleNamespace(runs=SimpleNamespace(get=lambda _: run))
     with pytest.raises(NotFoundError, match=r"candidate 4 of run .* still being evaluated.*runs evaluations abc"):
         resolve_candidate(service, "abc/4")
     with pytest.raises(NotFoundError, match="there is no candidate 6"):

@@ -183,11 +183,6 @@ def test_help_shows_the_defaults_of_run_spec() -> None:
         assert shown[name] == str(RunSpec.model_fields[name].default)
 
 
-def test_replay_requires_the_complete_id(cli: Cli) -> None:
-    assert "last characters" in cli("runs", "show", "--help").out
-    assert "last characters" not in cli("runs", "replay", "--help").out
-
-
 @pytest.mark.parametrize(
     ("args", "named"),
     [
@@ -551,13 +546,36 @@ def test_run_is_found_by_prefix_or_suffix_of_its_id(cli: Cli, service: FakeServi
     service.on("GET", "/v1/runs", page(run_json(), run_json(id=str(other))))
     assert str(other) in cli("runs", "show", str(other)[:8].upper(), "--json").out
     assert str(RUN) in cli("runs", "show", str(RUN)[-8:], "--json").out
-    assert cli("runs", "show", "000000").code == ExitCode.INVALID
     for name in ("123456", "nope", "00000"):
         outcome = cli("runs", "show", name)
         assert (outcome.code, outcome.err) == (
             ExitCode.NOT_FOUND,
             f"error: there is no run {name!r}. See `speciate runs list`.\n",
         )
+
+
+def test_a_run_is_found_by_name_by_directory_and_as_the_latest_of_its_problem(cli: Cli, service: FakeService) -> None:
+    older, newer = UUID(int=1 << 100), UUID(int=2 << 100)
+    runs = [
+        run_json(id=str(newer), problem="toy"),
+        run_json(),
+        run_json(id=str(older), name="try", problem="toy"),
+    ]
+    service.on("GET", "/v1/runs", page(*runs))
+    directory = f"packing-{str(RUN)[-8:]}"
+    for name, run in (("toy", newer), ("toy@1", newer), ("TRY", older), (directory, RUN), (f"best/{directory}/", RUN)):
+        outcome = cli("runs", "show", name, "--json")
+        assert (outcome.code, str(run) in outcome.out) == (ExitCode.OK, True), (name, outcome.err)
+
+
+def test_an_ambiguous_name_lists_every_run(cli: Cli, service: FakeService) -> None:
+    other = UUID(int=1 << 100)
+    service.on("GET", "/v1/runs", page(run_json(name="Try"), run_json(id=str(other), name="try")))
+    for name in ("try", "000000"):
+        outcome = cli("runs", "show", name)
+        assert outcome.code == ExitCode.INVALID
+        assert all(str(run) in outcome.err for run in (RUN, other)), outcome.err
+        assert "2026-01-02 03:04 UTC  running" in outcome.err
 
 
 def test_an_unknown_run_suggests_the_nearest_id_or_name(cli: Cli, service: FakeService) -> None:
