@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 from uuid import UUID
 
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field, StringConstraints, model_validator
 
 from service.api.schemas import Name
@@ -19,7 +19,7 @@ from service.strict_json import StrictRoute
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.values import Identifier, Value
 from speciate.ports.records.base import Page
-from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 from speciate.runs.external import ExternalResult
 from speciate.storage.work.external import Submission
 
@@ -130,6 +130,17 @@ class SubmitRequest(Value):
     """
 
     results: tuple[ReportedEvaluation, ...] = Field(min_length=1, max_length=1000)
+
+
+@router.get("/evaluations")
+def list_waiting_evaluations(
+    stores: StoresDep,
+    problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
+    run: Annotated[UUID | None, Query(description="Limit to a run.")] = None,
+) -> Page[WaitingEvaluations]:
+    """Count the candidates that wait for an external evaluator, by problem version and the capabilities they need."""
+    problem_id = None if problem is None else stores.catalog.problem(problem).id
+    return Page[WaitingEvaluations](items=stores.evaluations.unleased(problem_id=problem_id, run_id=run))
 
 
 @router.post("/evaluations:acquire")

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,17 +18,19 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, command_group, examples
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from speciate.client import EvaluationWorker, Rewards
+    from speciate.client import Client, EvaluationWorker, Rewards
     from speciate.ports.records.evaluations import LeasedEvaluation, SubmittedEvaluation
 
 app = command_group()
 
 _TAIL: Final = 4000
 _MAX_OUTPUT: Final = 1 << 20
-_GRACE_S: Final = 5.0
+_MOST_BROKEN: Final = 5
+"""Failures of the command itself, with no success, after which it is taken for broken."""
+_OF_COMMAND: Final = ("exit_status", "no_json")
 
 
 @app.command(
@@ -46,7 +49,7 @@ def evaluate(
         typer.Argument(metavar="-- COMMAND", help="Command and arguments; the path of the candidate's file is added."),
     ],
     problem: Annotated[str | None, typer.Option("--problem", "-P", help="Limit to a problem version.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="Limit to a run, by its whole id.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="Limit to a run: id or name.")] = None,
     capability: Annotated[
         list[str] | None, typer.Option("--capability", "-c", help="What this machine offers, such as gpu. Repeatable.")
     ] = None,
@@ -71,7 +74,8 @@ def evaluate(
 
     The command runs once for each candidate, with the path of its file as last argument, and prints one JSON object as
     its last line: rewards by objective, or {"rewards": {…}, "feedback": "…"}, or {"failure": "…"}. Another exit
-    status than 0 is a failure of the candidate.
+    status than 0 is a failure of the candidate. If the seed program, or each of the first five candidates, fails by the
+    exit status or prints no JSON, the command is taken for broken: the candidate is given back, and the exit code is 1.
 
     Candidates are programs from a model: contain them as this machine requires. The command does not see
     SPECIATE_TOKEN. Its environment has SPECIATE_SEED, SPECIATE_RUN, SPECIATE_NUMBER, SPECIATE_PROBLEM, SPECIATE_FILES
@@ -80,6 +84,7 @@ def evaluate(
     Ctrl-C or SIGTERM gives unfinished candidates back.
     """
     from speciate.client import EvaluationWorker
+    from speciate.client.run_names import is_whole_id
 
     if shutil.which(command[0]) is None:
         raise InvalidInputError(
@@ -87,22 +92,46 @@ def evaluate(
             remedy="Give the path of an executable file, such as ./measure.sh, or an interpreter with its script.",
         )
     runner = _CommandRunner(command, timeout)
+    offered = capability or ()
     with client(ctx) as service:
+        run = run if run is None or is_whole_id(run) else str(service.runs.get(run).id)
         worker = EvaluationWorker(
             service,
             runner.evaluate,
             problem=problem,
             run=run,
-            capabilities=capability or (),
+            capabilities=offered,
             slots=slots,
             lease_s=lease,
             report=_print_json if as_json else _print,
+            on_idle=_WaitingNote(service, problem, run, offered).print,
         )
         _stop_on_signals(worker, runner)
         what = f"candidates of {problem}" if problem else "candidates"
         output.print_note(f"Evaluating {what} with {command[0]}. Ctrl-C stops and gives unfinished ones back.")
         done = worker.run_until(most=most, idle_s=idle)
     output.print_note(f"{done} candidates leased.")
+
+
+class _WaitingNote:
+    """Notes which candidates wait for capabilities that this evaluator does not offer, whenever they change."""
+
+    def __init__(self, service: Client, problem: str | None, run: str | None, offered: Sequence[str]) -> None:
+        self._service, self._problem, self._run, self._offered = service, problem, run, set(offered)
+        self._noted: set[str] = set()
+
+    def print(self) -> None:
+        """Ask the service and print a note for each new text."""
+        with suppress(UnavailableError):
+            for entry in self._service.evaluations.waiting(problem=self._problem, run=self._run):
+                if missing := sorted(set(entry.capabilities) - self._offered):
+                    options = " ".join(f"--capability {name}" for name in missing)
+                    count = output.pluralize(entry.waiting, "candidate")
+                    verb = "needs" if entry.waiting == 1 else "need"
+                    text = f"{count} of {entry.problem} {verb} an evaluator with {', '.join(missing)}: add {options}."
+                    if text not in self._noted:
+                        self._noted.add(text)
+                        output.print_note(text)
 
 
 def _stop_on_signals(worker: EvaluationWorker, runner: _CommandRunner) -> None:
@@ -137,6 +166,8 @@ class _CommandRunner:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
+        self._broken = 0
+        self._worked = False
 
     def stop(self) -> None:
         """Kill all commands in progress."""
@@ -147,7 +178,33 @@ class _CommandRunner:
             _kill(process)
 
     def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        """Return what the command prints about a candidate."""
+        """Return what the command prints about a candidate.
+
+        Raises:
+            CandidateFailedError: The candidate has no rewards.
+            BrokenEvaluatorError: The command fails for the seed program, or for each of the first candidates.
+        """
+        from speciate.client import BrokenEvaluatorError, CandidateFailedError
+
+        try:
+            result = self._evaluate(candidate)
+        except CandidateFailedError as error:
+            self._worked |= error.reason == "reported"
+            if self._stopped or error.reason not in _OF_COMMAND:
+                raise
+            self._broken += 1
+            if candidate.number == 1 or (not self._worked and self._broken >= _MOST_BROKEN):
+                which = "the seed program" if candidate.number == 1 else f"each of the first {self._broken} candidates"
+                raise BrokenEvaluatorError(
+                    f"the command fails for {which} of {candidate.problem}: {error.detail.strip()}",
+                    remedy="Nothing was recorded for this candidate. Repair the command, or let it print"
+                    ' {"failure": "…"} if the candidate is at fault.',
+                ) from None
+            raise
+        self._worked = True
+        return result
+
+    def _evaluate(self, candidate: LeasedEvaluation) -> Rewards:
         from speciate.client import CandidateFailedError
 
         with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _FILE: Final = "running.json"
 
 
-def announce_servers(settings: Settings) -> None:
-    """Write the server addresses to the data directory, readable by this user only."""
+def announce_servers(settings: Settings, url: str) -> None:
+    """Write the addresses of the servers and of the API to the data directory, readable by this user only."""
     if settings.database_url is None or settings.redis_url is None:
         return
     addresses = {
         "database_url": settings.database_url.get_secret_value(),
         "redis_url": settings.redis_url.get_secret_value(),
+        "url": url,
     }
     path = settings.data_dir / _FILE
     path.unlink(missing_ok=True)
@@ -38,6 +39,15 @@ def announce_servers(settings: Settings) -> None:
 def has_server_announcement(settings: Settings) -> bool:
     """Return True if a service runs on this data directory, or was killed and its processes may still be ending."""
     return (settings.data_dir / _FILE).exists()
+
+
+def announced_url(settings: Settings) -> str | None:
+    """Return the address of the API that runs on this data directory, or None if none is announced."""
+    try:
+        url = json.loads((settings.data_dir / _FILE).read_text()).get("url")
+    except (OSError, ValueError):
+        return None
+    return None if url is None else str(url)
 
 
 def withdraw_servers(settings: Settings) -> None:
@@ -99,4 +109,4 @@ def with_server_addresses(settings: Settings) -> Settings:
             f"no service runs on {settings.data_dir}, and SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL are not set.",
             remedy="Start `speciate up`, or set both variables.",
         ) from None
-    return settings.model_copy(update={name: SecretStr(url) for name, url in addresses.items()})
+    return settings.model_copy(update={name: SecretStr(addresses[name]) for name in ("database_url", "redis_url")})

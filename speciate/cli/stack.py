@@ -27,6 +27,7 @@ from speciate.domain.visibility import Visibility, visibility_of
 from speciate.egress import sealing
 from speciate.egress.network import LOOPBACK
 from speciate.embedded import ChildCommand, ChildStatus, EmbeddedServers, GuardedProcesses, Preload, make_data_dir
+from speciate.embedded.lock import require_no_holder
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.policies.bundled import checkpoints
 from speciate.ports.work import Queue
@@ -147,10 +148,11 @@ class Stack:
         self.settings = with_own_secret_key(self.settings)
         started = time.monotonic()
         yield StartStep("checks", 0.0)
-        # Lock the data directory first: a second service must report the directory in use, not the port.
-        self._start_servers()
+        # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
+        require_no_holder(self.settings.data_dir)
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
+        self._start_servers()
         self._policy_port = find_free_port()
         yield StartStep("servers", time.monotonic() - started)
         self._start_processes()
@@ -162,7 +164,7 @@ class Stack:
             self._wait_for_policies()
         self._register_policies()
         self._wait_for_workers()
-        announce_servers(self.settings)
+        announce_servers(self.settings, self.url)
         self._announced = True
         yield StartStep("workers", time.monotonic() - started)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -76,7 +77,9 @@ def up_command(
     """
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
+        from speciate.cli.servers import announced_url
         from speciate.cli.stack import Stack
+        from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
         from speciate.settings import load_settings
 
@@ -106,6 +109,17 @@ def up_command(
                 _supervise(stack, out)
             except StopRequested:
                 out.print("Stopping …")
+            except DataDirectoryBusyError as error:
+                url = announced_url(settings)
+                if url is None or any((evaluate_slots, generate_slots, learn, model)) or not _is_at(url, host, port):
+                    raise
+                out.print(f"Speciate is already up at {sanitize(url)} (process {error.pid}).", soft_wrap=True)
+
+
+def _is_at(url: str, host: str | None, port: int | None) -> bool:
+    """Return True if an address has the requested host and port; None is any."""
+    parts = urlsplit(url)
+    return host in (None, parts.hostname) and port in (None, parts.port)
 
 
 def _print_isolation(stack: Stack, out: Console) -> None:

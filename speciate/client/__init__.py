@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from speciate.client.aio.client import AsyncClient
     from speciate.client.aio.run import AsyncRunHandle
-    from speciate.client.evaluation_worker import CandidateFailedError, EvaluationWorker, Rewards
+    from speciate.client.evaluation_worker import BrokenEvaluatorError, CandidateFailedError, EvaluationWorker, Rewards
     from speciate.client.sync.client import Client
     from speciate.client.sync.run import RunHandle
     from speciate.client.webhook_signature import verify_webhook
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "AsyncRunHandle",
+    "BrokenEvaluatorError",
     "CandidateFailedError",
     "Client",
     "EvaluationWorker",
@@ -39,6 +40,7 @@ __all__ = [
 _MODULES: Final = {
     "AsyncClient": "aio.client",
     "AsyncRunHandle": "aio.run",
+    "BrokenEvaluatorError": "evaluation_worker",
     "CandidateFailedError": "evaluation_worker",
     "Client": "sync.client",
     "EvaluationWorker": "evaluation_worker",

@@ -96,17 +96,16 @@ def get(path: str, model: type[T], *, timeout_s: float | None = None) -> ApiCall
 
 def get_page(path: str, item: type[R], **query: Query) -> ApiCall[Page[R]]:
     """Return the request for the first page of a list."""
-    values = {name: _text(value) for name, value in query.items() if value is not None}
-    return ApiCall("GET", path, Page[item].model_validate, {"limit": str(PAGE_LIMIT), **values})  # type: ignore[valid-type]
+    return ApiCall("GET", path, Page[item].model_validate, {"limit": str(PAGE_LIMIT), **_given(query)})  # type: ignore[valid-type]
 
 
-def get_list(path: str, item: type[R]) -> ApiCall[tuple[R, ...]]:
+def get_list(path: str, item: type[R], **query: Query) -> ApiCall[tuple[R, ...]]:
     """Return the request for a list that has only one page."""
 
     def read(value: Any) -> tuple[R, ...]:
         return Page[item].model_validate(value).items  # type: ignore[valid-type]
 
-    return ApiCall("GET", path, read)
+    return ApiCall("GET", path, read, _given(query))
 
 
 def post(
@@ -141,6 +140,10 @@ def path_segment(name: object, what: str) -> str:
         field_error = FieldError(f"is {text!r}: expected a name or an id", where=what)
         raise InvalidInputError(f"The {what} is not valid: {field_error}", field_errors=(field_error,))
     return quote(text.encode("utf-8", "replace"), safe="@")
+
+
+def _given(query: Mapping[str, Query]) -> dict[str, str | list[str]]:
+    return {name: _text(value) for name, value in query.items() if value is not None}
 
 
 def _text(value: Query) -> str | list[str]:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from speciate.client.sync.client import Client
 from speciate.domain.candidate import FailureKind
-from speciate.domain.errors import InvalidInputError, UnavailableError
+from speciate.domain.errors import InvalidInputError, SpeciateError, UnavailableError
 from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
 T = TypeVar("T")
@@ -37,6 +37,13 @@ class CandidateFailedError(Exception):
         self.kind, self.detail, self.reason = FailureKind(kind), detail, reason
 
 
+class BrokenEvaluatorError(SpeciateError):
+    """Raise it in an evaluation function to give the candidate back and stop the worker: the evaluator is at fault."""
+
+    slug = "broken-evaluator"
+    title = "The evaluator does not work"
+
+
 @dataclass(frozen=True, slots=True)
 class Rewards:
     """Result of an evaluation function that also gives feedback.
@@ -58,6 +65,10 @@ def _no_report(_: LeasedEvaluation, __: Mapping[str, Any], ___: SubmittedEvaluat
     return
 
 
+def _nothing() -> None:
+    return
+
+
 @dataclass
 class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
@@ -73,6 +84,7 @@ class EvaluationWorker:
         slots: Candidates evaluated at the same time.
         lease_s: Seconds after which the service offers the candidates of a silent worker to others.
         report: Receives each candidate with its result and what became of it.
+        on_idle: Called whenever no candidate arrived for some seconds.
     """
 
     client: Client
@@ -83,6 +95,7 @@ class EvaluationWorker:
     slots: int = 1
     lease_s: float = 60.0
     report: Report = _no_report
+    on_idle: Callable[[], None] = _nothing
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -102,7 +115,7 @@ class EvaluationWorker:
             idle_s: End after this many seconds without a candidate; None waits until ``stop``.
 
         Raises:
-            SpeciateError: The service refuses the requests of this worker.
+            SpeciateError: The service refuses the requests of this worker, or the evaluator does not work.
         """
         beat = threading.Thread(target=self._beat, name="evaluation-leases", daemon=True)
         beat.start()
@@ -116,6 +129,7 @@ class EvaluationWorker:
                     found = self._acquire(idle_s, idle_since)
                     if found is None:
                         self._free.release()
+                        self.on_idle()
                         if idle_s is not None and not self._held and time.monotonic() - idle_since >= idle_s:
                             break
                         continue
@@ -172,6 +186,10 @@ class EvaluationWorker:
                 outcome = self._submit(candidate, result)
             if outcome is not None:
                 self.report(candidate, result, outcome)
+        except BrokenEvaluatorError:
+            with suppress(UnavailableError):  # its lease lapses
+                self.client.evaluations.renew([candidate], lease_s=0)
+            raise
         finally:
             with self._lock:
                 self._held.pop(candidate.id, None)
@@ -183,6 +201,8 @@ class EvaluationWorker:
             found = self.function(candidate)
             rewards = found if isinstance(found, Rewards) else Rewards(found)
             result: dict[str, Any] = {"rewards": dict(rewards.rewards), "feedback": dict(rewards.feedback)}
+        except BrokenEvaluatorError:
+            raise
         except CandidateFailedError as error:
             result = _failure(error.kind, error.reason, error.detail)
         except Exception as error:  # noqa: BLE001 - whatever the function raises is the failure of its candidate

@@ -87,6 +87,19 @@ class DataDirectoryLock:
             time.sleep(_RETRY_S)
 
 
+def require_no_holder(data_dir: Path) -> None:
+    """Raise ``DataDirectoryBusyError`` if a living process holds a data directory."""
+    try:
+        fd = os.open(data_dir / _LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        if not _try_lock(fd) and (holder := _living_holder(fd)) is not None:
+            raise DataDirectoryBusyError(data_dir, holder)
+    finally:
+        os.close(fd)
+
+
 def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -157,9 +157,9 @@ def run_command(
 ) -> None:
     """Start a run of one or several policies on a problem, within a budget.
 
-    At least one of --budget, --tokens, --seconds and --dollars is required. With --watch, the command ends as `speciate
-    runs watch` does: it prints the best candidate and writes its program. With --json, prints the run and, with
-    --watch, its events, one per line.
+    At least one of --budget, --tokens, --seconds and --dollars is required. With --watch, the command prints the best
+    candidate and writes its program; exit code 0: completed with a confirmed unlock, 9: completed without one, 10:
+    paused, 1: failed or cancelled. With --json, prints the run and, with --watch, its events, one per line.
     """
     limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds, dollars=dollars)
     if not limits:
@@ -211,7 +211,7 @@ def run_command(
             output.print_json(run.record)
         elif not watch:
             output.print_line(run.id)
-            output.print_note(f"Watch it with: speciate runs watch {run.id}")
+            output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
         if run.record.external:
             output.print_note(
                 "It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`."

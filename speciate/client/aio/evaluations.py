@@ -7,9 +7,9 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from speciate.client.aio.transport import AsyncResourceClient
-from speciate.client.calls import ApiCall, post
+from speciate.client.calls import ApiCall, get_list, post
 from speciate.ports.records.base import Page
-from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 
 _PATH: Final = "/v1/evaluations"
 
@@ -49,6 +49,12 @@ class AsyncEvaluationsClient(AsyncResourceClient):
             f"{_PATH}:acquire", Page[LeasedEvaluation], body, timeout_s=wait_s + 30
         )
         return (await self._transport.send(call)).items
+
+    async def waiting(
+        self, *, problem: str | UUID | None = None, run: str | UUID | None = None
+    ) -> tuple[WaitingEvaluations, ...]:
+        """Count the candidates that wait for an evaluator, by problem version and the capabilities they need."""
+        return await self._transport.send(get_list(_PATH, WaitingEvaluations, problem=problem, run=run))
 
     async def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""

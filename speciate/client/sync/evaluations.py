@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from speciate.client.calls import ApiCall, post
+from speciate.client.calls import ApiCall, get_list, post
 from speciate.client.sync.transport import ResourceClient
 from speciate.ports.records.base import Page
-from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 
 _PATH: Final = "/v1/evaluations"
 
@@ -52,6 +52,12 @@ class EvaluationsClient(ResourceClient):
             f"{_PATH}:acquire", Page[LeasedEvaluation], body, timeout_s=wait_s + 30
         )
         return (self._transport.send(call)).items
+
+    def waiting(
+        self, *, problem: str | UUID | None = None, run: str | UUID | None = None
+    ) -> tuple[WaitingEvaluations, ...]:
+        """Count the candidates that wait for an evaluator, by problem version and the capabilities they need."""
+        return self._transport.send(get_list(_PATH, WaitingEvaluations, problem=problem, run=run))
 
     def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""

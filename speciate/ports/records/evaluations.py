@@ -43,6 +43,20 @@ class LeasedEvaluation(Record):
     measured: dict[str, float]
 
 
+class WaitingEvaluations(Record):
+    """Candidates of one problem version that wait for an evaluator.
+
+    Attributes:
+        problem: The problem version, ``slug@version``.
+        capabilities: What an evaluator must offer to get them.
+        waiting: Number of candidates.
+    """
+
+    problem: str
+    capabilities: tuple[str, ...]
+    waiting: int
+
+
 class Acceptance(StrEnum):
     """Outcomes of a submitted result."""
 

@@ -14,7 +14,13 @@ from speciate.domain.candidate import ATTESTED, Evaluation, Failure, FailureKind
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
-from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, RenewedLease, SubmittedEvaluation
+from speciate.ports.records.evaluations import (
+    Acceptance,
+    LeasedEvaluation,
+    RenewedLease,
+    SubmittedEvaluation,
+    WaitingEvaluations,
+)
 from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
 from speciate.runs.external import (
     MAX_EXTERNAL_ATTEMPTS,
@@ -55,6 +61,11 @@ _ACQUIRE = sa.text(
     " AND e.capabilities <@ CAST(:able AS text[])"
     " ORDER BY e.id LIMIT :count FOR UPDATE OF e SKIP LOCKED)"
     " RETURNING id, lease_token, lease_until, attempt, run_id, number, program, seed, measured"
+)
+_UNLEASED = sa.text(
+    "SELECT p.slug || '@' || p.version AS problem, e.capabilities, count(*) AS waiting"
+    f" {_OFFERED} AND r.project_id = :project AND (cast(:problem AS uuid) IS NULL OR p.id = :problem)"
+    " AND (cast(:run AS uuid) IS NULL OR r.id = :run) GROUP BY p.id, e.capabilities ORDER BY p.id"
 )
 _OF_RUNS = sa.text(
     "SELECT r.id, r.problem_id, p.slug || '@' || p.version AS name FROM runs r JOIN problems p ON p.id = r.problem_id"
@@ -197,6 +208,14 @@ class ExternalEvaluations(ScopedStore):
             rows = sorted(connection.execute(_ACQUIRE, binds).all(), key=lambda row: str(row.id))
             of_runs = {row.id: row for row in connection.execute(_OF_RUNS, {"runs": [*{r.run_id for r in rows}]})}
         return tuple(self._leased(row, of_runs[row.run_id]) for row in rows)
+
+    @with_retries
+    def unleased(self, *, problem_id: UUID | None = None, run_id: UUID | None = None) -> tuple[WaitingEvaluations, ...]:
+        """Return the candidates that wait for an evaluator, by problem version and needed capabilities."""
+        binds = {"project": self._home, "problem": problem_id, "run": run_id}
+        with reading(self._engine) as connection:
+            rows = connection.execute(_UNLEASED, binds).all()
+        return tuple(WaitingEvaluations.model_validate(row._mapping) for row in rows)
 
     def _leased(self, row: sa.Row[Any], of_run: sa.Row[Any]) -> LeasedEvaluation:
         problem = self._problem(of_run.problem_id)

@@ -62,6 +62,13 @@ def _wait_until_ready(client: Client) -> None:
     raise AssertionError("the service is not ready")
 
 
+def _wait_until_announced(home: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not (home / "data" / "running.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def _wait_for_end(run: RunHandle) -> None:
     """Wait through the last moments of the first service and the start of the second."""
     deadline = time.monotonic() + LIMIT_S
@@ -95,14 +102,25 @@ def test_a_killed_service_is_started_again_at_once_and_its_run_goes_on(
         assert second.wait(30) == 0
 
 
-def test_a_second_service_on_one_data_directory_says_so(
+def test_a_second_service_on_one_data_directory_names_the_first(
     started: list[subprocess.Popen[bytes]], open_dir: Path, port: int
 ) -> None:
     first = _up(started, open_dir, port)
     with Client(f"http://127.0.0.1:{port}") as client:
         _wait_until_ready(client)
-    second = _up(started, open_dir, port)
-    assert second.wait(60) == 6
-    said = (open_dir / "up-1.log").read_text()
+    _wait_until_announced(open_dir)
+    assert _up(started, open_dir, port).wait(60) == 0
+    assert f"already up at http://127.0.0.1:{port} (process {first.pid})" in (open_dir / "up-1.log").read_text()
+    assert _up(started, open_dir, port + 1).wait(60) == 6
+    said = (open_dir / "up-2.log").read_text()
     assert f"process {first.pid}" in said
     assert "--data-dir" in said
+
+
+def test_a_port_in_use_leaves_no_cluster_behind(
+    started: list[subprocess.Popen[bytes]], open_dir: Path, port: int
+) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        assert _up(started, open_dir, port).wait(60) == 6
+    assert f"127.0.0.1:{port}" in (open_dir / "up-0.log").read_text()
+    assert not list((open_dir / "data").rglob("PG_VERSION"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -120,6 +124,33 @@ def test_a_lie_is_refused_with_a_reason_and_nothing_is_counted_twice(outside: La
     (candidate,) = outside.api.get(f"/v1/runs/{run}/candidates").json()["items"]
     assert candidate["rewards"] == {"x": 1.0, "y": 9.0}  # the first result
     assert outside.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 1
+
+
+def evaluate(lab: Lab, tmp_path: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run ``speciate evaluate`` as a user does."""
+    environment = os.environ | {"SPECIATE_URL": str(lab.api.http.base_url), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "speciate.cli", "evaluate", "--idle", "1", *args]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_evaluate_names_missing_capabilities_and_stops_at_a_broken_command(
+    api: Api, stores: Stores, tmp_path: Path
+) -> None:
+    stores.catalog.add_problem(external(capabilities=["linux"]))
+    stores.catalog.add_policy(scripted())
+    lab = Lab(api, stores)
+    run = lab.start(9)
+    work(lab)
+    idle = evaluate(lab, tmp_path, "--", "true")
+    assert "1 candidate of toy@1 needs an evaluator with linux: add --capability linux." in idle.stderr
+    assert idle.returncode == 0
+
+    broken = evaluate(lab, tmp_path, "--capability", "linux", "--", sys.executable, "no-such-file.py")
+    assert broken.returncode == 1
+    assert "the command fails for the seed program of toy@1: exit status 2" in broken.stderr
+    # Nothing was booked, and others get the candidate at once.
+    (seed,) = acquire(api, capabilities=["linux"])
+    assert (seed["number"], seed["run_id"]) == (1, str(run))
 
 
 def test_a_lapsed_lease_is_offered_again_and_a_candidate_without_evaluator_fails(outside: Lab, stores: Stores) -> None:
