@@ -129,6 +129,23 @@ def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "networks"),
+    [
+        ({}, "loopback"),
+        ({"host": "::1"}, "loopback"),
+        ({"token": "t" * 32}, ""),  # holders of project tokens must not reach this machine's other services
+        ({"token": "t" * 32, "host": "0.0.0.0"}, ""),
+        ({"token": "t" * 32, "allowed_networks": "loopback"}, "loopback"),
+    ],
+)
+def test_policies_may_use_loopback_by_default_only_without_an_operator_token(
+    tmp_path: Path, settings: dict[str, str], networks: str
+) -> None:
+    made = Stack(Settings.model_validate({"data_dir": tmp_path, **settings}))
+    assert made._command("api", "module").env["SPECIATE_ALLOWED_NETWORKS"] == networks
+
+
 def test_settings_accept_every_tier() -> None:
     assert set(get_args(Settings.model_fields["sandbox"].annotation)) == {AUTO, UNSAFE, *TIERS}
     assert NAME_IN_SETTINGS == UNSAFE
