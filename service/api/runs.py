@@ -52,7 +52,7 @@ def list_runs(
         RunOrder,
         Query(
             description="Order. Names are listed from A to Z, active states first, times and amounts from the largest;"
-            " `best` counts the targets that the best candidate meets, then takes the hardest."
+            " `best` compares the best candidates: the unlock target met, then most targets, then the hardest."
             " Runs that tie are listed newest first."
         ),
     ] = RunOrder.STARTED,

@@ -16,7 +16,7 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
 from speciate.domain.target import ClaimState, Target
-from speciate.ports.records.candidates import CandidateDetail, EliteRecord
+from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, EliteRecord
 from speciate.ports.records.runs import RunRecord
 from speciate.ports.records.unlocks import UnlockRecord
 
@@ -38,12 +38,14 @@ class TargetState:
         met: True if the answer meets it.
         missing: What the answer lacks.
         claim: The candidate of the run that met it; a confirmed one before a pending or a refuted one.
+        refuted: What was measured, if the claim was refuted; else empty.
     """
 
     target: Target
     met: bool
     missing: tuple[Shortfall, ...]
     claim: UnlockRecord | None
+    refuted: str
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Answer:
         met: Names of the targets that it meets.
         feasible: True if it satisfies all constraints, and so is the best.
         claims: Candidates of the run that met a target.
+        candidate: Reads a candidate by number.
     """
 
     problem: Problem
@@ -65,6 +68,7 @@ class Answer:
     met: tuple[str, ...]
     feasible: bool
     claims: Sequence[UnlockRecord]
+    candidate: Callable[[int], CandidateRecord]
 
     @cached_property
     def violations(self) -> tuple[Shortfall, ...]:
@@ -86,7 +90,10 @@ class Answer:
             claims = [claim for claim in self.claims if claim.target == target.name]
             claim = max(claims, key=lambda each: (_STATES.index(each.state), each.number), default=None)
             missing = () if met or not self.rewards else self.problem.ranking.missing(i, self._vector)
-            found.append(TargetState(target, met, missing, claim))
+            refuted = ""
+            if claim is not None and claim.state is ClaimState.REFUTED:
+                refuted = self.candidate(claim.number).refuted.get(target.name, "")
+            found.append(TargetState(target, met, missing, claim, refuted))
         return found
 
     @property
@@ -95,7 +102,11 @@ class Answer:
 
 
 def find_answer(
-    run: RunRecord, problem: Problem, archive: Callable[[], Sequence[EliteRecord]], claims: Sequence[UnlockRecord]
+    run: RunRecord,
+    problem: Problem,
+    archive: Callable[[], Sequence[EliteRecord]],
+    claims: Sequence[UnlockRecord],
+    candidate: Callable[[int], CandidateRecord],
 ) -> Answer:
     """Return the answer of a run.
 
@@ -104,15 +115,16 @@ def find_answer(
         problem: Its problem.
         archive: Reads its archive; called only without a feasible candidate.
         claims: Its claims.
+        candidate: Reads one of its candidates by number.
     """
     if run.best is not None:
-        return Answer(problem, run.best.number, run.best.rewards, run.best.targets, True, claims)
+        return Answer(problem, run.best.number, run.best.rewards, run.best.targets, True, claims, candidate)
     elites = archive()
     if not elites:
-        return Answer(problem, None, {}, (), False, claims)
+        return Answer(problem, None, {}, (), False, claims, candidate)
     vectors = [tuple(elite.rewards[name] for name in problem.space.names) for elite in elites]
     near = elites[problem.ranking.nearest(vectors)]
-    return Answer(problem, near.number, near.rewards, near.targets, False, claims)
+    return Answer(problem, near.number, near.rewards, near.targets, False, claims, candidate)
 
 
 @dataclass(frozen=True)

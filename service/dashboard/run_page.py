@@ -166,7 +166,14 @@ class RunPage:
     @cached_property
     def answer(self) -> Answer:
         """The best candidate, or without a feasible one the nearest."""
-        return find_answer(self.run, self.problem, lambda: self.archive, self.claims)
+        queries = self.dashboard.stores.queries
+        return find_answer(
+            self.run,
+            self.problem,
+            lambda: self.archive,
+            self.claims,
+            lambda number: queries.candidate_of(self.run.id, number),
+        )
 
     @property
     def program(self) -> ProgramView | None:

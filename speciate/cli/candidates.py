@@ -215,6 +215,7 @@ def _show(found: CandidateDetail) -> None:
             ("rewards", output.format_rewards(found.rewards)),
             ("weighted sum", output.format_number(found.scalar)),
             ("meets", ", ".join(found.targets)),
+            *((f"target {name}", measured) for name, measured in found.refuted.items()),
             ("failure", f"{found.failure.value} ({found.failure_reason})" if found.failure else None),
             ("detail", found.failure_detail),
             ("stopped at", found.stopped_at),

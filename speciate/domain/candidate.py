@@ -104,6 +104,10 @@ class Evaluation:
             raise ValueError("an evaluation has either rewards or a failure")
 
 
+Repeat = tuple[float, ...] | str
+"""What a repeated evaluation measured: raw rewards of shape (d,), or why it has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A child read from a completion, before evaluation.
@@ -156,6 +160,8 @@ class Individual:
         island: Island of origin.
         parents: Numbers of its parents.
         stopped_at: First stage of the cascade without measurements; None if all was measured.
+        refuted: Bit mask of the targets that its rewards meet and a repeated evaluation missed.
+        repeats: What the repeated evaluations measured; empty if no target was due for confirmation.
     """
 
     number: int
@@ -166,3 +172,5 @@ class Individual:
     island: int = 0
     parents: tuple[int, ...] = ()
     stopped_at: str | None = None
+    refuted: int = 0
+    repeats: tuple[Repeat, ...] = ()

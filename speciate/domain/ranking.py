@@ -1,19 +1,21 @@
 """Rank candidates of a problem: the one definition of "best".
 
-Feasible candidates rank above infeasible ones, and those by their violation. Among feasible candidates the number of
-targets met decides, then the hardest target (targets are declared from easy to hard), then the objectives: the declared
-weights, the only objective, or else nearness to the next unmet target, and then to the best ends of all ranges. Of
-equals the earlier one is better.
+Feasible candidates rank above infeasible ones, and those by their violation. Among feasible candidates those that meet
+the unlock target come first, then the number of targets met decides, then the hardest target (targets are declared from
+easy to hard), then the objectives: the declared weights, the only objective, or else nearness to the next unmet target,
+and then to the best ends of all ranges. Of equals the earlier one is better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from speciate.domain.candidate import Repeat
 from speciate.domain.lazy import LazyModule
+from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.reward import FloatArray, RewardSpace
 from speciate.domain.rule import Rule, Shortfall, parse_rule
@@ -34,6 +36,7 @@ class Merit(NamedTuple):
 
     Attributes:
         feasibility: 0 if all constraints hold, else minus the violation in ranges.
+        unlocks: 1 if it meets the unlock target, else 0.
         targets: Number of targets met.
         hardest: Their bit mask; a later target is harder.
         value: The declared weighted sum, the only objective (normalised), or minus the distance to the next unmet
@@ -42,6 +45,7 @@ class Merit(NamedTuple):
     """
 
     feasibility: float
+    unlocks: int
     targets: int
     hardest: int
     value: float
@@ -78,9 +82,18 @@ class Ranking:
     weights: tuple[float, ...] | None
 
     @cached_property
+    def _unlock(self) -> int:
+        """Position of the unlock target."""
+        return next(i for i, target in enumerate(self.targets) if target.unlock)
+
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """The rules of the targets, in the order of ``targets``."""
         return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
+
+    def standing(self, met: int) -> tuple[bool, int]:
+        """Return whether a bit mask of targets has the unlock target, and the number of targets in it."""
+        return bool(met >> self._unlock & 1), met.bit_count()
 
     def missing(self, target: int, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
         """Return what a raw reward vector of shape (d,) lacks for a target; empty if its rule holds."""
@@ -97,10 +110,43 @@ class Ranking:
                 found.append(Shortfall(objective.name, value, comparison, objective.limit, excess / width))
         return tuple(found)
 
+    def refutation(
+        self, target: int, rewards: Sequence[float], repeats: Sequence[Repeat], hidden: Iterable[str] = ()
+    ) -> str:
+        """Return, as text, what the evaluations of a refuted candidate measured.
+
+        Args:
+            target: Position of the target.
+            rewards: Raw rewards of the first evaluation, shape (d,).
+            repeats: What the repeats measured.
+            hidden: Objectives whose values are left out.
+        """
+        if not repeats:  # confirmed by a version that did not keep them
+            return "missed by a repeated evaluation: not confirmed"
+        vectors = [repeat for repeat in repeats if not isinstance(repeat, str)]
+        missed = {each.name for vector in vectors for each in self._lacks(target, vector)} - set(hidden)
+        places = [(i, name) for i, name in enumerate(self.space.names) if name in missed]
+
+        def text(measured: Repeat, digits: int) -> str:
+            if isinstance(measured, str):
+                return measured
+            values = [(name, short_number(measured[i], digits)) for i, name in places]
+            if not values:
+                return "missed it" if self._lacks(target, measured) else "met it"
+            return values[0][1] if len(values) == 1 else " and ".join(f"{name} {value}" for name, value in values)
+
+        for digits in (4, 6, 9):  # until they differ
+            first, *others = [text(measured, digits) for measured in (tuple(rewards), *repeats)]
+            if first not in others:
+                break
+        return f"first evaluation {first}, repeat{'s' * (len(others) > 1)} {'; '.join(others)}: not confirmed"
+
+    def _lacks(self, target: int, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
+        return (*self.missing(target, rewards), *self.violations(rewards))
+
     def nearest(self, vectors: Sequence[Sequence[float]]) -> int:
         """Return the index of the raw reward vector nearest to the unlock target and the constraints; not empty."""
-        unlock = next(i for i, target in enumerate(self.targets) if target.unlock)
-        missing = [(*self.missing(unlock, rewards), *self.violations(rewards)) for rewards in vectors]
+        missing = [self._lacks(self._unlock, rewards) for rewards in vectors]
         return min(range(len(vectors)), key=lambda i: sum(each.size for each in missing[i]))
 
     def merit(self, rewards: Sequence[float], met: int) -> Merit:
@@ -150,7 +196,8 @@ class Ranking:
                     value[rows] = -self.rules[target].distances(rewards[rows], self.space.widths)
         feasibility = -np.maximum(self.space.violation(rewards), 0.0)
         counts = np.array([int(mask).bit_count() for mask in met], dtype=np.int64)
-        return feasibility, counts, met, value, -gaps.max(axis=1, initial=-np.inf) - _LEAN * gaps.sum(axis=1)
+        unlocks = met >> self._unlock & 1
+        return feasibility, unlocks, counts, met, value, -gaps.max(axis=1, initial=-np.inf) - _LEAN * gaps.sum(axis=1)
 
     def _next_target(self, met: int) -> int | None:
         """Return the unlock target, or once it is met the first unmet target; None if all are met."""

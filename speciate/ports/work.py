@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from speciate.domain.candidate import Evaluation, FailureKind, Individual, Proposal
+from speciate.domain.candidate import Evaluation, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
@@ -29,7 +29,7 @@ class WorkKind(StrEnum):
     EVALUATE = "evaluate"
     """Evaluate a batch of candidates."""
     CONFIRM = "confirm"
-    """Evaluate one candidate again to confirm a target that it reached."""
+    """Evaluate one candidate again to confirm the targets that it reached."""
     LEARN = "learn"
     """Train the run's policy on groups of completions."""
 
@@ -352,15 +352,20 @@ class Confirmation:
 
     Attributes:
         number: Number of the candidate.
-        target: Position of the target among the problem's targets.
-        holds: True if every repeat met the target.
-        detail: Results of the repeats that missed it.
+        confirmed: Positions of the targets that every repeat met.
+        refuted: What was measured, as text, by position of each target that a repeat missed.
+        repeats: What the repeats measured.
     """
 
     number: int
-    target: int
-    holds: bool
-    detail: str = ""
+    confirmed: Sequence[int]
+    refuted: Mapping[int, str] = field(default_factory=dict)
+    repeats: tuple[Repeat, ...] = ()
+
+    @property
+    def refuted_mask(self) -> int:
+        """Bit mask of the refuted targets."""
+        return sum(1 << position for position in self.refuted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +523,7 @@ class WorkStore(Protocol):
         ...
 
     def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Record a confirmation: the claim and the following unit."""
+        """Record a confirmation: the claims, the repeats and the following unit."""
         ...
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:

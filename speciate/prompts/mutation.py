@@ -199,7 +199,7 @@ def individual_text(problem: Problem, member: Individual, most_chars: int | None
         parts.append(rewards_text(problem, member.rewards))
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
-        parts.append(missing_text(problem, member.rewards, member.stopped_at))
+        parts.append(missing_text(problem, member))
     if member.failure is not None:
         parts.append(failure_text(member.failure))
     program = member.program if most_chars is None else bounded(member.program, most_chars)

@@ -75,18 +75,26 @@ def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     return "\n".join(lines)
 
 
-def missing_text(problem: Problem, rewards: Sequence[float], stopped_at: str | None = None) -> str:
-    """Return the targets that a raw reward vector of shape (d,) meets, and the conditions missing for each other one.
+def missing_text(problem: Problem, member: Individual) -> str:
+    """Return the targets that a scored program meets, those refuted, and the conditions missing for each other one.
 
     The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target. Targets that depend on
     hidden cases are omitted, except the unlock target.
     """
+    rewards = member.rewards or ()
     secret = secret_objectives(problem)
-    mask = problem.targets_met(rewards, stopped_at=stopped_at)
+    met = problem.targets_met(rewards, stopped_at=member.stopped_at)
+    refuted = met & member.refuted
+    mask = met & ~refuted
     ordered = sorted(enumerate(problem.targets), key=lambda pair: not pair[1].unlock)
     known = [(i, target) for i, target in ordered if target.unlock or not problem.rules[i].uses & secret]
     lines = _met_line([target for i, target in known if mask >> i & 1])
-    unmet = [target for i, target in known if not mask >> i & 1]
+    lines += [
+        f"Does not meet the {_name(target)} reliably: {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
+        for i, target in known
+        if refuted >> i & 1
+    ]
+    unmet = [target for i, target in known if not met >> i & 1]
     lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
     if len(unmet) > _MAX_TARGETS:
         lines.append(f"Further targets not met: {len(unmet) - _MAX_TARGETS}.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Self
 
 import numpy as np
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal, Repeat
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
@@ -27,7 +29,7 @@ from speciate.ports.work import (
 )
 from speciate.runs.carrying import output_deleted, with_output
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
-from speciate.runs.payloads import read_proposals
+from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.silent_failure import reported_error, silent_failure
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
@@ -211,7 +213,7 @@ def _targets(context: RunContext, result: Evaluation) -> int:
 
 
 def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
-    """Repeat an evaluation with new seeds. The target holds if every repeat meets it.
+    """Repeat an evaluation, each time with another seed. A target holds if every repeat meets it.
 
     Returns:
         The commit, or None if the lease was lost.
@@ -221,19 +223,25 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     """
     context = work.context(lease.run_id)
     problem = context.problem
-    number, target = int(lease.payload["number"]), int(lease.payload["target"])
-    program = work.members(lease.run_id, [number])[number].program
+    number, targets = read_confirmations(lease.payload)[0]
+    member = work.members(lease.run_id, [number])[number]
     repeats = range(1, problem.confirmations + 1)
     carried = work.carried(lease.run_id, number) if problem.carry is not None else None
     seeds = [evaluation_seed(context, number, i) for i in repeats]
     name_evaluations(dict.fromkeys(seeds, number))
-    results = evaluator.evaluate(with_output(problem, carried), [program] * len(repeats), seeds=seeds)
-    missed = [
-        f"repeat {i}: {result.rewards if result.failure is None else result.failure.kind.value}"
-        for i, result in zip(repeats, results, strict=True)
-        if not _targets(context, result) >> target & 1
-    ]
-    return work.record_confirmation(lease, Confirmation(number, target, holds=not missed, detail="; ".join(missed)))
+    programs = [member.program] * len(repeats)
+    results = evaluator.evaluate(with_output(problem, carried), programs, seeds=seeds)
+    met = reduce(and_, (_targets(context, result) for result in results))
+    measured = tuple(map(_repeat, results))
+    refuted = {i: problem.ranking.refutation(i, member.rewards or (), measured) for i in targets if not met >> i & 1}
+    confirmed = [i for i in targets if i not in refuted]
+    return work.record_confirmation(lease, Confirmation(number, confirmed, refuted, measured))
+
+
+def _repeat(result: Evaluation) -> Repeat:
+    if result.rewards is None:
+        return "failure" if result.failure is None else f"{result.failure.kind.value} ({result.failure.reason})"
+    return result.rewards if result.stopped_at is None else f"stopped at stage {result.stopped_at}"
 
 
 def replay_evaluation(

@@ -12,7 +12,7 @@ from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
-from speciate.runs.payloads import confirm_payload, evaluate_payload
+from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
 from speciate.runs.progress import Effects, NewWork, RunProgress
 
 WAITING: Final = "it has spent what its campaign granted"
@@ -84,20 +84,22 @@ def proceed(
     *,
     opens_lanes: bool,
     ends: bool = False,
-    queued: Sequence[Mapping[str, Any]] = (),
+    queued: Sequence[DueConfirmation] = (),
 ) -> None:
-    """Continue a lane after a batch: first the pending confirmations, one at a time, then the next batch.
+    """Continue a lane after a batch: first the pending confirmations, one candidate at a time, then the next batch.
 
     Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events.
     """
     _notice_plateau(progress, context)
     names = [target.name for target in context.problem.targets]
-    chain = [*({"number": c.number, "target": names.index(c.target)} for c in pending), *queued]
+    due: dict[int, list[int]] = {}
+    for claim in pending:
+        due.setdefault(claim.number, []).append(names.index(claim.target))
+    chain = [*((number, tuple(targets)) for number, targets in due.items()), *queued]
     unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in effects.claims)
     ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
     if chain:
-        head, *rest = chain
-        payload = confirm_payload(head["number"], head["target"], then=rest, opens=opens_lanes, ends=ends)
+        payload = confirm_payload(chain, opens=opens_lanes, ends=ends)
         effects.works.append(NewWork(WorkKind.CONFIRM, lane, progress.batches, payload))
         progress.live += 1
     elif ends:

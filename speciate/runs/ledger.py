@@ -7,7 +7,8 @@ the same transaction. The PostgreSQL and the in-memory store share these rules f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +45,7 @@ from speciate.runs.lanes import (
 )
 from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
+from speciate.runs.payloads import read_confirmations
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.tally import (
     announce,
@@ -53,7 +55,6 @@ from speciate.runs.tally import (
     judge_alarm,
     keep_best,
     summary,
-    with_state,
 )
 from speciate.search.cells import improves
 from speciate.search.strategies import build_strategy
@@ -299,50 +300,49 @@ def record_confirmation(
     context: RunContext,
     lease: Lease,
     confirmation: Confirmation,
-    claim: Claim,
+    claims: Mapping[int, Claim],
     find_claimant: FindClaimant,
     elites: Callable[[], Iterable[Ranked]],
 ) -> Effects:
-    """Record a confirmation of a stored claim.
+    """Record a confirmation of stored claims.
 
-    If it is refuted, the next candidate that meets the target is due, and a refuted best candidate competes again.
+    The next candidate that meets a refuted target is due, and a refuted best candidate competes again.
 
     Args:
         progress: Progress of the run, changed in place.
         context: The run.
         lease: The ``confirm`` unit.
         confirmation: Result of the unit.
-        claim: The stored claim.
+        claims: The stored claims of the candidate, by position of their target.
         find_claimant: Finds the successor of a refuted claim.
         elites: Returns the candidates of the archive without refuted targets.
     """
     effects = Effects()
     progress.live -= 1
-    bit = 1 << confirmation.target
-    pending: list[Claim] = []
-    if confirmation.holds:
-        progress.confirmed |= bit
-        confirmed = with_state(claim, ClaimState.CONFIRMED)
+    for position in confirmation.confirmed:
+        progress.confirmed |= 1 << position
+        confirmed = replace(claims[position], state=ClaimState.CONFIRMED)
         effects.claims.append(confirmed)
         announce(effects, confirmed)
-    else:
-        effects.claims.append(with_state(claim, ClaimState.REFUTED))
-        effects.event(
-            EventKind.TARGET_REFUTED, target=claim.target, candidate=claim.number, detail=confirmation.detail[:2000]
-        )
-        if progress.best_number == claim.number and progress.best_targets & bit:
-            progress.best_targets &= ~bit
-            keep_best(progress, context, elites())
-        successor = find_claimant(confirmation.target)
+    number, refuted = confirmation.number, confirmation.refuted_mask
+    if progress.best_number == number and progress.best_targets & refuted:
+        progress.best_targets &= ~refuted
+        keep_best(progress, context, elites())
+    pending: list[Claim] = []
+    for position, detail in confirmation.refuted.items():
+        claim = claims[position]
+        effects.claims.append(replace(claim, state=ClaimState.REFUTED))
+        effects.event(EventKind.TARGET_REFUTED, target=claim.target, candidate=number, detail=detail[:2000])
+        successor = find_claimant(position)
         if successor is None:
-            progress.claimed &= ~bit
+            progress.claimed &= ~(1 << position)
         else:
             effects.claims.append(successor)
             effects.event(EventKind.TARGET_CLAIMED, target=successor.target, candidate=successor.number)
             pending.append(successor)
-    remaining = lease.payload.get("then", [])
+    _, *queued = read_confirmations(lease.payload)
     opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
-    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens, ends=ends, queued=remaining)
+    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens, ends=ends, queued=queued)
     return effects
 
 

@@ -24,19 +24,31 @@ def read_proposals(payload: Mapping[str, Any]) -> list[Proposal]:
     return [_read_proposal(item) for item in payload["proposals"]]
 
 
-def confirm_payload(
-    number: int, target: int, *, then: Sequence[Mapping[str, Any]], opens: bool, ends: bool
-) -> dict[str, Any]:
+DueConfirmation = tuple[int, tuple[int, ...]]
+"""Number of a candidate to evaluate again, and the positions of the targets that the repeats decide."""
+
+
+def confirm_payload(due: Sequence[DueConfirmation], *, opens: bool, ends: bool) -> dict[str, Any]:
     """Return the payload of a ``confirm`` unit.
 
     Args:
-        number: Candidate to evaluate again.
-        target: Position of the target among the problem's targets.
-        then: Further confirmations of the same lane, as ``{"number", "target"}``.
+        due: Its confirmation, and those that follow in the same lane.
         opens: True if the lanes of the run start after the last confirmation.
         ends: True if the run ends after the last confirmation.
     """
-    return {"number": number, "target": target, "then": [dict(item) for item in then], "opens": opens, "ends": ends}
+    first, *then = ({"number": number, "targets": list(targets)} for number, targets in due)
+    return {**first, "then": then, "opens": opens, "ends": ends}
+
+
+def read_confirmations(payload: Mapping[str, Any]) -> list[DueConfirmation]:
+    """Return the confirmation of a ``confirm`` unit, and those that follow in its lane.
+
+    Units that version 0.1.0 stored have an item for each target; those of one candidate are joined.
+    """
+    due: dict[int, list[int]] = {}
+    for item in (payload, *payload.get("then", ())):
+        due.setdefault(int(item["number"]), []).extend(item.get("targets") or [item["target"]])
+    return [(number, tuple(targets)) for number, targets in due.items()]
 
 
 def _proposal_json(proposal: Proposal) -> dict[str, Any]:

@@ -86,11 +86,6 @@ def announce(effects: Effects, claim: Claim) -> None:
     )
 
 
-def with_state(claim: Claim, state: ClaimState) -> Claim:
-    """Return the claim in another state."""
-    return Claim(claim.target, claim.number, claim.evaluations, claim.tokens, claim.seconds, claim.unlock, state)
-
-
 def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
     """Return the entry of one candidate in the event of its batch."""
     evaluation, proposal = outcome.evaluation, outcome.proposal

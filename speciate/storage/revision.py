@@ -10,7 +10,7 @@ import psycopg
 FIRST_REVISION: Final = "0200"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
-NEWEST_REVISION: Final = "0200"
+NEWEST_REVISION: Final = "0201"
 """Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
 
 

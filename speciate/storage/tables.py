@@ -420,6 +420,7 @@ candidates = sa.Table(
     sa.Column("scalar", pg.DOUBLE_PRECISION),
     sa.Column("targets", sa.BigInteger, nullable=False),
     sa.Column("refuted", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("repeats", pg.JSONB),
     sa.Column("spent_evaluations", sa.BigInteger, nullable=False),
     sa.Column("spent_tokens", sa.BigInteger, nullable=False),
     sa.Column("spent_seconds", pg.DOUBLE_PRECISION, nullable=False),

@@ -30,7 +30,7 @@ from speciate.ports.work import (
     WorkStore,
 )
 from speciate.runs.lanes import WAITING
-from speciate.runs.payloads import read_proposals
+from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Evaluated, Placement
 from speciate.search.targets import target_placements
@@ -146,8 +146,10 @@ class WorkStoreConformance:
     def _confirm(self, ref: WorkRef, *, holds: bool) -> Commit:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.CONFIRM
-        number, target = lease.payload["number"], lease.payload["target"]
-        commit = self.harness.work.record_confirmation(lease, Confirmation(number, target, holds))
+        number, targets = read_confirmations(lease.payload)[0]
+        refuted = {} if holds else dict.fromkeys(targets, "missed")
+        confirmation = Confirmation(number, targets if holds else (), refuted, ((0.0, 0.0),))
+        commit = self.harness.work.record_confirmation(lease, confirmation)
         assert commit is not None
         return commit
 
@@ -403,7 +405,6 @@ class WorkStoreConformance:
             ("both", 3, ClaimState.PENDING),
         }
         commit = self._confirm(self._only(commit), holds=True)
-        commit = self._confirm(self._only(commit), holds=True)
         assert self._kind(commit) is WorkKind.GENERATE
         both = next(c for c in self.harness.claims(commit.run_id) if c.target == "both")
         assert (both.state, both.evaluations, both.unlock) == (ClaimState.CONFIRMED, 3, True)
@@ -452,28 +453,38 @@ class WorkStoreConformance:
         commit = self._begin(toy_spec(stop_on_unlock=True, lanes=2), toy_problem(seed_program="x = 9\ny = 0\n"))
         commit = self._evaluate(self._only(commit))
         commit = self._confirm(self._only(commit), holds=True)
-        self._confirm(self._only(commit), holds=True)
         progress = self.harness.progress(commit.run_id)
         assert (progress.state, progress.live) == (RunState.COMPLETED, 0)
 
     def test_stop_on_unlock_holds_when_the_run_is_paused_meanwhile(self) -> None:
         commit = self._begin(toy_spec(stop_on_unlock=True), toy_problem(seed_program="x = 9\ny = 0\n"))
-        commit = self._confirm(self._only(self._evaluate(self._only(commit))), holds=True)
-        lease = self._claim(self._only(commit))
+        lease = self._claim(self._only(self._evaluate(self._only(commit))))
         self.harness.pause(lease.run_id)
-        confirmation = Confirmation(lease.payload["number"], lease.payload["target"], holds=True)
+        confirmation = Confirmation(lease.payload["number"], lease.payload["targets"])
         assert self.harness.work.record_confirmation(lease, confirmation) is not None
         assert self.harness.progress(lease.run_id).state is RunState.COMPLETED
 
-    def test_stop_on_unlock_confirms_other_reached_targets(self) -> None:
-        problem = toy_problem(seed_program="x = 9\ny = 0\n")
-        problem = problem.model_copy(update={"targets": problem.targets[::-1]})
-        commit = self._evaluate(self._only(self._begin(toy_spec(stop_on_unlock=True), problem)))
-        commit = self._confirm(self._only(commit), holds=True)
-        assert self.harness.progress(commit.run_id).state is RunState.RUNNING
-        commit = self._confirm(self._only(commit), holds=True)
-        assert self.harness.progress(commit.run_id).state is RunState.COMPLETED
-        assert {c.state for c in self.harness.claims(commit.run_id)} == {ClaimState.CONFIRMED}
+    def test_repeats_decide_all_targets_of_a_candidate_and_the_next_candidate_is_due(self) -> None:
+        commit = self._evaluate(self._only(self._begin()))
+        commit = self._generate(self._only(commit), "x = 9\ny = 1\n", "x = 8\ny = 2\n", "x = 9.0\ny = 1\n")
+        batch = self._scored(lease := self._claim(self._only(commit)))
+        twin = replace(batch.outcomes[2], duplicate_of=2)
+        commit = self.harness.work.record_evaluations(lease, EvaluatedBatch((*batch.outcomes[:2], twin)))
+        assert commit is not None
+        lease = self._claim(self._only(commit))
+        assert read_confirmations(lease.payload) == [(2, (0, 1))]
+        confirmation = Confirmation(2, [0], {1: "missed"}, ((6.0, 1.0), "timeout (wall_clock)"))
+        commit = self.harness.work.record_confirmation(lease, confirmation)
+        assert commit is not None
+        assert {(c.target, c.number, c.state) for c in self.harness.claims(commit.run_id)} == {
+            ("half", 2, ClaimState.CONFIRMED),
+            ("both", 2, ClaimState.REFUTED),
+            ("both", 3, ClaimState.PENDING),
+        }
+        members = self.harness.work.members(commit.run_id, [2, 3, 4])
+        assert [members[number].refuted for number in (2, 3, 4)] == [0b10, 0, 0b10]
+        assert members[2].repeats == ((6.0, 1.0), "timeout (wall_clock)")
+        assert read_confirmations(self._claim(self._only(commit)).payload) == [(3, (1,))]
 
     def test_the_best_output_is_carried_and_its_receivers_are_remembered(self) -> None:
         commit = self._begin()

@@ -51,14 +51,14 @@ def lineage_chart(population: Population, y: str = "", focus: int | None = None)
     Args:
         population: The candidates.
         y: Name of an objective, or ``generation``; the first objective by default.
-        focus: Number of the candidate whose ancestors are highlighted; by default the best in the first objective.
+        focus: Number of the candidate whose ancestors are highlighted; by default the first of the front.
     """
     columns, space, front = population.columns, population.problem.space, population.front
     depth = generations(population)
     y = y if y in {*space.names, GENERATION} else space.selected[0].name
     heights = depth.astype(np.float64) if y == GENERATION else columns.rewards[:, space.names.index(y)]
-    if focus is None and len(front):
-        focus = int(columns.number[front[0]])
+    if focus is None and population.ranked_front:
+        focus = int(columns.number[population.ranked_front[0]])
     path = [] if focus is None else ancestry(population, focus)
     drawable = np.flatnonzero(~np.isnan(heights))
     kept = _thin_nodes(drawable, np.union1d(front, np.array(path, dtype=np.int64)))

@@ -16,7 +16,7 @@ from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.domain.reward import FloatArray
+from speciate.domain.reward import FloatArray, large_front
 from speciate.ports.records.runs import RankedCandidate
 from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve
@@ -202,6 +202,8 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
 def best_matrix(population: Population, best: RankedCandidate) -> Table:
     """Return, for every objective, the best of the feasible candidates that meet the targets of the best one.
 
+    Of equals it is one that no other dominates.
+
     Args:
         population: The candidates.
         best: The best of them.
@@ -215,8 +217,10 @@ def best_matrix(population: Population, best: RankedCandidate) -> Table:
         found = np.flatnonzero(chosen)
         if not len(found):
             break
-        pick = np.argmax if objective.direction is Direction.MAXIMIZE else np.argmin
-        row = found[pick(columns.rewards[found, i])]
+        values = columns.rewards[found, i]
+        end = values.max() if objective.direction is Direction.MAXIMIZE else values.min()
+        equals = found[values == end]
+        row = equals[large_front(problem.space.normalise(columns.rewards[equals]))[0]]
         number = int(columns.number[row])
         rows.append([objective.name, number, *(float(value) for value in columns.rewards[row][:MAX_AXES])])
         links.append(population.link.format(number))

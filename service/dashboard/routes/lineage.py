@@ -35,7 +35,8 @@ def _figure(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -
 
 
 def _chart(view: RunPage, y: str, of: str) -> Chart:
-    focus = int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else None
+    best = view.run.best.number if view.run.best else None
+    focus = int(of) if of.isascii() and of.isdecimal() and len(of) < 19 else best
     return lineage_chart(view.population, y, focus)
 
 

@@ -286,5 +286,15 @@ def _shown(program: ShownProgram) -> Json:
 
 
 def _candidate(candidate: CandidateDetail) -> Json:
-    kept = {"number", "program", "rewards", "targets", "failure", "failure_reason", "failure_detail", "parents"}
+    kept = {
+        "number",
+        "program",
+        "rewards",
+        "targets",
+        "refuted",
+        "failure",
+        "failure_reason",
+        "failure_detail",
+        "parents",
+    }
     return candidate.model_dump(mode="json", include=kept) | {"feedback": candidate.artifacts}

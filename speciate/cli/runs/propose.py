@@ -133,6 +133,7 @@ def _print(file: str, receipt: ProposalReceipt, found: ProposalRecord | None) ->
         told = f"{found.failure.value}: {found.failure_detail or found.failure_reason}"
     marks = [
         *(f"meets {name}" + ("" if name in found.confirmed else " (unconfirmed)") for name in found.targets),
+        *(f"target {name}: {measured}" for name, measured in found.refuted.items()),
         *([f"duplicate of {found.duplicate_of}"] if found.duplicate_of else []),
         *(["best of the run"] if found.best else ["in the archive"] if found.elite else []),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from pydantic import Field
+
 from speciate.domain.candidate import CandidateStatus, FailureKind
 from speciate.domain.policy import PolicyRole
 from speciate.ports.records.base import Record
@@ -15,7 +17,10 @@ class CandidateRecord(Record):
 
     Attributes:
         rewards: Rewards by objective in the author's units; None if it failed.
-        targets: Names of the targets that its rewards meet, confirmed or not.
+        targets: Names of the targets that its rewards meet, without refuted ones.
+        refuted: What was measured, by name of each target that its rewards meet and a repeated evaluation missed.
+        repeats: What the repeated evaluations measured: rewards by objective, or why there are none. Empty if no target
+            was due for confirmation.
         duplicate_of: Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with
             the similar program.
         reused_from: ``run/number`` of the candidate of another run whose result it reuses.
@@ -41,6 +46,8 @@ class CandidateRecord(Record):
     rewards: dict[str, float] | None
     scalar: float | None
     targets: tuple[str, ...]
+    refuted: dict[str, str] = Field(default_factory=dict)
+    repeats: tuple[dict[str, float] | str, ...] = ()
     failure: FailureKind | None
     failure_reason: str | None
     duplicate_of: int | None

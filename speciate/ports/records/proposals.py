@@ -111,6 +111,7 @@ class ProposalRecord(Record):
         scalar: Declared weighted sum of the normalized rewards; None without declared weights.
         targets: Names of the targets that the rewards meet, without refuted ones.
         confirmed: Those of them that a second evaluation confirmed for this candidate.
+        refuted: What was measured, by name of each target that the rewards meet and a repeated evaluation missed.
         failure: Class of failure.
         failure_reason: Short machine-readable reason.
         failure_detail: Text about it. Untrusted.
@@ -127,6 +128,7 @@ class ProposalRecord(Record):
     scalar: float | None = None
     targets: tuple[str, ...] = ()
     confirmed: tuple[str, ...] = ()
+    refuted: dict[str, str] = Field(default_factory=dict)
     failure: FailureKind | None = None
     failure_reason: str | None = None
     failure_detail: str | None = None

@@ -24,7 +24,7 @@ class RunOrder(StrEnum):
     PROBLEM = "problem"
     POLICY = "policy"
     BEST = "best"
-    """By the number of targets that the best candidate meets, then by the hardest of them."""
+    """By the best candidate: those that meet the unlock target, then more targets, then harder ones."""
     DURATION = "duration"
     EVALUATIONS = "evaluations"
     TOKENS = "tokens"
@@ -156,7 +156,8 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
 
     Attributes:
         candidates: Candidates evaluated or failed.
-        best: The best feasible candidate: most targets met, then hardest, then the objectives; None before the first.
+        best: The best feasible candidate: unlock target met, then most targets, then hardest, then the objectives; None
+            before the first.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar.
         reached: Names of the confirmed targets.

@@ -102,13 +102,14 @@ class SequentialRevision(Strategy):
         for chain, own, points, scores in by_island(view, candidates):
             table = view.elites(chain)
             bids = trade_off_bids(view.problem, points)
-            ranks = [(candidate.targets.bit_count(), score) for candidate, score in zip(own, scores, strict=True)]
+            standing = view.problem.ranking.standing
+            ranks = [(*standing(candidate.targets), score) for candidate, score in zip(own, scores, strict=True)]
             row = ranks.index(max(ranks))
             time = self._time(view, chain, table, ranks[row])
             placements.extend(improvements(table, chain, [*bids, (_LAST, row, time)], own))
         return tuple(placements)
 
-    def _time(self, view: PopulationView, chain: int, table: EliteTable, rank: tuple[int, float]) -> float:
+    def _time(self, view: PopulationView, chain: int, table: EliteTable, rank: tuple[bool, int, float]) -> float:
         """Return the fitness at which an answer becomes the latest one; -inf if it does not."""
         last = _last(table)
         beginning = self._beginning(view.batch, chain)
@@ -120,7 +121,7 @@ class SequentialRevision(Strategy):
             return float(view.batch)
         weights = island_weights(view.problem, view.seed, chain)
         score = weigh(view.problem.space.normalise(table.rewards[[last]]), weights[None, :]).item()
-        held = (view.problem.targets_met(table.rewards[last].tolist()).bit_count(), score)
+        held = (*view.problem.ranking.standing(view.problem.targets_met(table.rewards[last].tolist())), score)
         if rank < held:
             return -math.inf
         if rank > held:

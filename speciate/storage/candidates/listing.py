@@ -44,7 +44,7 @@ class CandidateFilter:
         island: Island of origin.
         role: Role of the policy.
         policy_id: Policy version.
-        target: Name of a target that the rewards meet, confirmed or not, or ``any``.
+        target: Name of a target that the rewards meet, without refuted ones, or ``any``.
         rule: Rule that the rewards meet, see ``speciate.domain.rule``; failed candidates meet none.
         elite: True to list current elites only.
         sort: Name of a reward, or ``scalar``: best first, then earliest first, candidates without a value last.
@@ -123,7 +123,7 @@ def _conditions(chosen: CandidateFilter, measures: ScoringSchema) -> tuple[list[
     conditions = [f"{name} = :{name}" for name in binds]
     if chosen.target is not None:
         # The partial index requires targets <> 0.
-        conditions.append("targets <> 0 AND targets & :met <> 0")
+        conditions.append("targets <> 0 AND targets & ~refuted & :met <> 0")
         binds["met"] = _mask(chosen.target, measures.targets)
     if chosen.elite:
         conditions.append("number IN (SELECT e.number FROM elites e WHERE e.run_id = :run_id)")

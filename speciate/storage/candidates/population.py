@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import psycopg
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Repeat
 from speciate.domain.errors import UnavailableError
 from speciate.ports.work import OUTPUT, CarriedOutput, Duplicate
 
@@ -24,7 +24,7 @@ _ELITES_COPY: Final = (
 _ELITE_TYPES: Final = ("int4", "text", "int8", "float8", "float8[]")
 _MEMBERS = sa.text(
     "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents,"
-    " stopped_at"
+    " stopped_at, refuted, repeats"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
 _FAMILY = sa.text(
@@ -38,7 +38,8 @@ _CARRIED = sa.text(
 )
 # Programs are found by text or syntax tree, each through its own index.
 _DUPLICATE = (
-    "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier, targets, stopped_at,"
+    "SELECT {name} AS name, number, rewards, failure, failure_reason, failure_detail, tier,"
+    " targets & ~refuted AS targets, stopped_at,"
     " attested_by, environment, carried_from"
     " FROM candidates WHERE run_id = :id AND duplicate_of IS NULL AND {name} = ANY(:{name})"
 )
@@ -91,9 +92,16 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
             island=row.island,
             parents=tuple(row.parents),
             stopped_at=row.stopped_at,
+            refuted=row.refuted,
+            repeats=read_repeats(row.repeats),
         )
         for row in rows
     }
+
+
+def read_repeats(stored: Sequence[Any] | None) -> tuple[Repeat, ...]:
+    """Return what the column ``repeats`` holds."""
+    return tuple(each if isinstance(each, str) else tuple(each) for each in stored or ())
 
 
 def carried(connection: sa.Connection, run_id: UUID, to: int | None) -> CarriedOutput | None:

@@ -16,6 +16,7 @@ from speciate.ports.records.runs import RankedCandidate
 from speciate.ports.records.unlocks import MatrixCell, PolicyBest, UnlockRecord
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
+from speciate.storage.runs.listing import BEST_UNLOCKS
 from speciate.storage.unlocks import SELECT_UNLOCKS
 
 # Deleted runs do not count.
@@ -46,11 +47,12 @@ _ROLLOUTS: Final = sa.text(
     " OR policy_id = (SELECT b.id FROM policies p JOIN policies b ON b.project_id = p.project_id AND b.slug || '@' ||"
     " b.version = p.definition -> 'lineage' ->> 'base' WHERE p.id = :id)))"
 )
-# Runs that may hold the best candidate of their policies: more targets first, then harder ones.
+# Runs that may hold the best candidate of their policies: unlocked ones first, then more targets, then harder ones.
 _BESTS: Final = sa.text(
     "SELECT x.*, c.id, c.scalar, a.slug AS policy, a.version AS policy_version, b.slug AS mutator,"
     " b.version AS mutator_version FROM (SELECT o.*, g.best_number, g.best, g.best_targets, count(*) OVER w AS runs,"
-    " row_number() OVER (w ORDER BY bit_count(CAST(g.best_targets AS bit(64))) DESC, g.best_targets DESC,"
+    " row_number() OVER (w ORDER BY "
+    f"{BEST_UNLOCKS} DESC, bit_count(CAST(g.best_targets AS bit(64))) DESC, g.best_targets DESC,"
     f" o.run_id DESC) AS place FROM (SELECT r.id AS run_id, r.policy_id, {MUTATOR} AS mutator_id, {NAMES} AS ensemble"
     f" FROM runs r WHERE r.problem_id = :problem AND {_COUNTED}) o JOIN run_progress g ON g.run_id = o.run_id"
     " WHERE g.best_number IS NOT NULL WINDOW w AS (PARTITION BY o.policy_id, o.mutator_id, o.ensemble)) x"

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.candidate import Repeat
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
@@ -65,12 +66,20 @@ class ScoringSchema:
         """Return the names of the targets in a bit mask."""
         return tuple(name for i, name in enumerate(self.targets) if mask >> i & 1)
 
+    def by_name(self, rewards: Sequence[float]) -> dict[str, float]:
+        """Return a raw reward vector of shape (d,) by objective."""
+        return dict(zip(self.space.names, rewards, strict=True))
+
+    def refutations(self, mask: int, rewards: Sequence[float], repeats: Sequence[Repeat]) -> dict[str, str]:
+        """Return what was measured, as text, by name of each target in the bit mask of the refuted ones."""
+        return {
+            name: self.ranking.refutation(i, rewards, repeats) for i, name in enumerate(self.targets) if mask >> i & 1
+        }
+
     def ranked(self, row: sa.Row[Any]) -> RankedCandidate:
         """Return the candidate of a row with ``id, number, rewards, scalar, met``."""
-        rewards = dict(zip(self.space.names, row.rewards, strict=True))
-        return RankedCandidate(
-            id=row.id, number=row.number, rewards=rewards, targets=self.named(row.met), scalar=row.scalar
-        )
+        rewards, targets = self.by_name(row.rewards), self.named(row.met)
+        return RankedCandidate(id=row.id, number=row.number, rewards=rewards, targets=targets, scalar=row.scalar)
 
     @property
     def weighted(self) -> bool:

@@ -15,12 +15,16 @@ from speciate.storage import cursors
 from speciate.storage.runs.progress import RUNNING_SECONDS
 
 _STATES: Final = (*(state for state in RunState if not state.ended), *(state for state in RunState if state.ended))
+# The best candidate meets the unlock target exactly if some candidate has an unlock claim that was not refuted.
+BEST_UNLOCKS: Final = (
+    "EXISTS (SELECT FROM claims k WHERE k.run_id = g.run_id AND k.unlock AND k.state <> 'refuted')::int"
+)
 _HARDEST: Final = "length(ltrim(CAST(g.best_targets AS bit(64))::text, '0'))"
 _KEYS: Final[dict[RunOrder, tuple[str, type]]] = {
     RunOrder.STATE: (f"array_position(ARRAY{[state.value for state in _STATES]}, g.state)", int),
     RunOrder.PROBLEM: ("p.slug", str),
     RunOrder.POLICY: ("a.slug", str),
-    RunOrder.BEST: (f"(64 * bit_count(CAST(g.best_targets AS bit(64))) + {_HARDEST})", int),
+    RunOrder.BEST: (f"(65 * 64 * {BEST_UNLOCKS} + 64 * bit_count(CAST(g.best_targets AS bit(64))) + {_HARDEST})", int),
     RunOrder.DURATION: (f"({RUNNING_SECONDS})", float),
     RunOrder.EVALUATIONS: ("g.evaluations", int),
     RunOrder.TOKENS: ("g.tokens", int),

@@ -32,14 +32,15 @@ from speciate.runs.payloads import read_proposals
 from speciate.storage import cursors
 from speciate.storage.candidates.columns import ColumnReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
+from speciate.storage.candidates.population import read_repeats
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import ScoringSchema, load_context, load_scoring_schema
 
 _LIGHT = (
     "id, run_id, number, status, role, policy_id, rollout_id, island, parents, inspirations, rewards, scalar, targets,"
-    " failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes, stopped_at, reused_from,"
-    " attested_by, environment, carried_from, origin, created_at"
+    " refuted, repeats, failure, failure_reason, duplicate_of, program_hash, tier, wall_s, cpu_s, memory_bytes,"
+    " stopped_at, reused_from, attested_by, environment, carried_from, origin, created_at"
 )
 _ADVICE = "(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice"
 _ROLLOUT = (
@@ -73,8 +74,8 @@ _ROLLOUTS = sa.text(
     " WHERE r.run_id = :id AND (r.batch, r.ord) > (:batch, :ord) ORDER BY r.batch, r.ord LIMIT 200"
 )
 _ANSWERS = sa.text(
-    "SELECT rollout_id, number, rewards, scalar, targets, failure, failure_reason, duplicate_of FROM candidates"
-    " WHERE run_id = :id AND number = ANY(:numbers) AND rollout_id IS NOT NULL ORDER BY number"
+    "SELECT rollout_id, number, rewards, scalar, targets, refuted, repeats, failure, failure_reason, duplicate_of"
+    " FROM candidates WHERE run_id = :id AND number = ANY(:numbers) AND rollout_id IS NOT NULL ORDER BY number"
 )
 _RANKED = sa.text(
     "SELECT id, number, rewards, scalar, targets & ~refuted AS met FROM candidates WHERE run_id = :id"
@@ -199,7 +200,7 @@ class RunQueries(Store):
                     number=row.number,
                     candidate_id=row.id,
                     fitness=row.fitness,
-                    rewards=dict(zip(measures.space.names, row.rewards, strict=True)),
+                    rewards=measures.by_name(row.rewards),
                     targets=measures.named(row.met),
                 )
                 for row in connection.execute(query, {"id": run_id})
@@ -356,5 +357,11 @@ def _whole(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
 
 def _candidate(measures: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
     values = {name: value for name, value in row._asdict().items() if name in CandidateRecord.model_fields}
-    rewards = None if row.rewards is None else dict(zip(measures.space.names, row.rewards, strict=True))
-    return {**values, "rewards": rewards, "targets": measures.named(row.targets)}
+    repeats = read_repeats(row.repeats)
+    return {
+        **values,
+        "rewards": None if row.rewards is None else measures.by_name(row.rewards),
+        "targets": measures.named(row.targets & ~row.refuted),
+        "refuted": measures.refutations(row.refuted, row.rewards, repeats),
+        "repeats": tuple(each if isinstance(each, str) else measures.by_name(each) for each in repeats),
+    }

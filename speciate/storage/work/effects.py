@@ -134,8 +134,12 @@ def _work_rows(effects: Effects) -> tuple[list[WorkRef], list[dict[str, Any]]]:
     return refs, rows
 
 
-_LOAD = sa.text("SELECT * FROM claims WHERE run_id = :run_id AND target = :target AND number = :number")
-_REFUTE = sa.text("UPDATE candidates SET refuted = refuted | :bit WHERE run_id = :run_id AND number = :number")
+_LOAD = sa.text("SELECT * FROM claims WHERE run_id = :run_id AND number = :number")
+# Duplicates have the result of the candidate, and so miss what it misses.
+_REPEATED = sa.text(
+    "UPDATE candidates SET refuted = refuted | (targets & :refuted), repeats = :repeats WHERE run_id = :run_id"
+    " AND (number = :number OR duplicate_of = :number)"
+).bindparams(sa.bindparam("repeats", type_=JSONB))
 _NEXT = sa.text(
     "SELECT number, spent_evaluations, spent_tokens, spent_seconds FROM candidates WHERE run_id = :run_id"
     " AND targets <> 0 AND targets & :bit <> 0 AND refuted & :bit = 0 AND duplicate_of IS NULL"
@@ -143,19 +147,22 @@ _NEXT = sa.text(
 )
 
 
-def load_claim(connection: sa.Connection, context: RunContext, confirmation: Confirmation) -> Claim:
-    """Return the claim that a confirmation confirms or refutes."""
-    target = context.problem.targets[confirmation.target].name
-    keys = {"run_id": context.run_id, "target": target, "number": confirmation.number}
-    row = connection.execute(_LOAD, keys).one()
-    state = ClaimState(row.state)
-    return Claim(row.target, row.number, row.evaluations, row.tokens, row.seconds, row.unlock, state)
+def load_claims(connection: sa.Connection, context: RunContext, number: int) -> dict[int, Claim]:
+    """Return the claims of a candidate by position of their target."""
+    names = [target.name for target in context.problem.targets]
+    rows = connection.execute(_LOAD, {"run_id": context.run_id, "number": number})
+    return {
+        names.index(row.target): Claim(
+            row.target, row.number, row.evaluations, row.tokens, row.seconds, row.unlock, ClaimState(row.state)
+        )
+        for row in rows
+    }
 
 
-def mark_refuted(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
-    """Record that a candidate missed a target when confirmed, so that it is not confirmed again."""
-    bit = 1 << confirmation.target
-    connection.execute(_REFUTE, {"bit": bit, "run_id": run_id, "number": confirmation.number})
+def record_repeats(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
+    """Record what the repeats measured, and the targets that they missed, which are not confirmed again."""
+    keys = {"run_id": run_id, "number": confirmation.number, "refuted": confirmation.refuted_mask}
+    connection.execute(_REPEATED, {**keys, "repeats": list(confirmation.repeats)})
 
 
 _RELEASE_CELLS = sa.text(
@@ -171,12 +178,11 @@ _RANKED_ELITES = sa.text(
 )
 
 
-def refill_target(connection: sa.Connection, context: RunContext, confirmation: Confirmation) -> None:
+def refill_target(connection: sa.Connection, context: RunContext, number: int, target: int) -> None:
     """Give the cells of a target that a refuted candidate held to the others that meet it."""
-    prefix = f"{TARGET}{context.problem.targets[confirmation.target].name}/"
-    keys = {"run_id": context.run_id, "number": confirmation.number, "prefix": prefix}
-    connection.execute(_RELEASE_CELLS, keys)
-    rows = connection.execute(_MEETING, {"run_id": context.run_id, "bit": 1 << confirmation.target})
+    prefix = f"{TARGET}{context.problem.targets[target].name}/"
+    connection.execute(_RELEASE_CELLS, {"run_id": context.run_id, "number": number, "prefix": prefix})
+    rows = connection.execute(_MEETING, {"run_id": context.run_id, "bit": 1 << target})
     meeting = [Evaluated(row.number, row.island, "", tuple(row.rewards), row.met) for row in rows]
     place_elites(connection, context.run_id, target_placements(context.problem, meeting, prefix))
 

@@ -225,12 +225,15 @@ class MemoryWorkStore:
         """Record a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
-            name, number = run.context.problem.targets[confirmation.target].name, confirmation.number
-            if not confirmation.holds:
-                held = run.candidates[number]
-                run.candidates[number] = replace(held, refuted=held.refuted | 1 << confirmation.target)
-                self._refill_target(run, number, confirmation.target)
-            claim = run.claims[name, number]
+            number, mask = confirmation.number, confirmation.refuted_mask
+            for at, held in run.candidates.items():
+                if number in (at, held.outcome.duplicate_of):
+                    refuted = held.refuted | held.outcome.targets & mask
+                    run.candidates[at] = replace(held, refuted=refuted, repeats=confirmation.repeats)
+            for position in confirmation.refuted:
+                self._refill_target(run, number, position)
+            names = [target.name for target in run.context.problem.targets]
+            claims = {i: run.claims[name, number] for i, name in enumerate(names) if (name, number) in run.claims}
 
             def find(target: int) -> Claim | None:
                 return earliest_claimant(run, target)
@@ -238,7 +241,7 @@ class MemoryWorkStore:
             def elites() -> list[Ranked]:
                 return [ranked(run.candidates[number]) for number in {p.number for p in run.elites.values()}]
 
-            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claim, find, elites), ()
+            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claims, find, elites), ()
 
         return self._finish(lease, body)
 

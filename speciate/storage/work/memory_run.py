@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, Individual
+from speciate.domain.candidate import Evaluation, Individual, Repeat
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.ranking import Ranked
@@ -48,6 +48,7 @@ class StoredCandidate:
     tokens: int
     seconds: float
     refuted: int = 0
+    repeats: tuple[Repeat, ...] = ()
 
 
 @dataclass(slots=True)
@@ -90,6 +91,8 @@ def member(candidate: StoredCandidate) -> Individual:
         proposal.island,
         proposal.parents,
         evaluation.stopped_at,
+        candidate.refuted,
+        candidate.repeats,
     )
 
 

@@ -59,12 +59,9 @@ _ANSWER = sa.text("SELECT answer FROM proposal_answers WHERE id = :id")
 _RESULT = sa.text(
     "SELECT g.state, g.numbers, g.best_number = :number AS best,"
     " (SELECT c.id FROM candidates c WHERE c.run_id = g.run_id AND c.number = :number) AS candidate_id,"
-    " (SELECT c.refuted FROM candidates c WHERE c.run_id = g.run_id AND c.number = :number) AS refuted,"
     " EXISTS (SELECT FROM elites e WHERE e.run_id = g.run_id AND e.number = :number) AS elite,"
     " ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'confirmed'"
     " ORDER BY c.target) AS confirmed,"
-    " ARRAY(SELECT c.target FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'refuted')"
-    " AS refuted_targets,"
     " EXISTS (SELECT FROM claims c WHERE c.run_id = g.run_id AND c.number = :number AND c.state = 'pending') AS pending"
     " FROM run_progress g WHERE g.run_id = :run_id"
 )
@@ -292,12 +289,14 @@ class Proposals(ScopedStore):
         settled = ProposalState.FAILED if found.rewards is None else ProposalState.EVALUATED
         return ProposalRecord(
             **found.model_dump(
-                include={"rewards", "scalar", "failure", "failure_reason", "failure_detail", "duplicate_of"}
+                include={
+                    *("rewards", "scalar", "targets", "refuted", "duplicate_of"),
+                    *("failure", "failure_reason", "failure_detail"),
+                }
             ),
             number=number,
             state=ProposalState.PENDING if row.pending and not RunState(row.state).ended else settled,
             candidate_id=found.id,
-            targets=tuple(name for name in found.targets if name not in row.refuted_targets),
             confirmed=tuple(row.confirmed),
             feedback=found.artifacts,
             elite=row.elite,

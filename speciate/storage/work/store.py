@@ -50,11 +50,11 @@ from speciate.storage.runs.context import load_context
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
 from speciate.storage.work.effects import (
     earliest_claimant,
-    load_claim,
-    mark_refuted,
+    load_claims,
     open_confirmations,
     place_elites,
     ranked_elites,
+    record_repeats,
     refill_target,
     write_effects,
 )
@@ -276,10 +276,10 @@ class PostgresWorkStore(Store):
         context = self.context(lease.run_id)
 
         def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
-            claim = load_claim(connection, context, confirmation)
-            if not confirmation.holds:
-                mark_refuted(connection, lease.run_id, confirmation)
-                refill_target(connection, context, confirmation)
+            claims = load_claims(connection, context, confirmation.number)
+            record_repeats(connection, lease.run_id, confirmation)
+            for position in confirmation.refuted:
+                refill_target(connection, context, confirmation.number, position)
 
             def find(target: int) -> Claim | None:
                 return earliest_claimant(connection, context, target)
@@ -287,11 +287,11 @@ class PostgresWorkStore(Store):
             def elites() -> list[Ranked]:
                 return ranked_elites(connection, lease.run_id)
 
-            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claim, find, elites)
+            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claims, find, elites)
             return write_effects(connection, locked, effects)
 
         commit = self._finish(lease, body)
-        if self._cache is not None and not confirmation.holds:
+        if self._cache is not None and confirmation.refuted:
             self._cache.forget([lease.run_id])
         return commit
 

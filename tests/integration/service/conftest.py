@@ -94,10 +94,11 @@ class Lab:
         units: int | None = None,
         client_for: Callable[[Policy], PolicyClient] = build_client,
         learner_for: Callable[[], Learner] | None = None,
+        evaluator: ToyEvaluator | None = None,
     ) -> int:
         """Do units of work, all there are by default; return how many were done."""
         executor = WorkExecutor(
-            self.stores.work, self.stores.signals, ToyEvaluator(), client_for, learner_for=learner_for
+            self.stores.work, self.stores.signals, evaluator or ToyEvaluator(), client_for, learner_for=learner_for
         )
         done = 0
         while (units is None or done < units) and (waiting := self.stores.runs.work_in_flight(limit=1)):

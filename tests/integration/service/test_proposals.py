@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 from speciate.domain.access import Scope
+from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
+from tests.support.runs import ToyEvaluator
 
 BEST = "x = 9\ny = 1\n"
 
@@ -79,6 +84,42 @@ def test_an_external_run_waits_for_proposals_and_its_unlock_names_the_author(lab
     assert (ended["state"], ended["reason"]) == ("completed", "the budget of evaluations is spent")
     details = refused(lab.api.post(f"/v1/runs/{run}/proposals", {"proposals": [{"program": BEST}]}), 409, "conflict")
     assert "it is completed" in details["detail"]
+
+
+class WorseOnRepetition(ToyEvaluator):
+    """Measures a smaller ``x`` each time it evaluates a program again."""
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        repeated = [self.evaluated.count(program) for program in programs]
+        found = super().evaluate(problem, programs, seeds=seeds)
+        return [
+            one if one.rewards is None else replace(one, rewards=(one.rewards[0] - n, one.rewards[1]))
+            for one, n in zip(found, repeated, strict=True)
+        ]
+
+
+def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab) -> None:
+    run = lab.start(8, policy="external")
+    evaluator = WorseOnRepetition()
+    lab.work(evaluator=evaluator)
+    propose(lab.api, run, {"program": "x = 8\ny = 1\n"})
+    lab.work(evaluator=evaluator)
+    told = {"both": "first evaluation 8, repeat 7: not confirmed"}
+    found = result(lab, run, 2)
+    assert (found["state"], found["targets"], found["confirmed"]) == ("evaluated", ["half"], ["half"])
+    assert found["refuted"] == told
+    child = lab.api.get(f"/v1/runs/{run}/candidates/2").json()
+    assert (child["targets"], child["refuted"], child["repeats"]) == (["half"], told, [{"x": 7.0, "y": 1.0}])
+    path = f"/v1/runs/{run}/candidates"
+    assert lab.api.get(f"{path}?target=both").json()["items"] == []
+    assert [one["refuted"] for one in lab.api.get(f"{path}?target=half").json()["items"]] == [told]
+    assert lab.api.get(f"/v1/runs/{run}/front").json()["items"][0]["targets"] == ["half"]
+    (ask,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [2]}).json()["items"]
+    assert "Does not meet the unlock target both reliably: first evaluation 8, repeat 7" in ask["user"]
+    for page in (f"/runs/{run}", f"/runs/{run}/candidates/2"):
+        assert "first evaluation 8, repeat 7: not confirmed" in lab.api.http.get(page).text
 
 
 def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_adds_nothing(lab: Lab) -> None:

@@ -164,7 +164,7 @@ def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(
     assert (run.state.value, run.reached) == ("paused", ())
     again = stores.runs.resume(commit.run_id).dispatch
     assert [(ref.id, ref.kind) for ref in again] == [(claimed.dispatch[0].id, WorkKind.CONFIRM)]
-    confirmed = stores.work.record_confirmation(_claim(stores, again[0].id), Confirmation(1, 0, holds=True))
+    confirmed = stores.work.record_confirmation(_claim(stores, again[0].id), Confirmation(1, [0]))
     assert confirmed is not None
     assert stores.runs.get(commit.run_id).reached == ("half",)
 
@@ -231,10 +231,7 @@ def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '700 seconds'"))
     stores.work.reconcile()
     assert stores.runs.get(commit.run_id).state.value == "running"
-    assert (
-        stores.work.record_confirmation(_claim(stores, claimed.dispatch[0].id), Confirmation(1, 0, holds=True))
-        is not None
-    )
+    assert stores.work.record_confirmation(_claim(stores, claimed.dispatch[0].id), Confirmation(1, [0])) is not None
     run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)
 

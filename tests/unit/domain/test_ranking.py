@@ -43,6 +43,35 @@ def test_a_small_network_that_does_not_sort_is_never_best() -> None:
     assert len(set(ranks)) == len(ranks)
 
 
+def test_meeting_the_unlock_target_ranks_before_any_number_of_others() -> None:
+    of = Ranking(
+        RewardSpace((SIZE, DEPTH)),
+        (
+            TARGETS[0].model_copy(update={"rule": "depth <= 9"}),
+            Target(name="small", rule="size <= 20", unlock=True),
+            Target(name="flat", rule="depth <= 6"),
+        ),
+        None,
+    )
+    assert merit(of, 20, 12) > merit(of, 21, 6)
+    best = of.best_so_far(np.array([[21.0, 6.0], [20.0, 12.0], [21.0, 5.0]]), np.array([0b101, 0b010, 0b101]))
+    assert best.tolist() == [0, 1, 1]
+
+
+def test_a_refutation_names_what_the_repeats_measured() -> None:
+    told = NETWORKS.refutation(2, (19, 6, 0), [(20.5, 6, 0)])
+    assert told == "first evaluation 19, repeat 20.5: not confirmed"
+    both = NETWORKS.refutation(2, (19, 6, 0), [(19, 6, 0), (20, 7, 0), "timeout (wall_clock)"])
+    assert both == (
+        "first evaluation size 19 and depth 6, repeats size 19 and depth 6; size 20 and depth 7; timeout (wall_clock):"
+        " not confirmed"
+    )
+    near = NETWORKS.refutation(1, (23.999999, 6, 0), [(24.000001, 6, 0)])
+    assert near == "first evaluation 23.999999, repeat 24.000001: not confirmed"
+    hidden = NETWORKS.refutation(2, (19, 6, 0), [(20, 6, 0)], hidden=["size"])
+    assert hidden == "first evaluation met it, repeat missed it: not confirmed"
+
+
 def test_weights_decide_among_candidates_that_meet_the_same_targets() -> None:
     weighted = ranking(SIZE, DEPTH, UNSORTED, weights=(0.0, 1.0))
     assert merit(weighted, 30, 5, 0) > merit(weighted, 26, 9, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from uuid import uuid4
@@ -24,8 +24,10 @@ from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext
+from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.payloads import confirm_payload, read_confirmations
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.replay import RecordedCompletion, replay
@@ -248,8 +250,46 @@ def test_an_unlock_is_confirmed_and_can_end_the_run() -> None:
     assert run.progress.state is RunState.COMPLETED
     assert run.progress.evaluations < 50
     assert {c.state for c in run.claims.values()} == {ClaimState.CONFIRMED}
-    # The candidate was evaluated once for the batch and once for each of its two targets.
-    assert sum("x = 9" in program for program in s.evaluator.evaluated) == 3
+    # Once for the batch and once for both of its targets, with another seed.
+    assert sum("x = 9" in program for program in s.evaluator.evaluated) == 2
+
+
+def test_one_evaluation_of_all_repeats_decides_every_target_and_prompts_show_what_it_measured() -> None:
+    problem = toy_problem(confirmations=2)
+    s = session(toy_spec(6), problem, completions=["```python\nx = 9\ny = 1\n```"])
+    measured: list[list[int]] = []
+
+    class Noisy(ToyEvaluator):
+        def evaluate(
+            self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+        ) -> list[Evaluation]:
+            results = super().evaluate(problem, programs, seeds=seeds)
+            if any("x = 9" in program for program in programs):
+                measured.append(list(seeds))
+                results = [Evaluation(rewards=(9.0, 1.0 + 2.5 * (i + len(measured) > 2))) for i, _ in enumerate(seeds)]
+            return results
+
+    s.evaluator = Noisy()
+    s.go()
+    first, repeats = measured
+    assert len({*first, *repeats}) == len(first) + 2
+    run = s.store.runs[s.context.run_id]
+    states = {(claim.target, claim.state) for claim in run.claims.values()}
+    assert states == {("half", ClaimState.CONFIRMED), ("both", ClaimState.REFUTED)}
+    told = "first evaluation 1, repeats 1; 3.5: not confirmed"
+    (refuted,) = [event for event in s.events if event.kind is EventKind.TARGET_REFUTED]
+    assert refuted.data["detail"] == told
+    text = individual_text(problem, s.store.members(s.context.run_id, [refuted.data["candidate"]]).popitem()[1])
+    assert f"Does not meet the unlock target both reliably: {told}." in text
+    assert "Meets the target half" in text
+    assert "Still missing" not in text
+
+
+def test_stored_units_with_one_target_each_are_one_confirmation() -> None:
+    then = [{"number": 3, "target": 2}, {"number": 4, "target": 1}]
+    assert read_confirmations({"number": 3, "target": 0, "then": then}) == [(3, (0, 2)), (4, (1,))]
+    due = [(3, (0, 2)), (4, (1,))]
+    assert read_confirmations(confirm_payload(due, opens=False, ends=False)) == due
 
 
 def test_the_token_budget_is_never_exceeded() -> None:

@@ -185,6 +185,13 @@ def test_the_best_by_objective_meets_the_targets_of_the_best_candidate() -> None
     assert best_matrix(replace(population, refuted=((3, "record"),)), _best("record")).rows == []
 
 
+def test_of_equals_the_best_by_objective_is_not_dominated() -> None:
+    columns = _columns(3, 5, failing=0.0)
+    columns.rewards[:] = ((7.0, 5.0, 0.5, 9.0, 0.0), (7.0, 4.0, 0.6, 9.0, 0.0), (6.0, 4.0, 0.6, 9.0, 0.0))
+    rows = best_matrix(Population(antenna(), columns, "/runs/x"), _best()).rows
+    assert [row[:2] for row in rows[:3]] == [["gain", 2], ["sidelobe", 2], ["bandwidth", 2]]
+
+
 def test_a_refuted_target_does_not_count_for_the_best_candidate() -> None:
     columns = _columns(3, 5, failing=0.0)
     # No candidate dominates another: gain and sidelobe are in conflict.
