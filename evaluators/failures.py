@@ -38,6 +38,8 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
     """Return the failure of a process that ended without an answer, from its supervisor's report."""
     if ended.ending is EndReason.BROKEN:
         return Failure(FailureKind.INVALID_OUTPUT, "malformed_frame", sanitize(ended.detail))
+    if ended.ending is EndReason.SPENT:
+        return Failure(FailureKind.TIMEOUT, "cpu_limit", ended.detail)
     if usage.exceeded is Exceeded.THREADS:
         return Failure(
             FailureKind.CRASHED, "too_many_threads", f"more than {tasks(limits, processes=False)} threads at a time"
@@ -47,7 +49,8 @@ def failure_of(ended: SessionEndedError, usage: ResourceUsage, limits: Limits) -
             FailureKind.OUT_OF_MEMORY, "memory_limit", f"more than {limits.memory_bytes >> 20} MiB of resident memory"
         )
     number = _signal_of(usage)
-    if number == signal.SIGXCPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s):
+    spent = usage.exceeded is Exceeded.CPU or (number == signal.SIGKILL and usage.cpu_s >= limits.cpu_s)
+    if spent or number == signal.SIGXCPU:
         return Failure(FailureKind.TIMEOUT, "cpu_limit", f"used {usage.cpu_s:.1f} s of processor time")
     if ended.ending is EndReason.LATE:
         return Failure(FailureKind.TIMEOUT, "wall_limit", f"no answer within the wall limit of {limits.wall_s:g} s")

@@ -7,6 +7,7 @@ itself, so they cannot be trusted. Names that are not objectives become a note.
 
 from __future__ import annotations
 
+import math
 import time
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
@@ -55,7 +56,8 @@ class _InProcessRun:
     def evaluation(self) -> Evaluation:
         """Run the stages and return the evaluation."""
         started = time.monotonic()
-        self._allowance = self._session.allow(self._batch.problem.limits.wall_s, self._batch.deadline)
+        limits = self._batch.problem.limits
+        self._allowance = self._session.allow(limits.wall_s, self._batch.deadline, math.ceil(limits.cpu_s))
         try:
             score = self._score()
         finally:

@@ -108,7 +108,8 @@ class Script:
             ScriptFailedError: The script is not running.
         """
         self._limit_s = limit_s
-        return self._running().allow(limit_s, self._batch.deadline)
+        limits = self._batch.problem.limits
+        return self._running().allow(limit_s, self._batch.deadline, max(limits.cpu_s, limits.cores * limit_s))
 
     def receive(self, allowance: TimeLeft) -> Message:
         """Return the script's next message.

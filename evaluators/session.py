@@ -25,29 +25,32 @@ _DYING_S = 0.2
 PATIENCE = 10.0
 """Limit on clock time, including waits for a processor, as a multiple of the time limit."""
 
-_LONGEST_POLL_S = 1.0  # how late an interruption is noticed
+_LONGEST_POLL_S = 0.5  # how late an interruption, or too much processor time, is noticed
 
 
 class TimeAllowance:
-    """Time limit of a process for one task, not counting the time that it waits for a processor.
+    """Time limit of a process for one task, not counting the time that others keep it waiting for a processor.
 
     Otherwise a result on a busy host would depend on the load. Clock time has a limit, too: ``PATIENCE`` times the
-    limit.
+    limit. Time in which the process and what it starts have as many processors as they may use counts in any case:
+    what waits then waits for its own kind.
 
     Args:
         contained: The process; it must have started.
         limit_s: Time limit in seconds.
         until: Deadline on the clock of ``time.monotonic``; may be infinite.
+        cpu_s: Processor time in seconds that the process and what it starts may use together.
 
     Attributes:
         paused_s: Seconds so far that do not count, because the process waited for an answer.
     """
 
-    def __init__(self, contained: SandboxedProcess, limit_s: float, until: float) -> None:
+    def __init__(self, contained: SandboxedProcess, limit_s: float, until: float, cpu_s: float = math.inf) -> None:
         self._waiting = contained.waiting
         self._began, self._waited_s = time.monotonic(), self._waiting.own_s()
-        self._ran_s = self._waiting.ran_s
-        self._limit_s, self._until = limit_s, until
+        self._ran_s = self._waiting.ran_s(alone=True)
+        self._limit_s, self._until, self._cpu_s = limit_s, until, cpu_s
+        self._look = self._began + _LONGEST_POLL_S
         self._granted_s = 0.0
         self.paused_s = 0.0
 
@@ -58,28 +61,39 @@ class TimeAllowance:
         return ran_s - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
-        """Return a lower bound on the seconds left; 0 or less means that the time is up."""
+        """Return a lower bound on the seconds left; 0 or less means that the time is up.
+
+        Raises:
+            SessionEndedError: The processor time is used up.
+        """
         now = time.monotonic()
         left = self._left_s(now)
         if left <= 0.0:  # query the kernel only when necessary
-            waited_s = self._waiting.own_s() - self._waited_s
-            # Threads that ran this long were not starved by others; waiting for each other does not count.
-            if self._waiting.ran_s - self._ran_s + self._waiting.others_ran_s() >= self._limit_s:
-                waited_s = 0.0
-            waited_s += min(self._waiting.below_s(self._limit_s), now - self._began)
-            self._granted_s = max(self._granted_s, min(waited_s, (PATIENCE - 1) * self._limit_s))
+            passed_s = now - self._began
+            waited_s = self._waiting.own_s() - self._waited_s + min(self._waiting.others_s(), passed_s)
+            lacked_s = passed_s - self.paused_s - self._used_cpu_s() / self._waiting.cores
+            granted_s = min(waited_s, lacked_s, (PATIENCE - 1) * self._limit_s)
+            self._granted_s = max(self._granted_s, granted_s)
             left = self._left_s(now)
+        if self._cpu_s < math.inf and now >= self._look:
+            self._look = now + _LONGEST_POLL_S
+            if (used_s := self._used_cpu_s()) >= self._cpu_s:
+                detail = f"used {used_s:.1f} s of processor time, {self._cpu_s:g} s are allowed"
+                raise SessionEndedError(EndReason.SPENT, detail)
         return min(left, self._until - now)
 
     def _left_s(self, now: float) -> float:
         return self._began + self._limit_s + self.paused_s + self._granted_s - now
+
+    def _used_cpu_s(self) -> float:
+        return self._waiting.ran_s() - self._ran_s
 
 
 class TimeLeft(Protocol):
     """A time limit."""
 
     def left_s(self) -> float:
-        """Return a lower bound on the seconds left; 0 or less means that the time is up."""
+        """Return a lower bound on the seconds left; 0 or less means that the time is up; may raise."""
         ...
 
 
@@ -88,6 +102,8 @@ class EndReason(StrEnum):
 
     LATE = "late"
     """The process did not answer in time."""
+    SPENT = "spent"
+    """The process and what it started used up their processor time."""
     GONE = "gone"
     """The process ended or closed the channel."""
     BROKEN = "broken"
@@ -143,9 +159,9 @@ class Session:
         """Queue a message; the session sends it while the broker waits for answers."""
         self._unsent += encode(message)
 
-    def allow(self, limit_s: float, until: float) -> TimeAllowance:
-        """Start a time allowance for the process."""
-        return TimeAllowance(self._contained, limit_s, until)
+    def allow(self, limit_s: float, until: float, cpu_s: float = math.inf) -> TimeAllowance:
+        """Start a time allowance for the process; see ``TimeAllowance``."""
+        return TimeAllowance(self._contained, limit_s, until, cpu_s)
 
     def post_with(self, message: Message, descriptors: Sequence[int]) -> bool:
         """Send a message with descriptors; False if that is not possible at once."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 
 from .meter import STACK_BYTES, Exceeded, Footprint, Meter
 from .requests import SpawnRequest
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 RLimits = tuple[tuple[int, tuple[int, int]], ...]
 """Resources with their soft and hard limits."""
 
@@ -36,20 +34,24 @@ class Bounds:
         self._meter = meter
         self._threads = order.tasks if threads else None
         self._resident = warm.resident + order.memory_bytes
+        self._cpu_s = order.cpu_s
 
     @property
     def seen(self) -> tuple[float, int]:
-        """CPU time in seconds and memory in KiB that it has seen processes use; 0 if one process ran alone."""
-        return sum(self._meter.times.values()) / _TICKS, self._meter.resident >> 10
+        """CPU time in seconds and memory in KiB that it has seen processes use; no memory if one process ran alone."""
+        return self._meter.ran_s, self._meter.resident >> 10
 
     def watched(self, *, memory: bool) -> bool:
         """Return True if there is a limit for ``exceeded`` to check."""
-        return memory or self._threads is not None
+        return memory or self._threads is not None or self._cpu_s > 0
 
     def exceeded(self, *, memory: bool) -> Exceeded:
         """Return the limit that the process exceeds; ``memory`` is False if a control group limits its memory."""
         if self._threads is not None and self._meter.threads() > self._threads:
             return Exceeded.THREADS
+        self._meter.look()
+        if 0 < self._cpu_s <= self._meter.ran_s:
+            return Exceeded.CPU
         if memory and self._meter.holds_more(self._resident):
             return Exceeded.MEMORY
         return Exceeded.NOTHING

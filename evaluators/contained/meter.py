@@ -1,7 +1,8 @@
-"""Measure what a contained process and its descendants hold: resident memory, and threads.
+"""Measure what a contained process and its descendants hold and use: resident memory, threads and processor time.
 
 The kernel limits only the private writable memory of each process (``RLIMIT_DATA``), and counts the stacks that threads
-reserve. So the supervisor measures resident memory where no control group does.
+reserve. So the supervisor measures resident memory where no control group does. The kernel limits the processor time of
+each process only, so the supervisor adds up that of all.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from .kernel import out_of_the_way
 
 _PAGE = resource.getpagesize()
 _READ_BYTES = 4096
-# Among the fields after the name of a process (man 5 proc_pid_stat): user and system time, threads, start.
-_TIMES, _THREADS, _STARTED = slice(11, 13), 17, 19
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Among the fields after the name of a process (man 5 proc_pid_stat): user and system time, both of ended children that
+# it has waited for, threads, start.
+_TIMES, _ENDED_TIMES, _THREADS, _STARTED = slice(11, 13), slice(13, 15), 17, 19
 STACK_BYTES = 8 << 20
 """Memory that a thread reserves for its stack by default."""
 
@@ -28,6 +31,7 @@ class Exceeded(Enum):
     NOTHING = ""
     THREADS = "threads"
     MEMORY = "memory"
+    CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +62,17 @@ class Meter:
     Create it before anything covers ``/proc``: it keeps the folder open, in which process ids are those outside.
 
     Attributes:
-        times: CPU time, in the kernel's ticks, of each process that it saw beside another, by id and start. The kernel
-            drops the usage of children if their parent ignores ``SIGCHLD``.
-        resident: Largest resident memory of one of them, in bytes.
+        ran_s: CPU time in seconds of all processes together, as of the last ``look``.
+        resident: Largest resident memory in bytes of a process that ran beside another; 0 if none did.
     """
 
     def __init__(self) -> None:
-        self.times: dict[tuple[str, bytes], int] = {}
+        self.ran_s = 0.0
         self.resident = 0
+        self._found: list[str] = []
+        self._times: dict[tuple[str, bytes], int] = {}
+        self._gone = 0  # ticks of processes that it saw earlier
+        self._ended, self._dropped = 0, 0  # ticks that parents count for ended children, and that the kernel dropped
         self._proc = out_of_the_way(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     @cached_property
@@ -77,23 +84,40 @@ class Meter:
         fields = [self._read(f"{pid}/stat").rpartition(b")")[2].split() for pid in self._children(self._supervisor)]
         return max((int(each[_THREADS]) for each in fields if len(each) > _THREADS), default=0)
 
+    def look(self) -> None:
+        """Find the running processes, and measure ``ran_s``.
+
+        The kernel counts a process that has ended for the parent that waited for it, and drops it if its parent ignores
+        ``SIGCHLD``. What was seen of it counts then.
+        """
+        times, ended = self._read_times()
+        if ended < self._ended:  # or a parent was waited for while this read
+            times, ended = self._read_times()
+        self._dropped += max(self._ended - ended, 0)
+        self._gone += sum(own for process, own in self._times.items() if process not in times)
+        self._times, self._ended = times, ended
+        ran = sum(times.values()) + max(self._gone, ended + self._dropped)
+        self.ran_s = max(self.ran_s, ran / _TICKS)
+
+    def _read_times(self) -> tuple[dict[tuple[str, bytes], int], int]:
+        """Return the ticks of each running process by id and start, and those that they count for ended children."""
+        self._found, times, ended = self._descendants(), {}, 0
+        for pid in self._found:  # parents first: a child that ends meanwhile is left out this time, not counted twice
+            fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
+            if len(fields) > _STARTED:
+                times[pid, fields[_STARTED]] = sum(map(int, fields[_TIMES]))
+                ended += sum(map(int, fields[_ENDED_TIMES]))
+        return times, ended
+
     def holds_more(self, resident: int) -> bool:
-        """Return True if all processes together hold more than that many bytes, without pages of files."""
-        found = self._descendants()
-        held = [self._held(pid) for pid in found]
-        if len(found) > 1:
-            self._note(found, max(size for _, size in held))
+        """Return True if the found processes together hold more than that many bytes, without pages of files."""
+        held = [self._held(pid) for pid in self._found]
+        if len(held) > 1:
+            self.resident = max(self.resident, *(size for _, size in held))
         # All resident pages first, which costs a tenth: most programs are far from the limit.
         if sum(size for _, size in held) <= resident:
             return False
         return sum(self._own(place, shared=len(held) > 1) for place, _ in held) > resident
-
-    def _note(self, found: list[str], resident: int) -> None:
-        self.resident = max(self.resident, resident)
-        for pid in found:
-            fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
-            if len(fields) > _STARTED:
-                self.times[pid, fields[_STARTED]] = sum(map(int, fields[_TIMES]))
 
     def _held(self, pid: str) -> tuple[str, int]:
         """Return a folder that describes the memory of a process, and its resident bytes."""

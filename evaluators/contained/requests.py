@@ -41,7 +41,7 @@ microseconds, peak memory in KiB, and numbers that are not used."""
 ENDED, RETIRED = 1, 2
 """Flags: the process ended by itself; its supervisor starts no other."""
 
-FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8}
+FLAGS = {Exceeded.NOTHING: 0, Exceeded.THREADS: 4, Exceeded.MEMORY: 8, Exceeded.CPU: 16}
 """Flag of the limit that it exceeded."""
 
 
@@ -53,6 +53,7 @@ class SpawnRequest:
         role: Program to run: a key of ``ROLES`` in ``enter``.
         frame_bytes: Longest frame that the process may write to the channel.
         rlimits: Soft and hard resource limits by their names in ``resource``.
+        cpu_s: Limit on the processor time of all processes together in seconds; 0 for none.
         memory_bytes: Limit on resident memory in bytes, in addition to that of the zygote.
         tasks: Limit on threads, and on processes where the policy allows them, together.
         tmp_bytes: Size of the private ``/tmp`` in bytes.
@@ -64,6 +65,7 @@ class SpawnRequest:
     role: str
     frame_bytes: int
     rlimits: dict[str, tuple[int, int]]
+    cpu_s: int
     memory_bytes: int
     tasks: int
     tmp_bytes: int

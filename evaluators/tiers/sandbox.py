@@ -40,6 +40,7 @@ class ProcessSpec:
         syscall_policy: System calls that the process may make.
         folder: Folder whose sub-folder ``data`` the process sees, or None.
         site: Folder of the problem's packages; None uses those of the worker.
+        cpu_s: Limit on the processor time of all its processes together, in seconds; 0 for none.
     """
 
     role: ProcessRole
@@ -48,6 +49,7 @@ class ProcessSpec:
     syscall_policy: SyscallPolicy = SyscallPolicy.THREADS
     folder: Path | None = None
     site: Path | None = None
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

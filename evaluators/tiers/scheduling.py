@@ -1,21 +1,18 @@
-"""Measure the time that a contained process waits for a processor, which its wall limit does not count.
+"""Measure the time that a contained process waits for a processor, and the processor time of all that it starts.
 
-The kernel counts it for every task (``/proc/PID/schedstat``: nanoseconds running, and nanoseconds waiting to run). For
-the process that serves a candidate, only the first thread counts, unless it waited for its own other threads. A process
-that runs commands sleeps meanwhile, so its longest-waiting descendant counts as well, unless several descendants waited
-for each other.
+The kernel counts the wait of every task (``/proc/PID/schedstat``: nanoseconds running, and nanoseconds waiting to run).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from evaluators.contained.meter import read_whole
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 # Fields after the name: user and system time, and both of ended children (man 5 proc_pid_stat).
-_OWN_TIMES: Final = slice(11, 13)
 _TIMES: Final = slice(11, 15)
 _THREADS: Final = 17
 
@@ -26,43 +23,47 @@ class SchedulingDelay:
     Args:
         pid: Process id in the broker's namespace; 0 if unknown.
         supervisor: That of its supervisor, which adopts processes that it leaves; 0 if unknown.
-
-    Attributes:
-        ran_s: CPU time of the process's first thread in seconds, as of the last ``own_s``.
+        cores: Processors that it may use at a time.
+        group_s: Returns the CPU time of its control group in seconds, if it has one.
     """
 
-    def __init__(self, pid: int, supervisor: int = 0) -> None:
-        self._pid, self._root = pid, supervisor
+    def __init__(
+        self, pid: int, supervisor: int = 0, cores: int = 1, group_s: Callable[[], float] | None = None
+    ) -> None:
+        self._pid, self._root, self.cores, self._group_s = pid, supervisor, cores, group_s
         # Kept open: some evaluations read it a thousand times.
         self._fd = _open(f"/proc/{pid}/schedstat") if pid else None
         self._known = self._fd is not None
         self._own_s = 0.0
-        self.ran_s = 0.0
 
     def own_s(self) -> float:
-        """Return the delay of the process itself in seconds; keeps its last value after the process ends."""
+        """Return the delay of its first thread in seconds; keeps its last value after the process ends."""
         if self._fd is not None:
             try:
-                ran, waited, *_ = os.pread(self._fd, 64, 0).split()
-                self.ran_s, self._own_s = int(ran) / 1e9, int(waited) / 1e9
+                self._own_s = int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
             except OSError:  # the process has ended
                 self.close()
         return self._own_s
 
-    def others_ran_s(self) -> float:
-        """Return the total CPU time in seconds of all its threads but the first."""
-        return max(_ran_s(self._pid, _OWN_TIMES) - self.ran_s, 0.0) if self._pid else 0.0
+    def others_s(self) -> float:
+        """Return the longest delay in seconds of any of its other threads and living descendants."""
+        if not self._pid:
+            return 0.0
+        threads = [f"/proc/{self._pid}/task/{thread}" for thread in _threads(self._pid) if thread != str(self._pid)]
+        return max(map(_delay_s, [*threads, *(f"/proc/{pid}" for pid in _below(self._pid))]), default=0.0)
 
-    def below_s(self, enough_s: float) -> float:
-        """Return the longest delay in seconds of any living descendant.
+    def ran_s(self, *, alone: bool = False) -> float:
+        """Return the CPU time in seconds of the process and what it started, also what ended and was waited for.
 
         Args:
-            enough_s: Total CPU time in seconds above which the descendants do not count as delayed by other processes.
+            alone: True to leave out living descendants.
         """
-        below = _below(self._pid) if self._pid else []
-        if sum(map(_ran_s, below)) >= enough_s:
+        if not self._pid:
             return 0.0
-        return max((_delay_s(pid) for pid in below), default=0.0)
+        if self._group_s is not None:
+            return self._group_s()
+        living = _below(self._root) if self._root else [self._pid, *_below(self._pid)]
+        return sum(map(_ran_s, [self._pid] if alone else living))
 
     def others(self) -> list[int]:
         """Return the other living processes that it started, also those whose own parent has ended."""
@@ -89,12 +90,16 @@ def _below(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
+    # The kernel lists children by the thread that started them.
+    lists = [_read(f"/proc/{pid}/task/{thread}/children") for thread in _threads(pid)]
+    return [int(child) for each in lists for child in each.split()]
+
+
+def _threads(pid: int) -> list[str]:
     try:
-        # The kernel lists children by the thread that started them.
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # asked often, and paths take most of its time
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # asked often, and paths take most of its time
     except OSError:
         return []
-    return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def _ended(pid: int) -> bool:
@@ -103,13 +108,13 @@ def _ended(pid: int) -> bool:
     return not fields or (fields[0] == b"Z" and fields[_THREADS] == b"1")
 
 
-def _delay_s(pid: int) -> float:
-    fields = _read(f"/proc/{pid}/schedstat").split()
+def _delay_s(place: str) -> float:
+    fields = _read(f"{place}/schedstat").split()
     return int(fields[1]) / 1e9 if fields else 0.0
 
 
-def _ran_s(pid: int, which: slice = _TIMES) -> float:
-    return sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[which])) / _TICKS
+def _ran_s(pid: int) -> float:
+    return sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[_TIMES])) / _TICKS
 
 
 def _open(path: str) -> int | None:

@@ -253,7 +253,8 @@ class ContainedProcess:
                 return False
             case kind if kind == READY:
                 self._pid, self._folder = pid, os.fsdecode(data[1:])
-                self.waiting = SchedulingDelay(pid, self._supervisor.pid)
+                cores = min(self._supervisor.needs.limits.cores, len(os.sched_getaffinity(0)))
+                self.waiting = SchedulingDelay(pid, self._supervisor.pid, cores, self._group and self._group.cpu_s)
             case kind if kind == EXIT:
                 self._usage, self._reusable = _exit(data)
                 self._reusable &= bool(self._pid)  # where one does not get ready, the next one need not either
@@ -312,6 +313,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
             processes=needs.syscall_policy.starts_processes,
             file_bytes=TURN_BYTES if needs.role is ProcessRole.AUTHOR else 0,
         ),
+        cpu_s=math.ceil(needs.cpu_s),
         memory_bytes=limits.memory_bytes,
         tasks=tasks(limits, processes=needs.syscall_policy.starts_processes),
         tmp_bytes=limits.tmp_bytes,

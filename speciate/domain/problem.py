@@ -72,12 +72,20 @@ class Limits(Value):
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads", "script_s"})
 
-    wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, description="Wall-clock seconds.", examples=[10.0])
+    wall_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=_DAY_S,
+        description="Seconds that the candidate may run or sleep, without the time that others keep it waiting for a"
+        " processor. By the clock it has at most ten times as many.",
+        examples=[10.0],
+    )
     cpu_s: float = Field(
         default=2.0,
         gt=0,
         le=_DAY_S * _MOST_CORES,
-        description="CPU seconds of a process, rounded up. Default: `wall_s` times `cores`, at least 2.",
+        description="Processor seconds of all threads and processes together, rounded up; of a program in another"
+        " language, of each call. Default: `wall_s` times `cores`, at least 2.",
         examples=[10.0],
     )
     script_s: float | None = Field(

@@ -227,3 +227,49 @@ def test_usage_of_processes_counts_also_if_the_script_ignores_their_end(walls):
         assert found.rewards == (1.0,)
         assert found.cpu_s > 0.8
         assert found.memory_bytes > 60 << 20
+
+
+WORK = """
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+    os._exit(0)
+"""
+SPENDING = {
+    "at a time": "for _ in range(4): os.fork() or work(60)\n    time.sleep(600)",
+    "one after another": "while True: os.fork() and os.wait() or work(0.3)",
+    "whose end nobody hears": (
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    while True:\n        os.fork() or work(0.3)\n"
+        "        try: os.wait()\n        except ChildProcessError: pass"
+    ),
+    "that their parents leave": (
+        "while True:\n        os.fork() and os.wait() or (os.fork() and os._exit(0)) or work(0.3)\n"
+        "        time.sleep(0.3)"
+    ),
+    "of children whose end nobody hears": (
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    while True:\n        if os.fork() == 0:\n"
+        "            signal.signal(signal.SIGCHLD, signal.SIG_DFL)\n"
+        "            for _ in range(30): os.fork() and os.wait() or work(0.01)\n            os._exit(0)\n"
+        "        try: os.wait()\n        except ChildProcessError: pass"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", SPENDING.values(), ids=SPENDING)
+def test_processor_time_of_all_children_counts_together(walls, body):
+    fields = problem("in_process", body, limits={"wall_s": 60, "cpu_s": 1, "processes": 60})
+    fields["evaluator"] = WORK + fields["evaluator"]
+    found = walls.attack(GOOD, **fields)
+    assert found.failure is not None
+    assert (found.failure.kind, found.failure.reason) == (FailureKind.TIMEOUT, "cpu_limit"), found
+    assert found.cpu_s < 2
+
+
+def test_children_that_wait_for_each_other_were_not_kept_waiting_by_others(walls):
+    body = "for _ in range(11): os.fork() or work(600)\n    work(600)"
+    fields = problem("in_process", body, limits={"wall_s": 1, "cpu_s": 600})
+    fields["evaluator"] = WORK + fields["evaluator"]
+    found = walls.attack(GOOD, **fields)
+    assert found.failure is not None
+    assert found.failure.reason == "wall_limit", found
+    assert min(found.cpu_s, found.wall_s) < 2.5

@@ -70,17 +70,17 @@ class Waiter:
     """A process that has waited as long as a test says."""
 
     def __init__(self):
-        self.waiting, self.waited, self.below = self, 3.0, 0.0
-        self.ran_s, self.others = 50.0, 0.0
+        self.waiting, self.waited, self.others = self, 3.0, 0.0
+        self.ran, self.cores = 50.0, 1
 
     def own_s(self):
         return self.waited
 
-    def below_s(self, enough_s):
-        return self.below
-
-    def others_ran_s(self):
+    def others_s(self):
         return self.others
+
+    def ran_s(self, *, alone=False):
+        return self.ran
 
 
 @pytest.fixture
@@ -107,13 +107,29 @@ def test_time_in_which_a_process_waits_for_a_processor_is_not_its_own(clock):
     assert allowance.left_s() == 1.25
 
 
-def test_threads_that_crowd_each_other_were_not_kept_waiting_by_others(clock):
+def test_what_crowds_itself_was_not_kept_waiting_by_others(clock):
     process = Waiter()
     allowance = TimeAllowance(process, 2.0, math.inf)
-    clock.now, process.waited, process.ran_s, process.others = 102.0, 4.5, 50.5, 1.0
+    clock.now, process.waited, process.ran = 102.0, 4.5, 50.5
     assert allowance.left_s() == 1.5
-    clock.now, process.waited, process.others = 104.0, 6.5, 3.0
+    clock.now, process.waited, process.ran = 104.0, 6.0, 54.0
     assert allowance.left_s() == -0.5
+    process = Waiter()
+    process.cores = 4
+    allowance = TimeAllowance(process, 2.0, math.inf)
+    clock.now, process.waited, process.ran = 107.0, 5.0, 54.0  # a quarter of the time on its four processors
+    assert allowance.left_s() == 1.0
+
+
+def test_processor_time_of_all_together_has_an_end(clock):
+    process = Waiter()
+    allowance = TimeAllowance(process, 2.0, math.inf, 4.0)
+    clock.now, process.ran = 101.0, 53.0
+    assert allowance.left_s() == 1.0
+    clock.now, process.ran = 101.6, 54.0
+    with pytest.raises(SessionEndedError, match=r"4\.0 s of processor time") as ended:
+        allowance.left_s()
+    assert failure_of(ended.value, ResourceUsage(None, ended=False), LIMITS).reason == "cpu_limit"
 
 
 def test_waiting_has_an_end(clock):
@@ -132,16 +148,16 @@ def test_waiting_has_an_end(clock):
 def test_what_is_waited_for_may_have_waited_before(clock):
     process = Waiter()
     allowance = TimeAllowance(process, 2.0, math.inf)
-    clock.now, process.below = 102.5, 9.0
+    clock.now, process.others = 102.5, 9.0
     assert allowance.left_s() == 2.0
 
 
 def test_what_was_granted_is_not_charged_afterwards(clock):
     process = Waiter()
     allowance = TimeAllowance(process, 2.0, math.inf)
-    clock.now, process.below = 102.5, 1.5
+    clock.now, process.others = 102.5, 1.5
     assert allowance.left_s() == 1.0
-    process.below = 0.0  # it has ended
+    process.others = 0.0  # it has ended
     assert allowance.left_s() == 1.0
     assert allowance.used_s == 1.0
     process.waited = 5.0  # its own, of which more is known now
@@ -190,7 +206,7 @@ def test_waiting_has_an_end_over_all_calls_of_a_script(clock, monkeypatch):
 def test_what_the_kernel_does_not_tell_is_no_waiting():
     for pid in (0, 2**22 + 1):  # no process has such a number
         waiting = SchedulingDelay(pid)
-        assert (waiting.own_s(), waiting.below_s(1.0)) == (0.0, 0.0)
+        assert (waiting.own_s(), waiting.others_s(), waiting.ran_s()) == (0.0, 0.0, 0.0)
         waiting.close()
 
 
@@ -231,16 +247,16 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_what_other_threads_run_is_told_from_the_first():
+def test_the_work_and_the_waits_of_threads_count():
     with watched(THREAD) as waiting:
-        until(lambda: waiting.own_s() >= 0.0 and waiting.others_ran_s() >= 0.5)
-        assert 0.0 < waiting.ran_s < 0.5
+        until(lambda: waiting.ran_s() >= 0.5 and waiting.others_s() > 0.0)
+        assert waiting.own_s() < waiting.others_s()
 
 
-def test_many_that_wait_for_each_other_were_not_kept_waiting_by_others():
+def test_the_work_and_the_waits_of_children_count():
     with watched(CROWD) as waiting:
-        until(lambda: waiting.below_s(1e9) >= 0.2)
-        assert waiting.below_s(0.01) == 0.0
+        until(lambda: waiting.others_s() >= 0.2)
+        assert waiting.ran_s() > waiting.ran_s(alone=True)
 
 
 def test_a_tail_keeps_the_end_and_forgets_what_was_taken():
