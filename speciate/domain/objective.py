@@ -38,7 +38,7 @@ class Objective(Value):
     role: ObjectiveRole = Field(
         default=ObjectiveRole.OBJECTIVE,
         description="`objective`: the search improves it; `constraint`: bounded by `limit`, feasible candidates rank"
-        " above all others; `record`: stored, never selected on.",
+        " above all others; `record`: stored, never selected on, and in no prompt if its name begins with `held_out`.",
         examples=["constraint"],
     )
     range: tuple[Finite, Finite] = Field(
@@ -67,6 +67,11 @@ class Objective(Value):
         if self.limit and self.role is not ObjectiveRole.CONSTRAINT:
             raise ValueError(f"limit of {self.name!r} bounds nothing: add role = 'constraint', or remove it")
         return self
+
+    @property
+    def held_out(self) -> bool:
+        """True if whoever writes candidates must not see its values: a record whose name begins with ``held_out``."""
+        return self.role is ObjectiveRole.RECORD and self.name.startswith("held_out")
 
     @property
     def directed(self) -> str:

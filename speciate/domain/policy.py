@@ -16,6 +16,8 @@ EXTERNAL: Final = "external"
 
 MUTATOR: Final = "mutator"
 """Name of the policy that edits programs at random; every project has it."""
+PROGRAM_MUTATOR: Final = "program_mutator"
+"""Kind of policies that edit programs at random."""
 
 
 class PromptFormat(StrEnum):
@@ -220,6 +222,11 @@ class Policy(Value):
     def is_external(self) -> bool:
         """True if the service samples nothing: an agent or a person outside proposes in this policy's name."""
         return self.kind == EXTERNAL
+
+    @property
+    def reads_prompts(self) -> bool:
+        """True if words in a prompt can change its answers."""
+        return self.codec is None and self.kind != PROGRAM_MUTATOR
 
     @property
     def writes_text(self) -> bool:

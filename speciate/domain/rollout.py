@@ -28,6 +28,8 @@ class TemplateName(StrEnum):
     """Requests for a first program, one per line; one is drawn for each prompt."""
     CHANGE_REQUESTS = "change_requests"
     """Requests for a change, one per line; one is drawn for each prompt."""
+    REPAIR_REQUESTS = "repair_requests"
+    """The same if the program to change failed."""
     GUIDANCE = "guidance"
     """Prompt for a piece of advice, in runs with guidance."""
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from speciate.domain.candidate import Evaluation, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
@@ -482,6 +482,10 @@ class WorkStore(Protocol):
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
+        ...
+
+    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
+        """Return ``(number, island, failure or None)`` of the latest candidates, at most ``most``, newest first."""
         ...
 
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from speciate.domain.candidate import Individual
@@ -24,6 +25,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
 from speciate.domain.values import storable
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
+from speciate.prompts.failures import headline
 from speciate.prompts.python_source import defined_names, read_python
 from speciate.prompts.render import secret_objectives
 from speciate.prompts.text import bounded, fenced
@@ -78,7 +80,9 @@ def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None
     return text if begun else f"{_FENCE}\n{_first_line(problem, parent or problem.seed_program)}{text}"
 
 
-def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, request: str) -> Prompt:
+def compact_prompt(
+    problem: Problem, parent: Individual | None, policy: Policy, request: str, causes: Sequence[str] = ()
+) -> Prompt:
     """Return a compact prompt.
 
     Args:
@@ -86,6 +90,7 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
         parent: The program to change; None to start from the seed program, or from scratch if there is none.
         policy: Determines the number of answers and the length of the prompt.
         request: One sentence that asks for a program or a change.
+        causes: Causes of recent failures, of which the most frequent one is shown.
     """
     base = parent.program if parent is not None else problem.seed_program
     code = _changeable(base)
@@ -94,6 +99,7 @@ def compact_prompt(problem: Problem, parent: Individual | None, policy: Policy, 
         f"Change this Python code:\n{fenced(bounded(code, room), 'python')}" if code else "Write Python code.",
         f"What it is for: {_task(problem)}",
         "" if parent is None else _result(problem, parent),
+        f"Avoid what failed before: {bounded(causes[0], _MOST_FAILURE_CHARS)}" if causes else "",
         _examples(problem),
         _existing(base, code),
         f"{request} {_form(problem, code, policy)}{_begin(problem, base, policy)}",
@@ -145,7 +151,7 @@ def _task(problem: Problem) -> str:
 def _result(problem: Problem, parent: Individual) -> str:
     """Return what the evaluation of the parent found, in one or two lines."""
     if parent.failure is not None:
-        return bounded(f"It fails: {parent.failure.reason}. {parent.failure.detail}".strip(), _MOST_FAILURE_CHARS)
+        return bounded(f"It fails: {headline(parent.failure, problem)}", _MOST_FAILURE_CHARS)
     if parent.rewards is None:
         return ""
     secret = secret_objectives(problem)

@@ -15,14 +15,18 @@ from speciate.domain.rollout import Prompt, TemplateName
 from speciate.domain.values import storable
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import compact_prompt, takes_compact
+from speciate.prompts.evolve_blocks import blocks_or_none, lines_of
+from speciate.prompts.failures import causes_text
 from speciate.prompts.instructions import system_values
-from speciate.prompts.render import artifact_texts, failure_text, missing_text, problem_text, rewards_text
-from speciate.prompts.template import default_template, fill, requests, template_of
+from speciate.prompts.render import artifact_texts, failure_text, missing_text, next_target, problem_text, rewards_text
+from speciate.prompts.template import default_template, fill, requests, template_of, uses
 from speciate.prompts.text import bounded, clipped, fenced, prompt_tokens, token_bound
 
 _MIN_CHARS: Final = 400
 """Minimum length of a cut program or description."""
 _CUT_NOTE_CHARS: Final = 64
+_FAILURES: Final = "Why recent programs failed:\n$failures"
+"""End of a template of a user that does not place ``$failures``."""
 
 
 def build_prompt(
@@ -34,17 +38,19 @@ def build_prompt(
     rng: np.random.Generator,
     goal: Sequence[float] | None = None,
     advice: str = "",
+    causes: Sequence[str] = (),
 ) -> Prompt:
     """Build the prompt for one selection.
 
-    The stable part comes first (form of the answer, then the problem), so that a server's prefix cache holds it for the
-    whole run. Inspirations, further parents, the parent with its feedback and the request follow in order of increasing
-    importance. The wording comes from the templates, the problem's own if it has any.
+    What many prompts share comes first, so that a server's prefix cache holds it: the form of the answer and the
+    problem for the whole run, then the parent with its feedback, which other prompts change as well. Further programs,
+    of which only the lines that may change are shown, the causes of recent failures and the request follow. The wording
+    comes from the templates, the problem's own if it has any.
 
     A prompt has at most ``policy.prompt_tokens`` tokens by ``token_bound``. Until it fits, these parts are dropped or
     cut in this order: inspirations from the last one; further parents from the last one; feedback texts, last name
-    first; the problem's examples; the middle of the program to change; the middle of the description; the middle of the
-    prompt.
+    first; causes of failures, the rarest first; the problem's examples; the middle of the program to change; the middle
+    of the description; the middle of the prompt.
 
     A policy with the style ``compact`` or ``prefilled`` gets ``compact_prompt`` for problems that take it.
 
@@ -57,6 +63,7 @@ def build_prompt(
         rng: Draws the wording of the request and the order of the inspirations.
         goal: Shape (k,): weighting of the rewards to aim for, summing to 1.
         advice: Advice for the change, in a fence.
+        causes: Causes of recent failures, most frequent first; see ``frequent_causes``.
 
     Raises:
         InvalidInputError: The policy's codec cannot encode this problem.
@@ -67,14 +74,18 @@ def build_prompt(
         return Prompt(system="", user=text)
     writer = _Writer(problem, role, parents[0] if parents else None, policy, goal, advice)
     if policy.prompt_style.is_compact and takes_compact(problem):
-        wordings = writer.requests(_PromptParts("", (), "", ()))
+        wordings = writer.requests(_PromptParts("", (), "", (), ()))
         request = wordings[int(rng.integers(len(wordings)))]
-        return clipped(compact_prompt(problem, parents[0] if parents else None, policy, request), policy.prompt_tokens)
+        parent = parents[0] if parents else None
+        return clipped(compact_prompt(problem, parent, policy, request, causes), policy.prompt_tokens)
     shown = _PromptParts(
         problem=problem_text(problem),
-        others=tuple(individual_text(problem, member) for member in (*parents[1:], *inspirations)),
+        others=tuple(
+            individual_text(problem, member, changeable=writer.shows_whole) for member in (*parents[1:], *inspirations)
+        ),
         parent=individual_text(problem, parents[0]) if parents else "",
         feedback=artifact_texts(parents[0]) if parents else (),
+        causes=tuple(causes),
     )
     shown = _fitting(writer, shown, policy.prompt_tokens)
     wordings = writer.requests(shown)
@@ -94,12 +105,14 @@ class _PromptParts:
         others: Further programs, most useful first.
         parent: The program to change, or empty.
         feedback: Feedback texts of its evaluation.
+        causes: Causes of recent failures.
     """
 
     problem: str
     others: tuple[str, ...]
     parent: str
     feedback: tuple[str, ...]
+    causes: tuple[str, ...]
 
 
 class _Writer:
@@ -119,14 +132,17 @@ class _Writer:
         self._edits = policy.edit_format is EditFormat.DIFF and role is PolicyRole.MUTATE
         self._goal = "" if goal is None else _goal(problem, goal)
         self._wordings = TemplateName.PROPOSE_REQUESTS if role is PolicyRole.PROPOSE else TemplateName.CHANGE_REQUESTS
-        with_base = parent is not None or self._seed != ""
-        values = system_values(problem, policy, with_base=with_base)
+        if role is not PolicyRole.PROPOSE and parent is not None and parent.failure is not None:
+            self._wordings = TemplateName.REPAIR_REQUESTS
+        self.shows_whole = parent is not None or self._seed != ""
+        values = system_values(problem, policy, with_base=self.shows_whole)
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
     def requests(self, shown: _PromptParts) -> list[str]:
         """Return the wordings of the request that fit the parts."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
         values = {"candidate": word, "others": f"{word}s" if shown.others else ""}
+        values["target"] = "" if self.parent is None else next_target(self.problem, self.parent)
         # An unchecked template may hold no request.
         return requests(template_of(self.problem, self._wordings), values) or requests(
             default_template(self._wordings), values
@@ -141,11 +157,13 @@ class _Writer:
             "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
             "parent": shown.parent,
             "feedback": "\n".join(shown.feedback),
+            "failures": causes_text(shown.causes),
             "advice": self._advice,
             "request": f"{request} {form}{self._goal}",
         }
         name = TemplateName.PROPOSE if self.parent is None else TemplateName.CHANGE
-        user = fill(template_of(self.problem, name), values)
+        template = template_of(self.problem, name)
+        user = fill(template if uses(template, "failures") else f"{template}\n\n{_FAILURES}", values)
         return Prompt(system=storable(self._system), user=storable(user))
 
     def tokens(self, shown: _PromptParts) -> int:
@@ -179,6 +197,9 @@ def _reduced(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
     while shown.feedback:
         shown = replace(shown, feedback=shown.feedback[:-1])
         yield shown
+    while shown.causes:
+        shown = replace(shown, causes=shown.causes[:-1])
+        yield shown
     yield replace(shown, problem=problem_text(problem, examples=False))
 
 
@@ -192,17 +213,30 @@ def _goal(problem: Problem, goal: Sequence[float]) -> str:
     return f"\n\nFor this answer, weight the rewards as follows: {weights}."
 
 
-def individual_text(problem: Problem, member: Individual, most_chars: int | None = None) -> str:
-    """Return a program with its rewards and unmet targets, or its failure."""
-    parts = [f"### Program {member.number}"]
+def individual_text(
+    problem: Problem, member: Individual, most_chars: int | None = None, *, changeable: bool = False
+) -> str:
+    """Return a program with its rewards and unmet targets, or its failure.
+
+    Args:
+        problem: The problem.
+        member: The program.
+        most_chars: Length beyond which its middle is cut; None for no limit.
+        changeable: True to show only the lines between marks and the marks, if it has any.
+    """
+    program = member.program if most_chars is None else bounded(member.program, most_chars)
+    blocks = blocks_or_none(program) if changeable and not problem.many_files else ()
+    if blocks:
+        lines = lines_of(program)
+        program = "".join("".join(lines[block.start - 1 : block.end]) for block in blocks)
+    parts = [f"### Program {member.number}{' (only the lines that may change)' if blocks else ''}"]
     if member.rewards is not None:
         parts.append(rewards_text(problem, member.rewards))
         if member.stopped_at is not None:
             parts.append(f"Not measured from stage {member.stopped_at} on: worst values are shown instead.")
         parts.append(missing_text(problem, member))
     if member.failure is not None:
-        parts.append(failure_text(member.failure))
-    program = member.program if most_chars is None else bounded(member.program, most_chars)
+        parts.append(failure_text(problem, member.failure))
     return "\n".join([*parts, fenced(program, _label(problem))])
 
 

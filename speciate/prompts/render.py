@@ -17,6 +17,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import BEST_FILE, Problem, ProblemKind
 from speciate.domain.rule import NUMBER, parse_rule
 from speciate.domain.target import Target
+from speciate.prompts.failures import cause_of
 from speciate.prompts.text import bounded, fenced, printable
 
 MAX_ARTIFACT_CHARS: Final = 2000
@@ -27,6 +28,7 @@ _MAX_CASES: Final = 8
 _MAX_CASE_CHARS: Final = 400
 _COMPARISON: Final = re.compile(rf"([A-Za-z_]\w*)\s*(?:>=|<=|==|!=|>|<)\s*{NUMBER}", re.ASCII)
 _NEGATION: Final = re.compile(r"\bnot\b")
+_NOT_SHOWN: Final = "measured on data that is not shown"
 
 
 def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
@@ -38,7 +40,7 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
         description_chars: Length beyond which the middle of the description is cut; None for no limit.
     """
     secret = secret_objectives(problem)
-    rewards = [_objective_line(o) for o in problem.objectives if o.name not in secret][: 2 * _MAX_REWARDS]
+    rewards = [_objective_line(o, secret=o.name in secret) for o in problem.objectives][: 2 * _MAX_REWARDS]
     targets = [
         f"- {t.name}{' (this one unlocks the problem)' if t.unlock else ''}: {t.rule}"
         + (f" — {t.description}" if t.description else "")
@@ -53,9 +55,9 @@ def problem_text(problem: Problem, *, examples: bool = True, description_chars: 
 
 
 def secret_objectives(problem: Problem) -> frozenset[str]:
-    """Return the objectives that only hidden cases count towards: their values would reveal those cases."""
+    """Return the objectives whose values prompts omit: held-out ones, and those that depend on hidden cases only."""
     if problem.kind is not ProblemKind.CASES:
-        return frozenset()
+        return frozenset(objective.name for objective in problem.objectives if objective.held_out)
     first = problem.objectives[0].name
     shown = {case.reward or first for case in problem.cases if not case.hidden}
     return frozenset({case.reward or first for case in problem.cases if case.hidden} - shown)
@@ -81,24 +83,40 @@ def missing_text(problem: Problem, member: Individual) -> str:
     The unlock target comes first. Unmeasured stages, from ``stopped_at`` on, meet no target. Targets that depend on
     hidden cases are omitted, except the unlock target.
     """
-    rewards = member.rewards or ()
-    secret = secret_objectives(problem)
-    met = problem.targets_met(rewards, stopped_at=member.stopped_at)
-    refuted = met & member.refuted
-    mask = met & ~refuted
-    ordered = sorted(enumerate(problem.targets), key=lambda pair: not pair[1].unlock)
-    known = [(i, target) for i, target in ordered if target.unlock or not problem.rules[i].uses & secret]
-    lines = _met_line([target for i, target in known if mask >> i & 1])
+    rewards, secret = member.rewards or (), secret_objectives(problem)
+    met, refuted, unmet = _targets_by_state(problem, member)
+    lines = _met_line([problem.targets[i] for i in met])
     lines += [
-        f"Does not meet the {_name(target)} reliably: {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
-        for i, target in known
-        if refuted >> i & 1
+        f"Does not meet the {_name(problem.targets[i])} reliably:"
+        f" {problem.ranking.refutation(i, rewards, member.repeats, secret)}."
+        for i in refuted
     ]
-    unmet = [target for i, target in known if not met >> i & 1]
-    lines += [_lacking(problem, target, rewards) for target in unmet[:_MAX_TARGETS]]
+    lines += [_lacking(problem, problem.targets[i], rewards) for i in unmet[:_MAX_TARGETS]]
     if len(unmet) > _MAX_TARGETS:
         lines.append(f"Further targets not met: {len(unmet) - _MAX_TARGETS}.")
     return "\n".join(lines)
+
+
+def next_target(problem: Problem, member: Individual) -> str:
+    """Return the first unmet or refuted target of a program in words; empty if it meets all, or failed."""
+    if member.rewards is None:
+        return ""
+    _, refuted, unmet = _targets_by_state(problem, member)
+    return next((_name(problem.targets[i]) for i in (*refuted, *unmet)), "")
+
+
+def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], list[int], list[int]]:
+    """Return the positions of the targets that a scored program meets, those refuted, and the others; unlock first."""
+    secret = secret_objectives(problem)
+    met = problem.targets_met(member.rewards or (), stopped_at=member.stopped_at)
+    order = sorted(range(len(problem.targets)), key=lambda i: not problem.targets[i].unlock)
+    told = [i for i in order if problem.targets[i].unlock or not problem.rules[i].uses & secret]
+    reached = [i for i in told if met >> i & 1]
+    return (
+        [i for i in reached if not member.refuted >> i & 1],
+        [i for i in reached if member.refuted >> i & 1],
+        [i for i in told if not met >> i & 1],
+    )
 
 
 def _met_line(met: Sequence[Target]) -> list[str]:
@@ -122,8 +140,10 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
         for found in _COMPARISON.finditer(target.rule)
         if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
     ]
-    infeasible = problem.ranking.violations(rewards) and _comparison(target.rule, names).holds(rewards)
-    rest = "the violated constraints" if infeasible else target.rule
+    rule = _comparison(target.rule, names)
+    rest = f"what is {_NOT_SHOWN}" if rule.uses & secret else target.rule
+    if problem.ranking.violations(rewards) and rule.holds(rewards):
+        rest = "the violated constraints"
     return f"Still missing for the {_name(target)}: {'; '.join(open_ones) or rest}."
 
 
@@ -131,10 +151,12 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
 _comparison: Final = lru_cache(maxsize=1024)(parse_rule)
 
 
-def failure_text(failure: Failure) -> str:
-    """Return the failure of a program as text."""
+def failure_text(problem: Problem, failure: Failure) -> str:
+    """Return the failure of a program as text: of a traceback, the message and the last line of the program."""
     head = f"It failed: {failure.kind.value} ({_one_line(failure.reason)})."
-    return head if not failure.detail else f"{head}\n{fenced(bounded(printable(failure.detail), MAX_ARTIFACT_CHARS))}"
+    cause = cause_of(failure, problem)
+    detail = "\n".join(filter(None, (bounded(cause.message, MAX_ARTIFACT_CHARS), cause.place)))
+    return f"{head}\n{fenced(detail)}" if detail else head
 
 
 def artifact_texts(member: Individual) -> tuple[str, ...]:
@@ -154,7 +176,7 @@ def _one_line(name: str) -> str:
     return bounded(printable(name), 80).replace("\n", " ")
 
 
-def _objective_line(objective: Objective) -> str:
+def _objective_line(objective: Objective, *, secret: bool) -> str:
     low, high = (short_number(end) for end in objective.range)
     match objective.role:
         case ObjectiveRole.OBJECTIVE:
@@ -164,6 +186,7 @@ def _objective_line(objective: Objective) -> str:
             rule = f"constraint, must be {bound} {short_number(objective.limit)}"
         case ObjectiveRole.RECORD:
             rule = "only recorded"
+    rule = _NOT_SHOWN if secret else rule
     return f"- {objective.name} ({rule}){f': {objective.description}' if objective.description else ''}"
 
 
@@ -200,9 +223,22 @@ def _setting(problem: Problem) -> str:
     if problem.carry is not None:
         first = "" if BEST_FILE in problem.data_files else " Before the first one the file does not exist."
         entry += f"The file data/{BEST_FILE} holds the output of the best candidate so far: start from it.{first} "
+    return f"{entry}{_limits_text(problem)}"
+
+
+def _limits_text(problem: Problem) -> str:
     limits = problem.limits
-    use = f"{short_number(limits.wall_s)} seconds and {limits.memory_bytes >> 20} MiB of memory"
-    return f"{entry}Each evaluation may take {use}."
+    cores = f" on {limits.cores} cores" if limits.cores > 1 else ""
+    measured = " (`time.process_time()`)" if problem.is_python else ""
+    return (
+        f"Each evaluation may use {_seconds(limits.cpu_s)} of processor time{measured}{cores} and"
+        f" {limits.memory_bytes >> 20} MiB of memory, and may last {_seconds(limits.wall_s)}, not counting waits for a"
+        " processor."
+    )
+
+
+def _seconds(amount: float) -> str:
+    return f"{short_number(amount)} second{'' if amount == 1 else 's'}"
 
 
 def _language(language: Language, *, called: bool) -> str:

@@ -30,6 +30,7 @@ PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
         "problem": "title, description, rewards, targets, limits and visible examples",
         "others": "further programs with rewards and gaps",
         "seed": "the seed program, if any",
+        "failures": "the most frequent causes of failure of the latest programs",
         "request": "one of the requests, and the weighting to aim for, if any",
     },
     TemplateName.CHANGE: {
@@ -37,6 +38,7 @@ PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
         "others": "further programs with rewards and gaps",
         "parent": "the program to change with rewards and gaps, or why it failed",
         "feedback": "texts from its evaluation",
+        "failures": "the most frequent causes of failure of the latest programs",
         "advice": "advice of the run, with `guidance`",
         "request": "one of the requests, and the weighting to aim for, if any",
     },
@@ -44,7 +46,9 @@ PLACEHOLDERS: Final[Mapping[TemplateName, Mapping[str, str]]] = {
     TemplateName.CHANGE_REQUESTS: {
         "candidate": "program or document",
         "others": "programs or documents; a line with it is drawn only if others are shown",
+        "target": "the next target; a line with it is drawn only if one is not met",
     },
+    TemplateName.REPAIR_REQUESTS: {"candidate": "program or document"},
     TemplateName.GUIDANCE: {
         "problem": "title, description, rewards, targets, limits and visible examples",
         "candidates": "the kind of candidate, such as: Python programs",
@@ -65,7 +69,9 @@ REQUIRED: Final[Mapping[TemplateName, tuple[str, ...]]] = {
 }
 """Required placeholders of a template."""
 
-_BLOCKS: Final = frozenset({"problem", "others", "seed", "parent", "feedback", "form", "advice", "improved", "failed"})
+_BLOCKS: Final = frozenset(
+    {"problem", "others", "seed", "parent", "feedback", "failures", "form", "advice", "improved", "failed"}
+)
 _BLANK_LINES: Final = re.compile(r"\n(?:[ \t]*\n)+")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 
@@ -124,7 +130,7 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
     ]
     if name not in REQUIRED and not requests(text, {"candidate": "program"}):
         field_errors.append(
-            FieldError("has no request without $others: expected at least one, one per line", where, line=1)
+            FieldError("has no request without $others and $target: expected at least one, one per line", where, line=1)
         )
     return field_errors
 

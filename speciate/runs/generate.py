@@ -20,6 +20,7 @@ from speciate.prompts.guidance import advice_text, read_advice
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
 from speciate.runs.ensemble import PolicyChooser
+from speciate.runs.failures import RecentFailures
 from speciate.runs.guidance import Adviser, has_hints, latest_of
 from speciate.runs.novelty import shape_of
 from speciate.runs.view import StoredPopulation
@@ -58,15 +59,17 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     view = StoredPopulation(work, context, lease.ordinal)
     placements = strategy.maintain(view, rng)
     shares = _shares(int(lease.payload["answers"]), context)
+    mutators = [share.policy for share in context.policies(PolicyRole.MUTATE)]
+    failures = RecentFailures(context, work, strategy, mutators)
     selections = []
     for _ in shares:
-        selections.append(select_parents(strategy, view, rng))
+        selections.append(failures.or_repair(select_parents(strategy, view, rng), rng))
         view.take(selections[-1].parents)
     chooser, adviser = (
         PolicyChooser(context, work),
         Adviser(context, work, view, strategy.islands, hinted=has_hints(lease)),
     )
-    planned = _plan(selections, shares, context, work, chooser, adviser, rng)
+    planned = _plan(selections, shares, context, work, chooser, adviser, failures.causes, rng)
     if (latest := latest_of(lease)) is not None and any(p.selection.role is PolicyRole.MUTATE for p in planned):
         # A tight token budget drops requests from the end of the plan, so the advice is dropped first.
         planned.append(_plan_advice(context, chooser, adviser, latest, rng))
@@ -101,6 +104,7 @@ def _plan(
     work: WorkStore,
     chooser: PolicyChooser,
     adviser: Adviser,
+    causes: Sequence[str],
     rng: np.random.Generator,
 ) -> list[_PlannedRequest]:
     numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
@@ -109,7 +113,7 @@ def _plan(
     for selection, share in zip(selections, shares, strict=True):
         position = chooser.pick(selection.role, share, rng)
         policy = context.policies(selection.role)[position].policy
-        shown = show(context.problem, selection, members, policy, adviser, rng)
+        shown = show(context.problem, selection, members, policy, adviser, causes, rng)
         request = SampleRequest(
             prompt=shown.prompt,
             role=selection.role,
@@ -147,6 +151,7 @@ def show(
     members: dict[int, Individual],
     policy: Policy,
     adviser: Adviser,
+    causes: Sequence[str],
     rng: np.random.Generator,
 ) -> ShownPrompt:
     """Return the prompt of a selection.
@@ -157,12 +162,13 @@ def show(
         members: Individuals by number; missing ones are left out.
         policy: The policy that receives the prompt.
         adviser: Draws the advice.
+        causes: Causes of recent failures.
         rng: Draws advice and requests.
     """
     parents, others = _present(members, selection.parents), _present(members, selection.inspirations)
     advice = adviser.pick(rng) if parents else None
     text = "" if advice is None else advice_text(advice)
-    prompt = build_prompt(problem, selection.role, parents, others, policy, rng, advice=text)
+    prompt = build_prompt(problem, selection.role, parents, others, policy, rng, advice=text, causes=causes)
     return ShownPrompt(prompt, parents, others, None if advice is None else advice.number)
 
 

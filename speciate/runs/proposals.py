@@ -16,6 +16,7 @@ from speciate.domain.values import storable, text_digest
 from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.parse import parse_completion, read_program
 from speciate.runs.checks import CanAdvise, check_advice_shown
+from speciate.runs.failures import RecentFailures
 from speciate.runs.generate import ShownPrompt, show
 from speciate.runs.guidance import Adviser
 from speciate.runs.view import StoredPopulation
@@ -71,14 +72,16 @@ def plan_asks(
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     view = StoredPopulation(work, context, batch)
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
+    failures = RecentFailures(context, work, strategy, [policy])
     chosen = _selection(context, work, parents) if parents else None
-    selections = [chosen or select_parents(strategy, view, rng) for rng in rngs]
+    selections = [chosen or failures.or_repair(select_parents(strategy, view, rng), rng) for rng in rngs]
     adviser = Adviser(context, work, view, strategy.islands, hinted=hinted)
     members = work.members(context.run_id, [number for s in selections for number in (*s.parents, *s.inspirations)])
-    return [
-        Ask(id_, selection, show(context.problem, selection, members, policy, adviser, rng), int(rng.integers(2**31)))
-        for id_, selection, rng in zip(ids, selections, rngs, strict=True)
-    ]
+    asks = []
+    for id_, selection, rng in zip(ids, selections, rngs, strict=True):
+        shown = show(context.problem, selection, members, policy, adviser, failures.causes, rng)
+        asks.append(Ask(id_, selection, shown, int(rng.integers(2**31))))
+    return asks
 
 
 def _selection(context: RunContext, work: WorkStore, parents: Sequence[int]) -> Selection:

@@ -192,6 +192,8 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[StrategyConfig]]
+    changes_programs: ClassVar[bool] = True
+    """False if every candidate is written from scratch."""
     config: StrategyConfig
 
     def __init__(self, config: StrategyConfig) -> None:

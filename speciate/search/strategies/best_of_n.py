@@ -21,11 +21,14 @@ class BestOfNConfig(StrategyConfig):
 class BestOfN(Strategy):
     """Always proposes. Samples are independent, so n of them estimate pass@n and best@n without bias.
 
+    Only the causes of recent failures, which every prompt names, pass from one batch to later ones.
+
     The archive records the best for every trade-off but is never selected from.
     """
 
     name: ClassVar[str] = "best_of_n"
     Config: ClassVar[type[StrategyConfig]] = BestOfNConfig
+    changes_programs: ClassVar[bool] = False
     config: BestOfNConfig
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the base class's signature

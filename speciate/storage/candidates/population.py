@@ -30,6 +30,10 @@ _MEMBERS = sa.text(
 _FAMILY = sa.text(
     "SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number"
 )
+_LATEST = sa.text(
+    "SELECT number, island, failure, failure_reason, failure_detail FROM candidates WHERE run_id = :id"
+    " ORDER BY number DESC LIMIT :most"
+)
 _CARRIED = sa.text(
     f"SELECT number, artifacts->>'{OUTPUT}' AS output FROM candidates WHERE run_id = :id"
     f" AND artifacts->>'{OUTPUT}' IS NOT NULL AND number = CASE WHEN CAST(:to AS bigint) IS NULL"
@@ -102,6 +106,13 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
 def read_repeats(stored: Sequence[Any] | None) -> tuple[Repeat, ...]:
     """Return what the column ``repeats`` holds."""
     return tuple(each if isinstance(each, str) else tuple(each) for each in stored or ())
+
+
+def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[tuple[int, int, Failure | None]]:
+    """Return number, island and failure of the latest candidates, newest first."""
+    return [
+        (row.number, row.island, _failure(row)) for row in connection.execute(_LATEST, {"id": run_id, "most": most})
+    ]
 
 
 def carried(connection: sa.Connection, run_id: UUID, to: int | None) -> CarriedOutput | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, Individual
+from speciate.domain.candidate import Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
@@ -140,6 +141,12 @@ class MemoryWorkStore:
         """Return individuals by number."""
         candidates = self._run(run_id).candidates
         return {number: member(candidates[number]) for number in numbers if number in candidates}
+
+    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
+        """Return number, island and failure of the latest candidates."""
+        candidates = self._run(run_id).candidates
+        outcomes = [(number, candidates[number].outcome) for number in heapq.nlargest(most, candidates)]
+        return [(number, o.proposal.island, o.evaluation.failure) for number, o in outcomes]
 
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         """Return the output that a new candidate receives, or that candidate ``to`` received."""

@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.candidate import Individual, Proposal
 from speciate.domain.errors import ConflictError
 from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
@@ -25,6 +26,7 @@ from speciate.ports.records.proposals import (
     ShownProgram,
 )
 from speciate.ports.work import Commit, ProposedBatch, RunContext, WeightedPolicy, WorkStore
+from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.proposals import Ask, SentProposal, StoredAsk, plan_asks, read_sent
@@ -424,13 +426,12 @@ def _stored_ask(row: sa.Row[Any]) -> StoredAsk:
 
 
 def _ask_record(context: RunContext, ask: Ask) -> AskRecord:
-    names = context.problem.space.names
     return AskRecord(
         ask=ask.id,
         run_id=context.run_id,
         role=ask.selection.role,
-        parents=tuple(_shown(names, one) for one in ask.shown.parents),
-        inspirations=tuple(_shown(names, one) for one in ask.shown.inspirations),
+        parents=tuple(_shown(context.problem, one) for one in ask.shown.parents),
+        inspirations=tuple(_shown(context.problem, one) for one in ask.shown.inspirations),
         system=ask.shown.prompt.system,
         user=ask.shown.prompt.user,
         seed=ask.seed,
@@ -438,12 +439,13 @@ def _ask_record(context: RunContext, ask: Ask) -> AskRecord:
     )
 
 
-def _shown(names: Sequence[str], one: Individual) -> ShownProgram:
-    failure = one.failure
+def _shown(problem: Problem, one: Individual) -> ShownProgram:
+    failure, secret = one.failure, secret_objectives(problem)
+    rewards = dict(zip(problem.space.names, one.rewards or (), strict=False))
     return ShownProgram(
         number=one.number,
         program=one.program,
-        rewards=None if one.rewards is None else dict(zip(names, one.rewards, strict=True)),
+        rewards=None if one.rewards is None else {n: value for n, value in rewards.items() if n not in secret},
         failure=None if failure is None else f"{failure.kind.value}: {failure.detail or failure.reason}",
         feedback=dict(one.artifacts),
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Individual
+from speciate.domain.candidate import Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
@@ -191,6 +191,12 @@ class PostgresWorkStore(Store):
         """Return individuals by number."""
         with reading(self._engine) as connection:
             return population.members(connection, run_id, numbers)
+
+    @with_retries
+    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
+        """Return number, island and failure of the latest candidates."""
+        with reading(self._engine) as connection:
+            return population.latest(connection, run_id, most)
 
     @with_retries
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:

@@ -182,7 +182,7 @@ def test_templates_are_written_once(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "p" / "problem.toml"
     path.write_text(f"{named}\n{path.read_text()}")
     written = load_problem(tmp_path / "p")
-    assert len(written.prompts) == 6
+    assert len(written.prompts) == 7
     before = cli("problems", "prompt", tmp_path / "p").out
     (tmp_path / "p" / "prompts" / "change_requests.txt").write_text("Make it shorter.\n")
     after = cli("problems", "prompt", tmp_path / "p").out

@@ -44,7 +44,7 @@ def test_equal_generators_give_equal_prompts_and_others_vary(ask: Ask) -> None:
 def test_the_stable_part_comes_first(ask: Ask) -> None:
     one, two = ask((PARENT,), seed=1), ask((OTHER,), (), seed=2)
     assert one.system == two.system
-    head = one.user[: one.user.index("## Other programs")]
+    head = one.user[: one.user.index("## The program to change")]
     assert two.user.startswith(head)
     assert "unlocks the problem" in head
 

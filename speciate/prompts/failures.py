@@ -1,0 +1,105 @@
+"""Failures as prompts show them: the message with its place in the candidate's own lines, and the frequent ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
+from speciate.domain.problem import Problem
+from speciate.prompts.text import bounded, fenced, printable
+
+SHOWN: Final = 4
+"""Causes that a prompt lists."""
+_MAX_CAUSE_CHARS: Final = 300
+_MAX_SOURCE_CHARS: Final = 120
+_FRAME: Final = re.compile(
+    r'^ *File "([^"\n]+)", line (\d+)[^\n]*\n((?: {4}[^\n]*\n)?)(?:[ ~^]*\n|  \[Previous line[^\n]*\n)*', re.MULTILINE
+)
+_ERROR: Final = re.compile(r"(?i)\w*(?:error|exception)\b")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
+_EVALUATOR: Final = "evaluator.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What a failure's detail says. Untrusted text.
+
+    Attributes:
+        message: Message of the exception, or the whole detail if that is no traceback of Python.
+        line: Number of the candidate's last line in the traceback; 0 without one.
+        source: That line.
+    """
+
+    message: str
+    line: int = 0
+    source: str = ""
+
+    @property
+    def place(self) -> str:
+        """The line in words; empty without one."""
+        shown = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
+        return "" if not self.line else f"at line {self.line}{f': {shown}' if shown else ''}"
+
+
+def cause_of(failure: Failure, problem: Problem) -> Cause:
+    """Return message and place of a failure, without the frames of the evaluator and of libraries."""
+    limits = problem.limits
+    # Measured values would differ when the run is replayed.
+    within = {
+        "cpu_limit": f"used more than {limits.cpu_s:g} s of processor time",
+        "killed": f"killed near the limit of {limits.memory_bytes >> 20} MiB",
+    }
+    detail = within.get(failure.reason) or _ADDRESS.sub("0x…", printable(failure.detail))
+    frames = [*_FRAME.finditer(detail)]
+    message = detail[frames[-1].end() :].strip() if frames else ""
+    if not message:
+        return Cause(detail.strip())
+    own = [frame for frame in frames if _is_own(frame[1], problem)]
+    return Cause(message, int(own[-1][2]), own[-1][3].strip()) if own else Cause(message)
+
+
+def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tuple[str, ...]:
+    """Return the most frequent causes of failure in one line each, with their counts.
+
+    Failures that are not due to a program are left out. Messages that differ in their numbers count as one.
+
+    Args:
+        problem: The problem.
+        failures: Failures of the latest candidates, newest first; None for a scored one.
+    """
+    counts = Counter[str]()
+    newest: dict[str, str] = {}
+    for failure in failures:
+        if failure is not None and failure.reason not in NOT_THE_PROGRAMS_FAULT:
+            line = headline(failure, problem)
+            key = _NUMBER.sub("0", line)
+            counts[key] += 1
+            newest.setdefault(key, line)
+    return tuple(
+        f"{count} of the last {len(failures)} programs: {newest[key]}" for key, count in counts.most_common(SHOWN)
+    )
+
+
+def causes_text(causes: Sequence[str]) -> str:
+    """Return causes as a fenced list; empty without any."""
+    return fenced("\n".join(causes)) if causes else ""
+
+
+def headline(failure: Failure, problem: Problem) -> str:
+    """Return a failure in one line: the exception and its place, or the reason with the line that names the error."""
+    cause = cause_of(failure, problem)
+    lines = [line.strip() for line in cause.message.splitlines() if line.strip()]
+    line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
+    reason = printable(failure.reason).replace("\n", " ")
+    head = line if line and (cause.line or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
+    return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place)))
+
+
+def _is_own(file: str, problem: Problem) -> bool:
+    name = file.rpartition("/")[2]
+    return "/lib" not in file and not file.startswith("<") and name not in {_EVALUATOR, *problem.files}

@@ -1,0 +1,60 @@
+"""Failures among a run's latest candidates: what prompts say of them, and programs to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.ports.work import RunContext, WorkStore
+from speciate.prompts.failures import frequent_causes
+from speciate.runs.progress import ALARM_WINDOW
+from speciate.search.strategy import Selection, Strategy
+
+_REPAIRS: Final = 0.25
+"""Share of the prompts that ask for a repair while most of the latest candidates fail."""
+
+
+class RecentFailures:
+    """The failures among the latest candidates, as one batch sees them.
+
+    Attributes:
+        causes: The most frequent causes, for prompts.
+    """
+
+    def __init__(self, context: RunContext, work: WorkStore, strategy: Strategy, readers: Sequence[Policy]) -> None:
+        """Read the latest candidates, unless no policy reads prompts.
+
+        Args:
+            context: The run.
+            work: Store of its candidates.
+            strategy: Strategy of the run.
+            readers: Policies that change programs.
+        """
+        policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
+        reads = any(policy.reads_prompts for policy in policies)
+        latest = work.latest(context.run_id, ALARM_WINDOW) if reads else ()
+        self.causes = frequent_causes(context.problem, [failure for _, _, failure in latest])
+        failed = [(number, island, failure) for number, island, failure in latest if failure is not None]
+        self._broken = [
+            (number, island)
+            for number, island, failure in failed
+            if failure.kind is not FailureKind.REJECTED and failure.reason not in NOT_THE_PROGRAMS_FAULT
+        ][:1]
+        most_fail = 2 * len(failed) > len(latest)
+        if not (most_fail and strategy.changes_programs and all(policy.reads_prompts for policy in readers)):
+            self._broken = []
+
+    def or_repair(self, selection: Selection, rng: np.random.Generator) -> Selection:
+        """Return the selection; while most of the latest candidates fail, at times the newest failed program instead.
+
+        The parent of the selection is then shown beside it, and the child belongs to the failed program's island.
+        """
+        if not self._broken or rng.random() >= _REPAIRS:
+            return selection
+        ((number, island),) = self._broken
+        others = tuple(parent for parent in selection.parents[:1] if parent != number)
+        return Selection(PolicyRole.MUTATE, island, (number,), others)
