@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy.exc import OperationalError
@@ -17,7 +19,8 @@ from sqlalchemy.exc import OperationalError
 from speciate import __version__, process_roots
 from speciate.domain.errors import ConfigurationError, ConflictError
 from speciate.storage.database import current_revision
-from speciate.storage.revision import SchemaState, schema_state
+from speciate.storage.revision import STORED_DIGEST, SchemaState, migrations_digest, schema_state
+from speciate.storage.tables import metadata
 
 _LOCK = 0x5EC1A7E
 _SCRIPTS: Final = process_roots.FOLDER / "migrations"
@@ -25,6 +28,8 @@ _SCRIPTS: Final = process_roots.FOLDER / "migrations"
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '3s'"
 _LOCK_TRIES: Final = 20
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_OWN: Final = ("remove_table", "remove_index", "remove_constraint", "remove_fk")
+"""Differences that an operator's own tables, indexes and constraints make."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +41,7 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
         data_dir: Data directory that holds the database, for the error message; None for another server.
 
     Raises:
-        ConfigurationError: A newer or an unreleased version wrote the schema.
+        ConfigurationError: A newer or an unreleased version wrote the schema, or its tables are not the declared ones.
         ConflictError: A long transaction holds a table; migrations that were committed stay.
     """
     config = _config()
@@ -47,10 +52,11 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
         try:
             revision = current_revision(engine)
             if schema_state(revision) is SchemaState.UNKNOWN:
-                raise _unknown(revision, data_dir)
+                raise _refused(f"schema revision {revision} of an unreleased version", data_dir)
             if not is_current(engine):
                 config.attributes["connection"] = connection
                 _upgrade(config, connection)
+            _check_schema(connection, data_dir, is_new=revision is None)
         except CommandError as error:
             raise ConfigurationError(
                 f"the database's schema cannot be upgraded: {error}.",
@@ -63,15 +69,39 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
             connection.commit()
 
 
-def _unknown(revision: str | None, data_dir: Path | None) -> ConfigurationError:
+def _check_schema(connection: sa.Connection, data_dir: Path | None, *, is_new: bool) -> None:
+    """Compare the tables with the declared ones, unless these very migrations made or passed them before.
+
+    Raises:
+        ConfigurationError: They differ: another text of the same revision made them.
+    """
+    digest = migrations_digest()
+    if connection.exec_driver_sql(f"SELECT {STORED_DIGEST}").scalar_one() == digest:
+        return
+    context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+    if not is_new and (found := [d for d in compare_metadata(context, metadata) if d[0] not in _OWN]):
+        where = ", ".join(dict.fromkeys(map(_place, found)))[:200]
+        raise _refused(f"a schema that no released version made (different: {where})", data_dir)
+    connection.exec_driver_sql(f"COMMENT ON TABLE alembic_version IS '{digest}'")
+    connection.commit()
+
+
+def _place(difference: Any) -> str:
+    """Return the table, with the column if there is one, of a difference that Alembic found."""
+    kind, *parts = difference[0] if isinstance(difference, list) else difference
+    if kind in {"add_column", "remove_column"}:
+        return f"{parts[1]}.{parts[2].name}"
+    if kind.startswith("modify_"):
+        return f"{parts[1]}.{parts[2]}"
+    return str(getattr(parts[0], "table", parts[0]))
+
+
+def _refused(what: str, data_dir: Path | None) -> ConfigurationError:
     holder = "The database" if data_dir is None else f"The database in {data_dir}"
     remedy = "Use another database."
     if data_dir is not None:
         remedy = "Move or delete this directory, or set SPECIATE_DATA_DIR to another one."
-    return ConfigurationError(
-        f"{holder} has schema revision {revision} of an unreleased version, which Speciate {__version__} cannot read.",
-        remedy=remedy,
-    )
+    return ConfigurationError(f"{holder} has {what}, which Speciate {__version__} cannot read.", remedy=remedy)
 
 
 def _upgrade(config: Config, connection: sa.Connection) -> None:

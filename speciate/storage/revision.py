@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
+from hashlib import sha256
 from typing import Final
 
 import psycopg
+
+from speciate import process_roots
 
 FIRST_REVISION: Final = "0200"
 """Schema of the first release; lower numbers were used before it and are unknown."""
 
 NEWEST_REVISION: Final = "0201"
 """Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
+
+STORED_DIGEST: Final = "obj_description('alembic_version'::regclass)"
 
 
 class SchemaState(Enum):
@@ -37,14 +42,18 @@ def schema_state(revision: str | None) -> SchemaState:
     return SchemaState.NEWER if revision > NEWEST_REVISION else SchemaState.OLDER
 
 
+def _connect(database_url: str) -> psycopg.Connection:
+    address = database_url.replace("postgresql+psycopg://", "postgresql://")
+    return psycopg.connect(address, connect_timeout=5)
+
+
 def revision_of(database_url: str) -> str | None:
     """Return the schema revision of a database, or None if it is empty.
 
     Raises:
         psycopg.Error: The server does not respond.
     """
-    address = database_url.replace("postgresql+psycopg://", "postgresql://")
-    with psycopg.connect(address, connect_timeout=5) as connection:
+    with _connect(database_url) as connection:
         try:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except psycopg.errors.UndefinedTable:
@@ -52,9 +61,17 @@ def revision_of(database_url: str) -> str | None:
     return None if row is None else str(row[0])
 
 
+def migrations_digest() -> str:
+    """Return the SHA-256 of all migrations; a database that they made carries it as comment of ``alembic_version``."""
+    files = sorted((process_roots.FOLDER / "migrations" / "versions").glob("[0-9]*.py"))
+    return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def has_newest_schema(database_url: str) -> bool:
-    """Return True if a database has the newest schema, False if not or if the server does not respond."""
+    """Return True if these migrations made a database's schema, False if not or if the server does not respond."""
     try:
-        return revision_of(database_url) == NEWEST_REVISION
+        with _connect(database_url) as connection:
+            row = connection.execute(f"SELECT version_num, {STORED_DIGEST} FROM alembic_version").fetchone()
     except psycopg.Error:
         return False  # the migration reports the reason
+    return row == (NEWEST_REVISION, migrations_digest())

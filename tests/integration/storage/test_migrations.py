@@ -82,6 +82,33 @@ def test_a_newer_schema_is_refused_with_the_remedy(engine: sa.Engine) -> None:
     engine.dispose()
 
 
+def test_a_schema_that_an_edited_migration_made_is_refused(
+    engine: sa.Engine, database_url: str, tmp_path: Path
+) -> None:
+    migrate.upgrade(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE of_the_operator (x int)")
+        connection.exec_driver_sql("COMMENT ON TABLE alembic_version IS NULL")  # a database without a digest
+    assert not has_newest_schema(database_url)
+    migrate.upgrade(engine)
+    assert has_newest_schema(database_url)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("COMMENT ON TABLE alembic_version IS 'of another text'")
+        connection.exec_driver_sql("ALTER TABLE run_progress DROP COLUMN cost")
+    with pytest.raises(ConfigurationError) as raised:
+        migrate.upgrade(engine, data_dir=tmp_path)
+    assert str(raised.value) == (
+        f"The database in {tmp_path} has a schema that no released version made (different: run_progress.cost),"
+        f" which Speciate {__version__} cannot read. Move or delete this directory, or set SPECIATE_DATA_DIR to another"
+        " one."
+    )
+    assert not has_newest_schema(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE of_the_operator")
+    engine.dispose()
+
+
 @pytest.fixture
 def unreleased(engine: sa.Engine) -> sa.Engine:
     """A database whose schema an unreleased version wrote."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,16 @@ def test_revisions_are_distinct_numbers() -> None:
     names = [file.name[:4] for file in _FILES]
     assert all(name.isdecimal() for name in names)
     assert len(set(names)) == len(names)
+
+
+_DIGESTS = {
+    "0200_initial_schema.py": "d975663c47af3b16",
+}
+"""SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
+
+
+def test_a_migration_is_never_edited() -> None:
+    digests = {file.name: sha256(file.read_bytes()).hexdigest()[:16] for file in _FILES}
+    edited = {name: digest for name, digest in _DIGESTS.items() if digests.get(name) != digest}
+    assert not edited, "write a new revision instead of editing one"
+    assert digests == _DIGESTS, f"record the digest of the new revision: {digests}"
