@@ -1,6 +1,6 @@
 """EVOLVE-BLOCKs: marked regions of a program that a policy may change. Everything outside is protected.
 
-A region lies between two comment lines::
+A region lies between two lines that hold a marker alone, in a comment of any language or bare::
 
     # EVOLVE-BLOCK-START
     ...
@@ -15,8 +15,27 @@ from dataclasses import dataclass
 from typing import Final
 
 _WORD: Final = "EVOLVE-BLOCK-"
-_MARKER: Final = re.compile(r"(?:#|//|/\*|--|;|%)[ \t]*EVOLVE-BLOCK-(START|END)\b")
-_MARKER_LINE: Final = re.compile(rf"(?m)^[ \t]*{_MARKER.pattern}[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_MARKER: Final = r"EVOLVE-BLOCK-(START|END)\b"
+_COMMENTS: Final = (
+    r"#[#=!{]*+",  # Python, shell, R, Julia
+    r"/{2,}+!?",  # C++, Java, Go, JavaScript, Rust, Verilog
+    r"/?\*++>?",  # C, CSS, and further lines of such a comment; COBOL
+    r"-{2,}+(?:\[=*+\[)?",  # SQL, Lua, Haskell, VHDL, Ada
+    r";++",  # Lisp, assemblers, INI
+    r"%++[{%]?",  # TeX, MATLAB, Erlang, Prolog
+    r"!++",  # Fortran
+    r"<[!%]-{2,}+",  # HTML, XML, Markdown, JSP
+    r"\(\*++",  # OCaml, Pascal, Wolfram
+    r"\{[-#*!%]*+",  # Haskell, Pascal, templates
+    r"\.\.|\\++",  # reStructuredText, Forth
+    r"::|@?(?i:rem)\b|dnl\b|[Cc](?=[ \t])",  # batch, BASIC, M4, Fortran 77
+    r"\"(?=[^\"]*\Z)|'(?=[^']*\Z)",  # Vim, BASIC; a closed quote would be a text
+    r"(?=EVOLVE-BLOCK-(?:START|END)[ \t:]*\Z)",  # no comment at all
+)
+# Without backtracking: lines of models may be long.
+_MARKER_LINE: Final = re.compile(rf"[ \t]*+(?:{'|'.join(_COMMENTS)})[ \t]*+(?:[-=*~>#]++[ \t]*+)?+{_MARKER}")
+_IN_CODE: Final = re.compile(rf"(?:#|//|/\*|--|;|%|!|\(\*)[ \t]*+{_MARKER}")
+_CLOSED: Final = {"/*": "*/", "<!--": "-->", "(*": "*)"}
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -111,17 +130,31 @@ def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -
 
 def without_markers(text: str) -> str:
     """Return the text without its marker lines."""
-    return _MARKER_LINE.sub("", text) if _WORD in text else text
+    return "".join(line for line in lines_of(text) if not _marker_in(line)) if _WORD in text else text
+
+
+def has_stray_marker(text: str) -> bool:
+    """Return True if a text without regions names a marker: somewhere else than alone in a comment."""
+    return f"{_WORD}START" in text and not blocks_or_none(text)
+
+
+def _marker_in(line: str) -> re.Match[str] | None:
+    return _MARKER_LINE.match(line.rstrip("\r\n")) if _WORD in line else None
 
 
 def _marker(line: str, number: int) -> str | None:
-    found = _MARKER.search(line) if _WORD in line else None
+    found = _marker_in(line)
+    shared = (_IN_CODE.search(line) if _WORD in line else None) if found is None else _before_code(line, found)
+    if shared is not None:
+        raise MarkerError(f"EVOLVE-BLOCK-{shared[1]} shares the line with code: it needs a line of its own", number)
     if found is None:
         return None
-    if line[: found.start()].strip():
-        raise MarkerError(
-            f"EVOLVE-BLOCK-{found.group(1)} shares the line with code: it needs a line of its own", number
-        )
     if _WORD in line[found.end() :]:
         raise MarkerError("two EVOLVE-BLOCK markers share the line: each needs a line of its own", number)
-    return found.group(1)
+    return found[1]
+
+
+def _before_code(line: str, marker: re.Match[str]) -> re.Match[str] | None:
+    """Return the marker if code follows its closed comment."""
+    closing = next((end for start, end in _CLOSED.items() if line.lstrip().startswith(start)), None)
+    return marker if closing and line[marker.end() :].partition(closing)[2].strip() else None

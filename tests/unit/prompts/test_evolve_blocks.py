@@ -11,9 +11,11 @@ from speciate.prompts.evolve_blocks import (
     MarkerError,
     contents_of,
     find_blocks,
+    has_stray_marker,
     lines_of,
     outside_of,
     with_contents,
+    without_markers,
 )
 
 START, END = "# EVOLVE-BLOCK-START", "# EVOLVE-BLOCK-END"
@@ -28,10 +30,34 @@ def test_blocks_are_found_by_the_lines_of_their_markers() -> None:
     assert with_contents(text, blocks, ["x = 1\n", "y = 2\n"]) == text
 
 
-@pytest.mark.parametrize("comment", ["# {}", "// {}", "/* {} */", "-- {}", "; {}", "% {}"])
+COMMENTS = """\
+# {}|## {}|// {}|/// {}|/* {} */| * {}|-- {}|--[[ {} ]]
+; {}|;;; {}|% {}|%% {}|! {}|!! {}|<!-- {} -->|(* {} *)|{{- {} -}}
+.. {}|\\ {}|:: {}|REM {}|@rem {}|C {}|' {}|" {}|{}|\t{}  |# ===== {} =====|// >>> {}|{{# {} #}}|#{}"""
+
+
+@pytest.mark.parametrize("comment", COMMENTS.replace("\n", "|").split("|"))
 def test_markers_are_comments_of_any_language(comment: str) -> None:
     start, end = (comment.format(f"EVOLVE-BLOCK-{word}") for word in ("START", "END"))
-    assert find_blocks(f"a\n{start}\nb\n{end}\n") == (Block(2, 4),)
+    text = f"a\n  {start}\r\nb\n{end}\n"
+    assert find_blocks(text) == (Block(2, 4),)
+    assert without_markers(text) == "a\nb\n"
+    assert not has_stray_marker(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'MARK = "EVOLVE-BLOCK-START"',
+        '"EVOLVE-BLOCK-START",',
+        "between EVOLVE-BLOCK-START and -END",
+        "x EVOLVE-BLOCK-START",
+    ],
+)
+def test_a_marker_that_is_no_comment_is_noticed_and_kept(line: str) -> None:
+    assert find_blocks(line) == ()
+    assert without_markers(line) == line
+    assert has_stray_marker(line)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +69,8 @@ def test_markers_are_comments_of_any_language(comment: str) -> None:
         (f"{START} {END}", 1, "two EVOLVE-BLOCK markers"),
         (f"x = 1  {START}\n{END}", 1, "shares the line with code"),
         (f"{START}\nx = 1\n{END}\n{END}\n", 4, "without an EVOLVE-BLOCK-START"),
+        ("/* EVOLVE-BLOCK-START */ int x;", 1, "shares the line with code"),
+        ("print *, 1 ! EVOLVE-BLOCK-START", 1, "shares the line with code"),
     ],
 )
 def test_broken_markers_name_their_line(text: str, line: int, says: str) -> None:
