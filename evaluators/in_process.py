@@ -79,9 +79,8 @@ class _InProcessRun:
     def _score(self) -> CascadeResult:
         problem = self._batch.problem
         functions = [step.function for step in problem.cascade]
-        self._session.post(
-            {"script": problem.evaluator, "functions": functions, "seed": self._seed, "program": problem.main_file}
-        )
+        first = {"script": problem.evaluator, "functions": functions, "records": problem.space.records}
+        self._session.post(first | {"seed": self._seed, "program": problem.main_file})
         match self._receive():
             case {"ready": True}:
                 return run_cascade(problem, self._measure)
@@ -116,7 +115,7 @@ class _InProcessRun:
         outcome = read_outcome(step.objectives, message)
         if outcome is None:
             return self._died(SessionEndedError(EndReason.BROKEN, "no verdict"))
-        self._findings.notes |= read_notes(self._batch.problem, message)
+        self._findings.notes |= read_notes(self._batch.problem, message, step.objectives)
         return outcome
 
     def _receive(self) -> Message | Failure:

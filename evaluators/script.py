@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,16 +21,20 @@ from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
 from evaluators.turns import Turns
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
+from speciate.domain.data_files import check_data_files
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.stage import CascadeStage
+from speciate.domain.values import FILE_PATH
 from speciate.ports.reporting import report_progress
 from speciate.ports.work import OUTPUT
 from speciate.runs.silent_failure import scores_nothing
 
 OTHER = "other metrics"
 """Label of the note with numbers that are no objectives."""
+NOT_MEASURED = "not measured"
+"""Label of the note with the names of records without a number."""
 
 _MAX_NOTES = 32
 _KINDS = frozenset(kind.value for kind in FailureKind)
@@ -53,7 +59,7 @@ class Script:
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
         self.turns = Turns()
-        self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR), 1)
+        self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR, _folder(batch)), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
         self._limit_s = 0.0  # last time limit, for failure messages
@@ -85,7 +91,7 @@ class Script:
             outcome = read_outcome(step.objectives, message, excuses)
             if outcome is None:
                 raise self._protocol_error("the script sent a message that is not a verdict")
-            findings.notes |= read_notes(self._batch.problem, message)
+            findings.notes |= read_notes(self._batch.problem, message, step.objectives)
             findings.log += self._log()
             self._end_others()
         except ScriptFailedError as error:
@@ -168,7 +174,8 @@ class Script:
         )
         functions = [step.function for step in problem.cascade if not step.external]
         calls = problem.kind is not ProblemKind.DATA  # texts are data and define no functions
-        self.reply({"script": problem.evaluator, "functions": functions, "files": problem.files, "calls": calls})
+        first = {"script": problem.evaluator, "functions": functions, "records": problem.space.records}
+        self.reply(first | {"files": problem.files, "calls": calls})
         try:
             self._expect_ready(self.receive(self.allow(self._batch.author_s)))
         except ScriptFailedError as error:
@@ -208,6 +215,19 @@ class Script:
             self._session.end()
             self._session = None
         self._starter.close()
+
+
+def _folder(batch: EvaluationBatch) -> Path | None:
+    """Return a folder with the script's files beside the data files; None if no file has the name of one."""
+    problem = batch.problem
+    files = {name: text for name, text in problem.files.items() if re.fullmatch(FILE_PATH, name)}
+    if not files:
+        return None
+    try:
+        check_data_files(files | problem.data_files)
+    except ValueError:  # a text that is no data, or the name of a folder: the script has its files as texts only
+        return None
+    return batch.sandbox.folders.shared(files | problem.data_files)
 
 
 @dataclass(slots=True)
@@ -251,8 +271,11 @@ def read_outcome(
     match message:
         case {"rewards": dict(rewards)}:
             space = RewardSpace(objectives)
+            measured = {name: _number(value) for name, value in rewards.items()}
+            if unmeasured := space.unmeasured(measured):
+                measured |= {o.name: o.worst for o in objectives if o.name in unmeasured}
             try:
-                vector = space.vector({name: _number(value) for name, value in rewards.items()})
+                vector = space.vector(measured)
                 return dict(zip(space.names, vector, strict=True))
             except InvalidRewardsError as error:
                 return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", sanitize(str(error)))
@@ -268,9 +291,11 @@ def read_outcome(
             return None
 
 
-def read_notes(problem: Problem, message: Message) -> dict[str, str]:
-    """Return the notes of a script, limited together to the length of a log."""
-    notes: dict[str, str] = {}
+def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, ...]) -> dict[str, str]:
+    """Return the notes of a script, limited together to the length of a log, and the records without a number."""
+    rewards = message.get("rewards")
+    unmeasured = RewardSpace(objectives).unmeasured(rewards) if isinstance(rewards, dict) else []
+    notes = {NOT_MEASURED: ", ".join(unmeasured)} if unmeasured else {}
     room = problem.limits.log_bytes
     given = message.get("notes")
     for note in given[:_MAX_NOTES] if isinstance(given, list) else []:

@@ -1,13 +1,14 @@
 """Serve the author's script: the arguments of ``evaluate(candidate, context)`` and ``score(text, context)``.
 
-First message: ``{"script": text, "functions": [name, ...], "files": {...}, "calls": bool}``, answered by
-``{"ready": true}`` or by ``{"raised": text}``. Then one ``{"program": text, "seed": int, "function": name}`` per
-candidate and stage, answered by ``{"rewards": {...}}``, ``{"failed": {...}}`` or ``{"raised": text}``, each with
-``notes``. Before that answer, the script sends ``{"progress": text}``, which has no answer, and calls into the
-candidate: over a direct line if the broker lends one (``"line": {"began_ns": t, "frame_bytes": n}``, with its two
-descriptors), or to the broker as ``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or
-``{"failure": {...}}``. The broker also answers with a failure what the line reports instead of a value; with
-``"hang_up": true`` in that answer, later calls go to the broker.
+First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "files": {...}, "calls": bool}``,
+answered by ``{"ready": true}`` or by ``{"raised": text}``. Then, for each candidate and stage,
+``{"program": text, "seed": int, "function": name}``, answered by ``{"rewards": {...}}`` (null for a record that is not
+JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer, the script sends
+``{"progress": text}``, which has no answer, and calls into the candidate: over a direct line if the broker lends one
+(``"line": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the broker as
+``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The broker
+also answers with a failure what the line reports instead of a value; with ``"hang_up": true`` in that answer, later
+calls go to the broker.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .seeding import import_generators, seed_generators
 from .wire import PROGRESS_CHARS, Wire, encode
 
 NAME = "evaluator"
+FOLDER = "data"
 _LINE_FDS = 2
 
 
@@ -160,7 +162,7 @@ def serve(wire: Wire) -> None:
         seed_generators(task["seed"])
         function = names[task["function"]]
         given = candidate if first["calls"] else task["program"]
-        outcome = outcome_of(partial(function, given, context), first["script"])
+        outcome = outcome_of(partial(function, given, context), first)
         candidate.hang_up()
         report(wire, outcome, context.notes)
 
@@ -173,7 +175,10 @@ def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] 
     try:
         import_generators(text)
         seed_generators(seed)
-        names = load(text, NAME)
+        # Files beside the script, as Python sees those of any script: modules, and data beside `__file__`.
+        folder = os.path.abspath(FOLDER)  # noqa: PTH100  # without an import of pathlib in every evaluation
+        sys.path.insert(0, folder)
+        names = load(text, NAME, f"{folder}/{NAME}.py")
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
         wire.write({"raised": describe(error, text, NAME)})
         return None
@@ -184,29 +189,44 @@ def load_script(wire: Wire, first: dict[str, Any], seed: int) -> dict[str, Any] 
     return names
 
 
-def outcome_of(measure: Callable[[], Any], text: str) -> dict[str, Any]:
-    """Return the message with the result or exception of a script's function; ``text`` is the script."""
+def outcome_of(measure: Callable[[], Any], first: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with the result or exception of a script's function; ``first`` is the first message."""
+    text = first["script"]
     try:
-        return {"rewards": _numbers(measure())}
+        return {"rewards": _numbers(awaited(measure()), first["records"])}
     except _EvaluationEnd as end:
         return {"failed": end.failure}
     except BaseException as error:  # noqa: BLE001  # the script's mistake is a result
         return {"raised": describe(error, text, NAME), "out_of_memory": reason_of(error, NAME) == "out_of_memory"}
 
 
-def _numbers(rewards: Any) -> dict[str, Any]:
+def awaited(result: Any) -> Any:
+    """Return a result; that of a coroutine once it has run."""
+    if not hasattr(result, "__await__"):
+        return result
+    import asyncio  # late: few scripts need it
+
+    async def wait() -> Any:
+        return await result
+
+    return asyncio.run(wait())
+
+
+def _numbers(rewards: Any, records: list[str]) -> dict[str, Any]:
     if not isinstance(rewards, dict):
         raise TypeError(f"returned {type(rewards).__name__}: expected a dict of objective name to number")
-    return {str(name): _number(name, value) for name, value in rewards.items()}
+    return {str(name): _number(name, value, records) for name, value in rewards.items()}
 
 
-def _number(name: object, value: Any) -> Any:
+def _number(name: object, value: Any, records: list[str]) -> Any:
     plain = tolist() if callable(tolist := getattr(value, "tolist", None)) else value
     if isinstance(plain, float) and not math.isfinite(plain):
         return str(plain)  # not JSON: sent as text, so that the broker rejects it with the domain's message
     try:
         encode(plain)
     except (TypeError, ValueError, RecursionError):
+        if name in records:
+            return None
         raise TypeError(f"reward {str(name)!r} is {type(value).__name__}: expected a finite number") from None
     return plain
 

@@ -1,9 +1,9 @@
 """Serve a script that imports the candidate into its own process, as evaluators of other projects do.
 
-First message: ``{"script": text, "functions": [name, ...], "seed": int, "program": file name}``. Then one
-``{"function": name}`` for each stage, answered as ``author`` answers. The function takes the path of the candidate's
-program and returns a dict of rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this process can
-write any answer, so it can forge its results.
+First message: ``{"script": text, "functions": [name, ...], "records": [name, ...], "seed": int, "program": file}``.
+Then one ``{"function": name}`` for each stage, answered as ``author`` answers. The function takes the path of the
+candidate's program and returns a dict of rewards, or an object with ``metrics`` and ``artifacts``. A candidate in this
+process can write any answer, so it can forge its results.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .author import load_script, outcome_of, report
+from .author import FOLDER, awaited, load_script, outcome_of, report
 from .seeding import seed_generators
 from .wire import Wire
-
-FOLDER = "data"
 
 
 def serve(wire: Wire) -> None:
@@ -32,12 +30,19 @@ def serve(wire: Wire) -> None:
     while names is not None and (task := wire.read()) is not None:
         seed_generators(first["seed"])
         notes: list[tuple[str, str]] = []
-        report(wire, outcome_of(partial(_measure, names[task["function"]], str(path), notes), first["script"]), notes)
+        report(wire, outcome_of(partial(_measure, names[task["function"]], str(path), notes), first), notes)
 
 
 def _measure(function: Callable[[str], Any], path: str, notes: list[tuple[str, str]]) -> Any:
-    result = function(path)
+    result = awaited(function(path))
     artifacts = getattr(result, "artifacts", None)
     if isinstance(artifacts, dict):
-        notes += [(str(label), str(text)) for label, text in artifacts.items()]
+        notes += [(str(label), _text(content)) for label, content in artifacts.items() if content is not None]
     return getattr(result, "metrics", result)
+
+
+def _text(content: object) -> str:
+    try:
+        return str(content)
+    except Exception as error:  # noqa: BLE001  # a whole number of too many digits, or an object of the program
+        return f"{type(content).__name__} without a text: {type(error).__name__}"

@@ -9,8 +9,13 @@ DETAIL_CHARS = 4000
 _FRAMES = 8
 
 
-def load(text: str, name: str) -> dict[str, Any]:
+def load(text: str, name: str, file: str | None = None) -> dict[str, Any]:
     """Run a program's top level as module ``name`` and return its names.
+
+    Args:
+        text: The program.
+        name: Name of the module.
+        file: Its ``__file__``, if it has one.
 
     Raises:
         SyntaxError: The text is not a program.
@@ -18,6 +23,8 @@ def load(text: str, name: str) -> dict[str, Any]:
     """
     code = compile(text, f"{name}.py", "exec", dont_inherit=True)
     module = type(sys)(name)
+    if file is not None:
+        module.__file__ = file
     sys.modules[name] = module  # dataclasses and typing look up a class's module by name
     exec(code, module.__dict__)  # noqa: S102  # running it is what this process is for
     return module.__dict__

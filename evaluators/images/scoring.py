@@ -17,8 +17,9 @@ from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
 from evaluators.candidate_process import CallResult, CandidateProcess
 from evaluators.cascade import CascadeResult
+from evaluators.channel import Message
 from evaluators.failures import BATCH_DEADLINE, failure_of
-from evaluators.script import OTHER, read_outcome
+from evaluators.script import OTHER, read_notes, read_outcome
 from evaluators.session import SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
@@ -84,7 +85,9 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[CascadeResult, di
     names = {*problem.space.names}
     if others := {name: value for name, value in rewards.items() if name not in names}:
         notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
-    outcome = read_outcome(problem.objectives, {"rewards": {name: rewards[name] for name in rewards if name in names}})
+    message: Message = {"rewards": {name: rewards[name] for name in rewards if name in names}}
+    outcome = read_outcome(problem.objectives, message)
+    notes |= read_notes(problem, message, problem.objectives)
     if isinstance(outcome, Failure) or outcome is None:
         return CascadeResult(None, failure=outcome), notes
     return CascadeResult(problem.padded(outcome)), notes

@@ -75,5 +75,23 @@ class Objective(Value):
 
     @property
     def directed(self) -> str:
-        """Name with an arrow to its better end, for display."""
-        return f"{self.name} {'↑' if self.direction is Direction.MAXIMIZE else '↓'}"
+        """Name with its arrow, for display."""
+        return f"{self.name} {self.arrow}".rstrip()
+
+    @property
+    def arrow(self) -> str:
+        """Arrow to the better end; none for a record, which has no better end."""
+        if self.role is ObjectiveRole.RECORD:
+            return ""
+        return "↑" if self.direction is Direction.MAXIMIZE else "↓"
+
+    @property
+    def aim(self) -> str:
+        """The direction as a word; empty for a record."""
+        return "" if self.role is ObjectiveRole.RECORD else self.direction.value
+
+    @property
+    def worst(self) -> float:
+        """Worst end of the range: the value if nothing was measured."""
+        low, high = self.range
+        return low if self.direction is Direction.MAXIMIZE else high

@@ -21,7 +21,7 @@ from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
-from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages, worst_value
+from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages
 from speciate.domain.target import Target
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
@@ -598,7 +598,7 @@ class Problem(Value):
 
     def padded(self, measured: Mapping[str, float]) -> tuple[float, ...]:
         """Return measured rewards by objective as a vector; what is not measured has the worst end of its range."""
-        return tuple(measured.get(objective.name, worst_value(objective)) for objective in self.objectives)
+        return tuple(measured.get(objective.name, objective.worst) for objective in self.objectives)
 
     def scalarize(self, rewards: Sequence[float]) -> float | None:
         """Return the declared weighted sum of normalised rewards, or None without declared weights."""

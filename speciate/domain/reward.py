@@ -88,6 +88,15 @@ class RewardSpace:
             raise InvalidRewardsError(f"rewards: {'; '.join(parts)}; expected exactly {', '.join(self.names)}")
         return tuple(_finite(name, rewards[name]) for name in self.names)
 
+    @cached_property
+    def records(self) -> list[str]:
+        """Names of the records."""
+        return [o.name for o in self.objectives if o.role is ObjectiveRole.RECORD]
+
+    def unmeasured(self, rewards: Mapping[str, object]) -> list[str]:
+        """Return the names of records without a finite number; a record decides nothing, so that loses no candidate."""
+        return [name for name in self.records if not _is_finite(rewards.get(name))]
+
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the vectors that the search compares.
 
@@ -183,10 +192,14 @@ def _oriented(column: FloatArray, objective: Objective) -> FloatArray:
 def _finite(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRewardsError(f"reward {name!r} is {type(value).__name__}: expected a finite number")
+    if not _is_finite(value):
+        shown = value if isinstance(value, float) else "a whole number beyond 1.8e308"
+        raise InvalidRewardsError(f"reward {name!r} is {shown}: expected a finite number")
+    return float(value)
+
+
+def _is_finite(value: object) -> bool:
     try:
-        number = float(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InvalidRewardsError(f"reward {name!r} is {number}: expected a finite number")
-    return number
+        return False

@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from speciate.domain.errors import RuleError
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.objective import Objective
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.values import Identifier, Value
 
@@ -70,12 +70,6 @@ class CascadeStage:
     function: str
     needs: Rule | None = None
     external: bool = False
-
-
-def worst_value(objective: Objective) -> float:
-    """Return the value of an unmeasured objective: the worst end of its declared range."""
-    low, high = objective.range
-    return low if objective.direction is Direction.MAXIMIZE else high
 
 
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:

@@ -196,7 +196,10 @@ def _program_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     evaluator = definition.get("evaluator")
     by_command = kind == ProblemKind.IN_PROCESS.value and definition.get("image") is not None  # any language
     if isinstance(evaluator, str) and evaluator.strip() and not by_command:
-        missing = [python_field_errors(evaluator, where="evaluator", defines=name) for name in _functions(definition)]
+        missing = [
+            python_field_errors(evaluator, where="evaluator", defines=name, awaited=True)
+            for name in _functions(definition)
+        ]
         field_errors += next(filter(None, missing), [])
     return field_errors
 
@@ -243,13 +246,14 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
     ]
 
 
-def python_field_errors(program: str, *, where: str, defines: object = None) -> list[FieldError]:
+def python_field_errors(program: str, *, where: str, defines: object = None, awaited: bool = False) -> list[FieldError]:
     """Return the errors of a Python program without executing it.
 
     Args:
         program: Program text.
         where: Path for the errors.
         defines: Name of a function that the program must define, if any.
+        awaited: True if that may be an ``async`` function.
     """
     try:
         with warnings.catch_warnings():
@@ -260,7 +264,10 @@ def python_field_errors(program: str, *, where: str, defines: object = None) -> 
         return [FieldError(f"does not compile as Python: {error.msg}", where, line=error.lineno, column=error.offset)]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         return [FieldError(f"does not compile as Python: {error or type(error).__name__}", where, line=1)]
-    if isinstance(defines, str) and defines not in _bound_names(tree):
+    coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+    if defines in coroutines and not awaited:
+        return [FieldError(f"defines {defines!r} as 'async def': expected 'def {defines}(...)'", where, line=1)]
+    if isinstance(defines, str) and defines not in _bound_names(tree) | coroutines:
         return [FieldError(f"defines no {defines!r}: expected 'def {defines}(...)' at the top level", where, line=1)]
     return []
 

@@ -23,7 +23,7 @@ from speciate.prompts.guidance import read_advice
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.protected import keep_protected
 from speciate.prompts.template import template_field_errors
-from speciate.runs.silent_failure import complaint
+from speciate.runs.silent_failure import stated_failure
 from tests.support.runs import toy_policy, toy_problem
 
 MEASURABLE_S = 0.02
@@ -76,7 +76,7 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
         lambda text: unified_diff(text, text[::-1], before="a", after="b"), 1 << 20, ("a\n", "\n", "a", "a\nb\n")
     ),
     "errors": (
-        lambda text: complaint({"log": text + "\nValueError: x"}), 1 << 17,
+        lambda text: stated_failure({"log": text + "\nValueError: x"}), 1 << 17,
         ("\n", " ", 'File "', "a.E", "Error: ", 'File "a", line 1\n'),
     ),
     "terminal": (sanitize, 1 << 20, ("\x1b[2J", "\r\n", "\u202e")),

@@ -217,6 +217,8 @@ def best_matrix(population: Population, best: RankedCandidate) -> Table:
         found = np.flatnonzero(chosen)
         if not len(found):
             break
+        if not objective.aim:
+            continue
         values = columns.rewards[found, i]
         end = values.max() if objective.direction is Direction.MAXIMIZE else values.min()
         equals = found[values == end]
@@ -289,7 +291,9 @@ def front_table(population: Population) -> Table:
 
 
 def better(objective: Objective) -> str:
-    """Return a phrase for the better end of an objective, such as "cost: lower is better"."""
+    """Return a phrase for the better end of an objective, such as "cost: lower is better"; none for a record."""
+    if not objective.aim:
+        return f"{objective.name}: only recorded"
     end = "higher" if objective.direction is Direction.MAXIMIZE else "lower"
     role = "" if objective.role is ObjectiveRole.OBJECTIVE else f" ({objective.role.value})"
     return f"{objective.name}: {end} is better{role}"

@@ -314,7 +314,7 @@ def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateD
     before = ((parent and parent.rewards) or {}).get(objective.name)
     sign = 1.0 if objective.direction is Direction.MAXIMIZE else -1.0
     change = None if mine is None or before is None else mine - before
-    verdict = "" if not change else "better" if change * sign > 0 else "worse"
+    verdict = "" if not change or not objective.aim else "better" if change * sign > 0 else "worse"
     return {"objective": objective, "value": mine, "change": change, "verdict": verdict}
 
 

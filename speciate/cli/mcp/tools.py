@@ -130,7 +130,7 @@ class _Tools:
                 {
                     "name": objective.name,
                     "role": objective.role.value,
-                    "direction": objective.direction.value,
+                    "direction": objective.aim or None,
                     "range": list(objective.range),
                     **({"limit": objective.limit} if objective.role is ObjectiveRole.CONSTRAINT else {}),
                     "description": objective.description,

@@ -103,7 +103,7 @@ def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
                     break
                 paused = False
         return retry_unavailable(run.refresh)
-    with _open_view(run, {o.name: o.directed for o in run.problem().definition.objectives}) as view:
+    with _open_view(run, {o.name: o.directed for o in run.problem().definition.objectives if o.aim}) as view:
         record = _watch(run, view, log)
     _print_result(record)
     return record
@@ -276,9 +276,9 @@ def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str])
     Args:
         run: The run.
         seed: Rewards of its seed program by objective.
-        names: Displayed names of the objectives.
+        names: Displayed names of the objectives and constraints.
     """
-    rewards = run.best.rewards if run.best else {}
+    rewards = _best_rewards(run, names)
     width = max((len(names[name]) for name in rewards), default=0)
     lines = []
     for name, value in rewards.items():
@@ -286,6 +286,12 @@ def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str])
         since = f"{change} since the seed" if change else ""
         lines.append(sanitize(f"best {names[name]:<{width}}  {short_number(value):<12} {since}".rstrip()))
     return lines
+
+
+def _best_rewards(run: RunRecord, names: Mapping[str, str]) -> dict[str, float]:
+    """Return the rewards of the best candidate without records."""
+    rewards = run.best.rewards if run.best else {}
+    return {name: value for name, value in rewards.items() if name in names}
 
 
 def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> RenderableType:
@@ -303,7 +309,7 @@ def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, 
     best = Table(box=None, pad_edge=False, show_edge=False)
     for name in ("objective", "best", "since the seed"):
         best.add_column(name, justify="left" if name == "objective" else "right")
-    for name, value in (run.best.rewards if run.best else {}).items():
+    for name, value in _best_rewards(run, names).items():
         change = _change(value, seed.get(name))
         best.add_row(Text(sanitize(names[name])), Text(format_number(value)), Text(change, style="green"))
     parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]

@@ -174,7 +174,7 @@ def test_what_the_candidate_prints_is_kept(broker, scripted):
         ("return {'score': float('nan')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is nan"),
         ("return {'score': float('-inf')}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "'score' is -inf"),
         ("return {'score': True}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "bool"),
-        ("return {'score': 10 ** 400}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "inf"),
+        ("return {'score': 10 ** 400}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "whole number beyond"),
         ("return {'score': '1'}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "str"),
         ("return {'scores': 1}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score; unknown scores"),
         ("return {}", FailureKind.INVALID_OUTPUT, "invalid_rewards", "missing score"),
@@ -316,3 +316,43 @@ def test_an_output_that_is_too_long_is_left_out_whole(broker, scripted):
     limits = problem.limits.model_copy(update={"log_bytes": 4096})
     evaluation = one(broker, problem.model_copy(update={"limits": limits}))
     assert evaluation.artifacts == {"output left out": "it has 5000 characters, limits.log_bytes leaves 4096"}
+
+
+@pytest.mark.parametrize("kind", ["evaluator", "data"])
+def test_files_of_the_script_lie_beside_it(broker, make_problem, kind):
+    function = "evaluate(candidate, context)" if kind == "evaluator" else "score(text, context)"
+    script = (
+        "import asyncio, pathlib\n"
+        "from helper import double\n"
+        "from shapes.area import square\n"
+        f"async def {function}:\n"
+        "    await asyncio.sleep(0)\n"
+        "    here = pathlib.Path(__file__).parent\n"
+        "    words = (here / 'points.txt').read_text() + (here / 'shared.txt').read_text()\n"
+        "    return {'score': double(int(words)) + square(2)}\n"
+    )
+    files = {
+        "helper.py": "def double(x):\n    return 2 * x\n",
+        "shapes/area.py": "from helper import double\ndef square(x):\n    return x * double(x) / 2\n",
+        "points.txt": "1",
+        "not a name": "kept as a text",
+    }
+    problem = make_problem(kind, evaluator=script, files=files, data_files={"shared.txt": "2"})
+    assert one(broker, problem).rewards == (28.0,)
+
+
+def test_candidates_do_not_see_files_of_the_script(broker, scripted):
+    problem = scripted("return {'score': candidate.call('names').unwrap()}", files={"secret.txt": "4"})
+    program = "import glob\ndef names():\n    return len(glob.glob('**', recursive=True))\n"
+    assert one(broker, problem, program).rewards == (0.0,)
+
+
+def test_a_record_without_a_number_loses_no_candidate_and_an_objective_does(broker, make_problem):
+    script = "def evaluate(candidate, context):\n    return {'score': 1, 'ms': {'a': 0j}}\n"
+    objectives = [{"name": "score"}, {"name": "ms", "role": "record", "range": [3, 9]}]
+    kept = one(broker, make_problem("evaluator", evaluator=script, objectives=objectives))
+    assert kept.rewards == (1.0, 3.0)
+    assert kept.artifacts["not measured"] == "ms"
+    objectives[1]["role"] = "objective"
+    lost = one(broker, make_problem("evaluator", evaluator=script, objectives=objectives))
+    assert "reward 'ms' is dict: expected a finite number" in lost.failure.detail
