@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from speciate.compat import USUAL, Choice
 from speciate.compat.draft import Draft, Objectives
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
+from speciate.compat.naming import chosen_evaluator, named_after, packages_in, remarks_on, seed_in, with_seed
 from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial_program", "program")
@@ -19,15 +20,21 @@ EVALUATOR: Final = "evaluator.py"
 DESCRIPTION: Final = "problem_description.md"
 
 
-def read_alphaevolve(folder: Path) -> Draft:
+def read_alphaevolve(folder: Path, choice: Choice = USUAL) -> Draft:
     """Read the problem in a directory.
+
+    Args:
+        folder: The directory.
+        choice: Files that the user names.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.
     """
-    seed = seed_in(folder, SEEDS)
-    files, left_out = read_folder(folder, (seed, EVALUATOR), without=(DESCRIPTION,))
+    seed = seed_in(folder, SEEDS, chosen=choice.program)
+    evaluator = chosen_evaluator(folder, choice, EVALUATOR)
+    files, left_out = read_folder(folder, (seed, evaluator), without=(DESCRIPTION,), include=choice.include)
+    seed, files = with_seed(folder, files, seed)
     slug, title = named_after(folder, "alphaevolve")
     try:
         description = read_plain(folder, DESCRIPTION)
@@ -39,10 +46,10 @@ def read_alphaevolve(folder: Path) -> Draft:
         seed=seed,
         files=files,
         adapter="alphaevolve_cli",
-        options={"seed": seed},
+        options={"evaluator": evaluator, "seed": seed},
         description=description,
         packages=packages_in(folder, files),
         undeclared=Objectives.ALL,
-        remarks=remarks_on(folder, files, EVALUATOR, description),
+        remarks=remarks_on(folder, files, evaluator, description),
         left_out=left_out,
     )

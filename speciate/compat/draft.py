@@ -124,11 +124,7 @@ class Draft:
         weights = mean_weights(objectives)
         first = next(o for o in objectives if not weights or o.name == MEAN)
         bound = [o.name for o in objectives if o.role is ObjectiveRole.CONSTRAINT]
-        better = first.direction is Direction.MAXIMIZE
-        # Chance alone must not meet the target: the spread of the initial program is a margin.
-        margin = _NOISE_MARGIN * noise.get(first.name, 0.0)
-        level = seed.get(first.name, 0.0) + (margin if better else -margin)
-        rules = [f"{first.name} {'>' if better else '<'} {level!r}", *(f"{name} >= 1" for name in bound)]
+        rules = [better_than(first, seed, noise), *(f"{name} >= 1" for name in bound)]
         names = "\n".join(f"  {quoted(name)}," for name in (*self.files, ADAPTER))
         return _PROBLEM.format(
             slug=self.slug,
@@ -191,9 +187,20 @@ def _contained(name: str) -> str:
     return (_CONTAINED / f"{name}.py").read_text(encoding="utf-8")
 
 
+def better_than(objective: Objective, seed: Mapping[str, float], noise: Mapping[str, float]) -> str:
+    """Return the rule that a reward is better than the initial program's by more than rounding and chance."""
+    value = seed.get(objective.name, 0.0)
+    margin = _NOISE_MARGIN * noise.get(objective.name, 0.0) + (_ROUNDING * abs(value) or _ROUNDING_AT_0)
+    if objective.direction is Direction.MAXIMIZE:
+        return f"{objective.name} > {value + margin!r}"
+    return f"{objective.name} < {value - margin!r}"
+
+
 def objective_text(objective: Objective, value: float | None) -> str:
     """Return the table of an objective, and what the initial program has."""
-    lines = ["[[objectives]]", f'name = "{objective.name}"', f'direction = "{objective.direction.value}"']
+    lines = ["[[objectives]]", f'name = "{objective.name}"']
+    if objective.aim:
+        lines.append(f'direction = "{objective.aim}"')
     if objective.role is not ObjectiveRole.OBJECTIVE:
         lines.append(f'role = "{objective.role.value}"')
     if objective.role is ObjectiveRole.CONSTRAINT:
@@ -203,7 +210,7 @@ def objective_text(objective: Objective, value: float | None) -> str:
 
 
 def _worst(objectives: Sequence[Objective]) -> dict[str, float]:
-    return {o.name: o.range[0 if o.direction is Direction.MAXIMIZE else 1] for o in objectives}
+    return {o.name: o.worst for o in objectives}
 
 
 def _is_worst(objectives: Sequence[Objective], seed: Mapping[str, float]) -> bool:
@@ -238,6 +245,10 @@ def text_block(text: str) -> str:
 
 
 _NOISE_MARGIN: Final = 2.0
+"""In spreads of the initial program's evaluations."""
+_ROUNDING: Final = 1e-6
+"""Relative difference that is no success: sums in another order differ, too."""
+_ROUNDING_AT_0: Final = 1e-9
 _NOISE: Final = """\
 stochastic = true                      # evaluations of the initial program differ in {names}
 confirmations = 3                      # a target counts after as many further evaluations
@@ -271,7 +282,8 @@ description = {description}
 
 # direction: "maximize" or "minimize"; role "record": stored, never selected on; range: estimated scale of comparisons.
 {objectives}
-{weights}# Define success here. The default target is any candidate better than the initial program.
+{weights}# Define success here. The default target is a candidate better than the initial program by more than
+# rounding and chance.
 [[targets]]
 name = "better_than_initial"
 rule = {rule}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from speciate.domain.data_files import content_of
@@ -19,7 +22,8 @@ from speciate.problems.unreadable import UnreadableError
 SCRIPT: Final = "speciate_evaluate.py"
 ADAPTER: Final = "speciate_adapter.py"
 
-_TAKEN: Final = (DEFINITION, SCRIPT, ADAPTER, PYTHON_MAIN)
+RESERVED: Final = (DEFINITION, SCRIPT, ADAPTER, PYTHON_MAIN)
+"""Names of the files that an import writes, and of a candidate in the folder of the evaluator."""
 _MAX_ENTRIES: Final = 1000
 _MAX_DEPTH: Final = 8
 _MAX_PATH: Final = 160
@@ -33,6 +37,13 @@ _ABOUT: Final = re.compile(
 _SOLUTION: Final = re.compile(r"(?i)(best|evolved|solutions?|checkpoints?|outputs?|results?)([_.-].*)?|.*[_-]best\..*")
 
 
+_DESCRIBES: Final = "describes the problem but is not part of it"
+_CONFIGURES: Final = "configures another system and may hold keys"
+_SOLVES: Final = "may contain published solutions, and the evaluator does not name it"
+INCLUDABLE: Final = frozenset({_DESCRIBES, _CONFIGURES, _SOLVES})
+"""Reasons for leaving out a file that the user can overrule."""
+
+
 class FolderContent(NamedTuple):
     """Files of a directory by path, and the reason for each file or folder left out."""
 
@@ -41,7 +52,12 @@ class FolderContent(NamedTuple):
 
 
 def read_folder(
-    folder: Path, needed: Sequence[str], *, without: Sequence[str] = (), evaluator: str | None = None
+    folder: Path,
+    needed: Sequence[str],
+    *,
+    without: Sequence[str] = (),
+    evaluator: str | None = None,
+    include: Sequence[str] = (),
 ) -> FolderContent:
     """Return the contents of a directory's files, as for data files of a problem.
 
@@ -51,11 +67,13 @@ def read_folder(
         without: Files that configure the other system's search.
         evaluator: Path of the evaluator, by default the last of ``needed``. Documents and published solutions are left
             out unless its text names them.
+        include: Patterns of files and folders that are taken in any case.
 
     Raises:
-        NotFoundError: The directory or a required file does not exist.
+        NotFoundError: The directory or a required file does not exist, or a pattern matches no file.
         InvalidInputError: A required file cannot be used, a file has a reserved name, or there are too many files.
     """
+    patterns = _Patterns(include)
     if missing := [name for name in needed if not _exists(folder, name)]:
         described = f"{folder} contains no {missing[0]}." if folder.is_dir() else f"{folder} is not a directory."
         raise NotFoundError(described, remedy=f"Name a directory with {' and '.join(needed)}.")
@@ -65,23 +83,75 @@ def read_folder(
             texts[name] = read_plain(folder, name)
         except UnreadableError as error:
             raise refused(folder, FieldError(str(error), file=name)) from None
-    found = FolderContent(texts, {})
-    named = texts[evaluator or needed[-1]]
+    content = FolderContent(texts, {})
+    _add_further(content, folder, needed, without, texts[evaluator or needed[-1]], patterns)
+    if unused := patterns.unused:
+        raise NotFoundError(f"--include {unused[0]!r} matches no file in {folder}.", remedy="Name paths within it.")
+    return content
+
+
+def _add_further(
+    content: FolderContent, folder: Path, needed: Sequence[str], without: Sequence[str], named: str, patterns: _Patterns
+) -> None:
+    """Add the files that are not required, or the reason for leaving one out; ``named`` is the evaluator's text."""
     room = _MAX_ALL_BYTES
-    for path in _walk(folder, named, needed, found.left_out):
-        if path in needed or path in without:
+    for path in _walk(folder, named, needed, patterns, content.left_out):
+        if path in needed:
+            continue
+        wanted = patterns.match(path)
+        if path in without and not wanted:
+            if path in named:
+                content.left_out[path] = _CONFIGURES
             continue
         try:
-            content = _read_further(folder, path, named)
+            text = _read_further(folder, path, None if wanted else named, room)
         except UnreadableError as error:
-            found.left_out[path] = str(error)
+            if wanted:
+                raise refused(folder, FieldError(str(error), file=path)) from None
+            content.left_out[path] = str(error)
             continue
-        if len(content) > room:
-            found.left_out[path] = f"exceeds {_MAX_ALL_BYTES >> 20} MiB together with the other files"
-            continue
-        room -= len(content)
-        found.files[path] = content
-    return found
+        room -= len(text)
+        content.files[path] = text
+
+
+class _Patterns:
+    """Patterns of files to include: a path, a folder with all that is in it, or a glob of paths or of names."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.unused = [*patterns]
+        self._patterns = {pattern: "*" if pattern == "." else posixpath.normpath(pattern) for pattern in patterns}
+
+    def match(self, path: str) -> bool:
+        """Return True if a file or one of its folders matches; note the pattern as used."""
+        places = [path, *(str(parent) for parent in PurePosixPath(path).parents), path.rpartition("/")[2]]
+        hits = [p for p, plain in self._patterns.items() if any(fnmatchcase(place, plain) for place in places)]
+        self.unused = [pattern for pattern in self.unused if pattern not in hits]
+        return bool(hits)
+
+    def lead_into(self, folder: str) -> bool:
+        """Return True if a file within a folder may match by its path."""
+        parts = folder.split("/")
+        return any(all(map(fnmatchcase, parts, plain.split("/"))) for plain in self._patterns.values())
+
+
+def path_within(folder: Path, path: str, option: str) -> str:
+    """Return a path within a directory, given from there or from the working directory.
+
+    Raises:
+        NotFoundError: There is no such file in the directory.
+        InvalidInputError: Its name is not allowed for files of a problem.
+    """
+    top = Path(os.path.abspath(folder))  # noqa: PTH100  # links are refused later, so they are not resolved
+    for place in (top / path, Path(path)):
+        whole = Path(os.path.abspath(place))  # noqa: PTH100
+        if whole.is_relative_to(top) and os.path.lexists(whole):
+            found = whole.relative_to(top).as_posix()
+            if not re.fullmatch(FILE_PATH, found):
+                raise refused(folder, FieldError("has a name that is not allowed for files of a problem", file=found))
+            return found
+    raise NotFoundError(
+        f"{option} is {path}: {folder} contains no such file.", remedy="Name a directory with both files."
+    )
 
 
 def read_plain(folder: Path, name: str) -> str:
@@ -110,7 +180,9 @@ def _exists(folder: Path, name: str) -> bool:
     return True
 
 
-def _walk(folder: Path, named: str, needed: Sequence[str], left_out: dict[str, str]) -> Iterator[str]:
+def _walk(
+    folder: Path, named: str, needed: Sequence[str], patterns: _Patterns, left_out: dict[str, str]
+) -> Iterator[str]:
     """Yield the paths of all files but hidden ones, and note the folders that are left out."""
     pending, count = [folder], 0
     while pending:
@@ -126,7 +198,7 @@ def _walk(folder: Path, named: str, needed: Sequence[str], left_out: dict[str, s
                 raise refused(
                     folder, FieldError(f"holds more than {_MAX_ENTRIES} files: expected those of one problem")
                 )
-            if path in _TAKEN:
+            if path in RESERVED and path != needed[0]:
                 raise refused(
                     folder, FieldError("has a name that is reserved in imported problems: rename it", file=path)
                 )
@@ -134,7 +206,7 @@ def _walk(folder: Path, named: str, needed: Sequence[str], left_out: dict[str, s
                 continue
             if entry.is_symlink() or not entry.is_dir():
                 yield path
-            elif reason := _why_not_within(path, named, needed):
+            elif not patterns.lead_into(path) and (reason := _why_not_within(path, named, needed)):
                 left_out[path] = reason
             else:
                 pending.append(entry)
@@ -153,7 +225,7 @@ def _why_hidden(path: str, named: str) -> str | None:
     """Return the reason for hiding a published solution from candidates, or None if the evaluator names it."""
     name = path.rpartition("/")[2]
     if _SOLUTION.fullmatch(name) and not _names(named, name):
-        return "may contain published solutions, and the evaluator does not name it"
+        return _SOLVES
     return None
 
 
@@ -173,18 +245,25 @@ def _require_plain(folder: Path, name: str) -> None:
         raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
 
 
-def _read_further(folder: Path, path: str, named: str) -> str:
+def _read_further(folder: Path, path: str, named: str | None, room: int) -> str:
+    """Return the content of a file; ``named`` is the evaluator, which decides about some, or None to take any."""
     name = path.rpartition("/")[2]
-    if _CONFIGURATION.fullmatch(name) or (_ABOUT.fullmatch(name) and name not in named):
-        raise UnreadableError("describes the problem but is not part of it")
-    if reason := _why_hidden(path, named):
-        raise UnreadableError(reason)
+    if named is not None:
+        if _CONFIGURATION.fullmatch(name):
+            raise UnreadableError(_CONFIGURES)
+        if _ABOUT.fullmatch(name) and name not in named:
+            raise UnreadableError(_DESCRIBES)
+        if reason := _why_hidden(path, named):
+            raise UnreadableError(reason)
     if not re.fullmatch(FILE_PATH, path) or len(path) > _MAX_PATH:
         raise UnreadableError("has a name that is not allowed for files of a problem")
     _require_plain(folder, path)
     if (folder / path).stat().st_size > MAX_FILE_BYTES:
         raise UnreadableError(f"is over {MAX_FILE_BYTES} bytes")
     try:
-        return content_of((folder / path).read_bytes())
+        content = content_of((folder / path).read_bytes())
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}") from None
+    if len(content) > room:
+        raise UnreadableError(f"exceeds {_MAX_ALL_BYTES >> 20} MiB together with the other files")
+    return content

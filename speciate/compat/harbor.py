@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.compat.draft import PROBE, WORST_SEED, Draft, Objectives, objective_text, quoted, text_block
+from speciate.compat import USUAL, Choice
+from speciate.compat.draft import PROBE, WORST_SEED, Draft, Objectives, better_than, objective_text, quoted, text_block
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.image import check_image
-from speciate.domain.objective import Direction, Objective
+from speciate.domain.objective import Objective
 from speciate.problems.loader import FILE_NAME
 from speciate.problems.unreadable import UnreadableError
 
@@ -70,9 +71,7 @@ class HarborDraft(Draft):
     def _definition(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
     ) -> str:
-        first = objectives[0]
-        level = seed.get(first.name, 0.0) + 2 * noise.get(first.name, 0.0)
-        rule = f"{first.name} {'>' if first.direction is Direction.MAXIMIZE else '<'} {level!r}"
+        rule = better_than(objectives[0], seed, noise)
         writable = sorted({self.folder, *_FOLDERS})
         limits = {"wall_s": float(self.wall_s), "memory_bytes": self.memory_bytes, **_LIMITS, **self.limits}
         return _PROBLEM.format(
@@ -89,19 +88,28 @@ class HarborDraft(Draft):
         )
 
 
-def read_harbor(folder: Path) -> HarborDraft:
+def read_harbor(folder: Path, choice: Choice = USUAL) -> HarborDraft:
     """Read the task in a directory.
+
+    Args:
+        folder: The directory.
+        choice: Files that the user names: further ones only.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.
     """
+    if choice.program or choice.evaluator:
+        raise InvalidInputError(
+            "tasks of Harbor name their own program and test.", remedy="Omit --program and --evaluator."
+        )
     needed, _ = read_folder(folder, (CONFIG, INSTRUCTION), evaluator=CONFIG)
     try:
         config = tomllib.loads(needed[CONFIG])
     except tomllib.TOMLDecodeError as error:
         raise refused(folder, FieldError(f"is not TOML: {error}", file=CONFIG)) from None
-    tests, left_out = read_folder(folder / "tests", ("test.sh",))
+    include = [pattern.removeprefix("tests/") for pattern in choice.include]
+    tests, left_out = read_folder(folder / "tests", ("test.sh",), include=include)
     environment, verifier = _table(config, "environment"), _table(config, "verifier")
     variables, remarks = _variables(_table(environment, "env") | _table(verifier, "env"))
     if environment.get("allow_internet", True):

@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from speciate.compat.folder import read_plain, refused
+from speciate.compat import Choice
+from speciate.compat.folder import RESERVED, path_within, read_plain, refused
 from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.values import REQUIREMENT
@@ -21,13 +22,17 @@ from speciate.problems.lockfile import requirement_lines
 from speciate.problems.template import slug_of_text
 from speciate.problems.unreadable import UnreadableError
 
+_SUFFIXES: Final = """
+.asm=Assembly .bas=BASIC .bat=Batch .c++=C++ .cc=C++ .clj=Clojure .cob=COBOL .cs=C# .css=CSS .cu=CUDA .cxx=C++ .d=D
+.erl=Erlang .ex=Elixir .f=Fortran .f95=Fortran .for=Fortran .h=C .hpp=C++ .hs=Haskell .html=HTML .java=Java .json=JSON
+.kt=Kotlin .lisp=Lisp .lua=Lua .m=MATLAB .md=Markdown .ml=OCaml .nim=Nim .pas=Pascal .php=PHP .pl=Perl .rb=Ruby
+.s=Assembly .scala=Scala .scm=Scheme .sh=Shell .sql=SQL .sv=SystemVerilog .svg=SVG .swift=Swift .tex=TeX .toml=TOML
+.ts=TypeScript .v=Verilog .vhd=VHDL .vim=Vim .wl=Wolfram .xml=XML .yaml=YAML .zig=Zig
+"""
 LANGUAGES: Final[dict[str, str]] = {
     **{Path(known.file).suffix.lower(): known.name for known in KNOWN.values()},
-    ".cc": "C++",
-    ".java": "Java",
-    ".sv": "SystemVerilog",
     ".txt": "Text",  # such as a project of several files and languages, joined into one
-    ".wl": "Wolfram",
+    **dict(pair.split("=") for pair in _SUFFIXES.split()),
 }
 """Languages of initial programs that their evaluators build and run themselves, by suffix."""
 
@@ -59,18 +64,23 @@ _PROMPTED: Final = "description is empty: describe the task for the policy in pr
 _MAX_SLUG: Final = 80
 
 
-def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None) -> str:
-    """Return the file name of the initial program.
+def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chosen: str | None = None) -> str:
+    """Return the path of the initial program.
 
     Args:
         folder: The directory.
         stems: Possible names without suffix.
         suffix: Suffix in the configuration of the other system; it decides between several files.
+        chosen: The path that the user names, if any.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is none, or not at that path.
         InvalidInputError: It is a folder, or in a language that is not known.
     """
+    if chosen is not None:
+        inside = path_within(folder, chosen, "--program")
+        _require_language(folder, Path(inside))
+        return inside
     names = [f"{stem}{end}" for end in (suffix or ".py", ".py", *LANGUAGES) for stem in stems]
     there = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
     if found := next((name for name in names if name in there), None):
@@ -81,12 +91,39 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None) -> st
             detail = f"is a folder: join its files into {name}.txt, as the evaluator expects them, and import again"
             raise refused(folder, FieldError(detail, file=name))
         if path.stem in stems:
-            known = ", ".join(LANGUAGES)
-            raise refused(folder, FieldError(f"is in no known language: expected .py or one of {known}", file=name))
+            _require_language(folder, Path(name))
     raise NotFoundError(
         f"{folder} contains no {first}.py." if there else f"{folder} is not a directory with files.",
-        remedy=f"Name a directory with {first}.py and an evaluator.",
+        remedy=f"Name a directory with {first}.py and an evaluator, or name the files with --program and --evaluator.",
     )
+
+
+def chosen_evaluator(folder: Path, choice: Choice, usual: str) -> str:
+    """Return the path of the evaluator in a directory; raises as ``path_within``."""
+    return usual if choice.evaluator is None else path_within(folder, choice.evaluator, "--evaluator")
+
+
+def _require_language(folder: Path, path: Path) -> None:
+    if path.suffix.lower() not in (".py", *LANGUAGES):
+        known = ", ".join(LANGUAGES)
+        detail = f"is in no known language: expected .py or one of {known}"
+        raise refused(folder, FieldError(detail, file=path.as_posix()))
+
+
+def with_seed(folder: Path, files: Mapping[str, str], path: str) -> tuple[str, dict[str, str]]:
+    """Return the name of the initial program as a file of the problem, and the files with it.
+
+    A problem's program lies beside its definition, so one in a folder is copied; one with a reserved name is renamed.
+
+    Raises:
+        InvalidInputError: Another file has the name of the copy.
+    """
+    if "/" not in path and path not in RESERVED:
+        return path, dict(files)
+    name = f"initial_program{Path(path).suffix}"
+    if name in files:
+        raise refused(folder, FieldError(f"is there beside {path}, which is copied to that name: rename it", file=name))
+    return name, {name: files[path], **{each: text for each, text in files.items() if each not in RESERVED}}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ MOST_S: Final = 86_400.0
 
 _MAX_CONFIG_CHARS: Final = 1 << 16
 _MAX_DEPTH: Final = 32
+_MAX_VALUES: Final = 1 << 16
 _OPENING: Final = (
     yaml.BlockMappingStartToken,
     yaml.BlockSequenceStartToken,
@@ -117,7 +118,8 @@ def _values_in(text: str) -> dict[str, Any]:
     if len(text) > _MAX_CONFIG_CHARS:
         raise UnreadableError(f"is longer than {_MAX_CONFIG_CHARS} characters")
     try:
-        _refuse_bombs(text)
+        _refuse_depth(text)
+        _refuse_expansion(yaml.compose(text, Loader=yaml.SafeLoader))
         values = yaml.safe_load(text)
         if values is not None and not isinstance(values, dict):
             raise UnreadableError("is not a table of settings")
@@ -130,16 +132,33 @@ def _values_in(text: str) -> dict[str, Any]:
         raise UnreadableError(f"is not valid YAML: {str(error)[:200]}") from None
 
 
-def _refuse_bombs(text: str) -> None:
-    """Reject short texts that are expensive to parse: aliases can expand to gigabytes, deep nesting takes minutes."""
+def _refuse_depth(text: str) -> None:
+    """Reject deep nesting, which takes minutes to parse."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        line = token.start_mark.line + 1
-        if isinstance(token, yaml.AliasToken):
-            raise UnreadableError(f"repeats a part with *{token.value} in line {line}: expected it written out")
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
         if depth > _MAX_DEPTH:
-            raise UnreadableError(f"is nested more than {_MAX_DEPTH} deep in line {line}")
+            raise UnreadableError(f"is nested more than {_MAX_DEPTH} deep in line {token.start_mark.line + 1}")
+
+
+def _refuse_expansion(root: yaml.Node | None) -> None:
+    """Reject aliases that expand a short text to gigabytes, or a part that contains itself."""
+    sizes: dict[int, int] = {}  # of expanded nodes; 0 while a node is being counted
+
+    def size(node: yaml.Node) -> int:
+        if sizes.get(id(node)) == 0:
+            raise UnreadableError(f"contains a part within itself in line {node.start_mark.line + 1}")
+        if id(node) not in sizes:
+            sizes[id(node)] = 0
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = [each for child in children for each in (child if isinstance(child, tuple) else (child,))]
+            sizes[id(node)] = 1 + sum(map(size, parts))
+        if sizes[id(node)] > _MAX_VALUES:
+            raise UnreadableError(f"has more than {_MAX_VALUES} values with the parts that aliases repeat")
+        return sizes[id(node)]
+
+    if root is not None:
+        size(root)
 
 
 def _without_nothing(values: dict[Any, Any]) -> dict[str, Any]:

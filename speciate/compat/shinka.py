@@ -11,9 +11,10 @@ import warnings
 from pathlib import Path
 from typing import Final
 
+from speciate.compat import USUAL, Choice
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
+from speciate.compat.naming import chosen_evaluator, named_after, packages_in, remarks_on, seed_in, with_seed
 from speciate.problems.unreadable import UnreadableError
 
 SEEDS: Final = ("initial",)
@@ -24,15 +25,21 @@ _MESSAGE: Final = "task_sys_msg"
 _MAX_CHARS: Final = 1 << 18
 
 
-def read_shinka(folder: Path) -> Draft:
+def read_shinka(folder: Path, choice: Choice = USUAL) -> Draft:
     """Read the problem in a directory.
+
+    Args:
+        folder: The directory.
+        choice: Files that the user names.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.
     """
-    seed = seed_in(folder, SEEDS)
-    files, left_out = read_folder(folder, (seed, EVALUATOR), without=(LAUNCHER,))
+    seed = seed_in(folder, SEEDS, chosen=choice.program)
+    evaluator = chosen_evaluator(folder, choice, EVALUATOR)
+    files, left_out = read_folder(folder, (seed, evaluator), without=(LAUNCHER,), include=choice.include)
+    seed, files = with_seed(folder, files, seed)
     slug, title = named_after(folder, "shinka")
     message = _message_in(folder)
     return Draft(
@@ -41,18 +48,19 @@ def read_shinka(folder: Path) -> Draft:
         seed=seed,
         files=files,
         adapter="shinka",
+        options={"evaluator": evaluator},
         description=message,
         constraints=("correct",),
         packages=packages_in(folder, files),
-        remarks=(*remarks_on(folder, files, EVALUATOR, message), *_other_parts(files[EVALUATOR])),
+        remarks=(*remarks_on(folder, files, evaluator, message), *_other_parts(evaluator, files[evaluator])),
         left_out=left_out,
     )
 
 
-def _other_parts(evaluator: str) -> list[str]:
+def _other_parts(name: str, evaluator: str) -> list[str]:
     """Return a note about parts of ShinkaEvolve that evaluations do not have."""
     names = dict.fromkeys(re.findall(r"(?m)^(?:from|import) +(shinka\.(?!core\b)[\w.]+)", evaluator))
-    return [f"{EVALUATOR} imports {name} of ShinkaEvolve, which is not provided" for name in names]
+    return [f"{name} imports {part} of ShinkaEvolve, which is not provided" for part in names]
 
 
 def _message_in(folder: Path) -> str:

@@ -9,28 +9,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from speciate.compat import USUAL, Choice
 from speciate.compat.draft import Draft
 from speciate.compat.folder import read_folder
-from speciate.compat.naming import named_after, packages_in, remarks_on, seed_in
+from speciate.compat.naming import chosen_evaluator, named_after, packages_in, remarks_on, seed_in, with_seed
 from speciate.compat.settings import CONFIG, settings_in
 
 SEEDS: Final = ("initial_program",)
 EVALUATORS: Final = ("evaluator/evaluator.py", "evaluator.py")
 
 
-def read_skydiscover(folder: Path) -> Draft:
+def read_skydiscover(folder: Path, choice: Choice = USUAL) -> Draft:
     """Read the problem in a directory.
+
+    Args:
+        folder: The directory.
+        choice: Files that the user names.
 
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.
     """
     settings, remarks = settings_in(folder)
-    seed = seed_in(folder, SEEDS, settings.file_suffix)
-    evaluator = next((path for path in EVALUATORS if (folder / path).is_file()), EVALUATORS[-1])
-    files, left_out = read_folder(folder, (seed, evaluator), without=(CONFIG,))
+    seed = seed_in(folder, SEEDS, settings.file_suffix, choice.program)
+    usual = next((path for path in EVALUATORS if (folder / path).is_file()), EVALUATORS[-1])
+    evaluator = chosen_evaluator(folder, choice, usual)
+    files, left_out = read_folder(folder, (seed, evaluator), without=(CONFIG,), include=choice.include)
+    seed, files = with_seed(folder, files, seed)
     slug, title = named_after(folder, "skydiscover")
-    listed = f"{evaluator.rpartition('evaluator.py')[0]}requirements.txt"
+    listed = f"{evaluator.removesuffix(evaluator.rpartition('/')[2])}requirements.txt"
     return Draft(
         slug=slug,
         title=title,

@@ -245,7 +245,8 @@ def read_sibling(directory: Path, name: str) -> str:
         UnreadableError: The file does not exist, is outside the directory, is too large or is not text.
     """
     try:
-        return _bytes_within(directory, name).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        # A byte order mark is no part of the text; editors of Windows write one.
+        return _bytes_within(directory, name).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"{name!r} is not UTF-8 text (byte {error.start})") from error
 

@@ -282,6 +282,6 @@ def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | Non
     failing = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
     lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
     lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]
-    if failure.by_evaluator and (known := reported_error({"detail": failure.detail})) is not None:
+    if failure.by_evaluator and (known := reported_error({"detail": failure.detail}, evaluation.tier)) is not None:
         lines.append(known.remedy)
     return "\n".join(filter(None, lines))

@@ -18,11 +18,15 @@ WORST: Final = "evaluator_gave_worst"
 """Reason of the failure that stands for the worst rewards of a seed program without any error."""
 
 _ERROR_LINE: Final = re.compile(
-    r"(?m)^.{0,400}?(?:\b[A-Za-z_.]{0,80}(?:Error|Exception)\b ?[:(].{0,1000}|\bNo module named\b.{0,200}"
+    # A name such as ValueError; "MeanError: 0.3" is a measurement.
+    r"(?m)^.{0,400}?(?:\b[A-Za-z_.]{1,80}(?:Error|Exception)\b ?[:(](?! ?[-+]?(?:\.?\d|nan|inf)).{0,1000}"
+    r"|\[Errno \d+\].{0,400}|\bNo module named\b.{0,200}"
     r"|\bOperation not permitted\b.{0,200}|\bNetwork is unreachable\b.{0,200}|\bcan't start new \w+\b.{0,200}"
     r"|\bTemporary failure in name resolution\b.{0,200}|\bResource temporarily unavailable\b.{0,200})"
 )
-_COMPLAINT: Final = re.compile(r"(?i)\b(?:error|exception|fail(?:ed|ure|s)?|cannot|could not|Errno)\b")
+_ERROR_FIELDS: Final = frozenset({"error", "errors", "error_message", "exception", "traceback"})
+_EMPTY: Final = frozenset({"", "none", "null", "false", "[]", "{}"})
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _SHOWN: Final = 100_000
 _PROCESSES: Final = (
     "Scripts of kind `evaluator` and `in_process` start processes on workers with tier A, at most `limits.processes` at"
@@ -34,6 +38,15 @@ _NETWORK: Final = (
     "The sandbox has no network: put the data beside the evaluator as `data_files`, or evaluate on a machine of your"
     ' own with `evaluation = "external"`.'
 )
+_WRITE: Final = re.compile(
+    r"(?:Permission denied|Operation not permitted): ['\"b]|Read-only file system|No usable temporary directory"
+    r"|writable (?:cache |temporary )?directory"
+)
+_WRITES_IN_B: Final = (
+    "Tier B of the sandbox forbids writing files: install bubblewrap and restart the service or repeat the command, so"
+    " that tier A is used."
+)
+_WRITES: Final = "The sandbox lets programs write beneath /tmp only: use `tempfile`."
 _REMEDIES: Final = (
     (
         re.compile(r"No module named '?([\w.]+)"),
@@ -49,7 +62,10 @@ _REMEDIES: Final = (
     (re.compile(r"can't start new thread"), _THREADS),
     (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK),
     (
-        re.compile(r"No such file or directory: '?([^'\n]{1,200})"),
+        re.compile(
+            r"No such file or directory: '?(?:/[^'\n]{0,200}?/speciate-files-[^/'\n]+/[^/'\n]+/data/|/tmp/data/|\./)?"
+            r"([^'\n]{1,200})"
+        ),
         "Put {0} beside the evaluator: it sees the files of the problem only.",
     ),
 )
@@ -101,7 +117,7 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
     if problem.worst_seed or not scores_nothing(problem, evaluation):
         return None
     texts = evaluation.artifacts
-    if (found := reported_error(texts)) is not None:
+    if (found := reported_error(texts, evaluation.tier)) is not None:
         return replace(found, remedy=_for_files(problem, found))
     found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
     if beyond := _beyond_range(problem, evaluation):
@@ -136,23 +152,23 @@ def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
     return True
 
 
-def reported_error(texts: Mapping[str, str]) -> SilentFailure | None:
-    """Return the last error that the texts of an evaluation report, or None."""
+def reported_error(texts: Mapping[str, str], tier: str = "") -> SilentFailure | None:
+    """Return the last exception that the texts of an evaluation in a tier report, or None."""
     for place, text in texts.items():
         found = [*_ERROR_LINE.finditer(shown := text[-_SHOWN:])]
         if found:
             line = found[-1][0].strip() + _place(shown[: found[-1].start()])
-            return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in found)))
+            return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in found), tier))
     return None
 
 
 def _for_files(problem: Problem, found: SilentFailure) -> str:
-    """Return the remedy of an error; files of the script are texts in memory, which many authors expect on disk."""
+    """Return the remedy of an error; many authors expect files of the script in the working folder."""
     missing = re.search(r"No module named '?([\w.]+)|No such file or directory: '?(?:\./)?([^'\n]{1,200})", found.line)
     name = "" if missing is None else missing[2] or f"{missing[1].replace('.', '/')}.py"
     if name not in problem.files:
         return found.remedy
-    return f'{name} is in `files`: the evaluator has it as a text, `context.files["{name}"]`.'
+    return f'{name} is in `files`: open it beside `__file__`, or use the text `context.files["{name}"]`.'
 
 
 def _place(traceback: str) -> str:
@@ -163,12 +179,16 @@ def _place(traceback: str) -> str:
     return ""
 
 
-def complaint(texts: Mapping[str, str]) -> SilentFailure | None:
-    """Return the reported error, or a text that speaks of one: evaluators print errors in words of their own."""
-    if (found := reported_error(texts)) is not None:
+def stated_failure(texts: Mapping[str, str], tier: str = "") -> SilentFailure | None:
+    """Return the exception that texts report, or the text of a field for errors; words in a log are no failure."""
+    if (found := reported_error(texts, tier)) is not None:
         return found
-    speaking = {place: text for place, text in texts.items() if place.lower() == "error" or _COMPLAINT.search(text)}
-    return _last_words(speaking)
+    stated = {
+        place: text
+        for place, text in texts.items()
+        if _TRACEBACK in text or (place.lower() in _ERROR_FIELDS and text.strip().lower() not in _EMPTY)
+    }
+    return _last_words(stated)
 
 
 def _last_words(texts: Mapping[str, str]) -> SilentFailure | None:
@@ -180,8 +200,13 @@ def _last_words(texts: Mapping[str, str]) -> SilentFailure | None:
     return None
 
 
-def remedy_for(text: str) -> str:
-    """Return what to do about an error."""
+def remedy_for(text: str, tier: str = "") -> str:
+    """Return what to do about an error of an evaluation in a tier."""
+    if _WRITE.search(text):
+        if tier == "B":
+            return _WRITES_IN_B
+        if "Read-only" in text:
+            return _WRITES
     for pattern, remedy in _REMEDIES:
         if found := pattern.search(text):
             return remedy.format(*found.groups())

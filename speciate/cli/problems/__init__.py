@@ -304,8 +304,7 @@ def _show(version: ProblemVersion) -> None:
     )
     output.print_line()
     rows = [
-        (o.name, o.direction.value, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description)
-        for o in problem.objectives
+        (o.name, o.aim, o.role.value, f"{o.range[0]:g} … {o.range[1]:g}", o.description) for o in problem.objectives
     ]
     output.print_table(("objective", "direction", "role", "range", "meaning"), rows, empty="no objectives")
     output.print_line()

@@ -14,6 +14,7 @@ from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
+from speciate.problems.markers import stray_marker_note
 from speciate.runs.evaluate import describe_seed_failure
 from speciate.runs.silent_failure import SilentFailure, silent_failure
 from speciate.settings import load_settings
@@ -61,6 +62,8 @@ class SeedCheck:
     def show(self, problem: Problem) -> None:
         """Print it."""
         output.print_line(f"{problem.slug}: {problem.title}")
+        if note := stray_marker_note(problem.seed_program):
+            output.print_line(f"note: {note}")
         if self.evaluation is None and problem.cascade[0].external:
             output.print_line(
                 "The definition is valid. External evaluators measure everything: try yours on the seed program."
@@ -78,7 +81,7 @@ class SeedCheck:
 
     def _show_scores(self, problem: Problem, evaluation: Evaluation) -> None:
         values = self._rewards(problem) or {}
-        rows = [(o.name, short_number(values[o.name]), o.direction.value, o.role.value) for o in problem.objectives]
+        rows = [(o.name, short_number(values[o.name]), o.aim, o.role.value) for o in problem.objectives]
         output.print_table(("objective", ">seed", "direction", "role"), rows, empty="no objectives")
         output.print_line()
         targets = [("yes" if t.name in self.met else "no", t.name, t.rule) for t in problem.targets]

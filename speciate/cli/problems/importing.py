@@ -13,7 +13,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
-from speciate.compat import FORMATS
+from speciate.compat import FORMATS, USUAL, Choice
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
 
@@ -93,6 +93,29 @@ def import_command(
         list[str] | None,
         typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable."),
     ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Initial program in the directory.",
+            show_default="the other system's name, such as initial_program.py",
+        ),
+    ] = None,
+    evaluator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Evaluator in the directory.",
+            show_default="the other system's name, such as evaluator.py",
+        ),
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="File, folder or glob to take although the import leaves it out, such as params.yaml; repeatable.",
+        ),
+    ] = None,
     image: Annotated[
         str | None, typer.Option(help="Image of a Harbor task, with its digest.", show_default="docker_image")
     ] = None,
@@ -110,7 +133,8 @@ def import_command(
     if kind not in ("task", *FORMATS) or not name:
         raise InvalidInputError(f"cannot import {source!r}.", remedy=f"Expected one of {', '.join(_SOURCES)}.")
     if kind in FORMATS:
-        draft = read_draft(kind, Path(name), slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
+        choice = Choice(program, evaluator, tuple(include or ()))
+        draft = read_draft(kind, Path(name), choice, slug=slug, wall_s=wall_s, memory_mb=memory_mb, limits=limits or ())
         if requirement:
             draft = replace(draft, packages=replace(draft.packages, demanded=tuple(requirement)))
         draft, anyway = _in_image(draft, Path(name), image, anyway=anyway)
@@ -120,10 +144,11 @@ def import_command(
         else:
             imported.show()
         return
-    if reward or slug or wall_s or memory_mb or limits or requirement or image:
+    if reward or slug or wall_s or memory_mb or limits or requirement or image or program or evaluator or include:
         raise InvalidInputError(
-            "a task defines its own rewards, slugs, limits and packages.",
-            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit, --requirement and --image.",
+            "a task defines its own rewards, slugs, limits, packages and files.",
+            remedy="Omit --reward, --slug, --wall-s, --memory-mb, --limit, --requirement, --image, --program,"
+            " --evaluator and --include.",
         )
     with client(ctx) as service:
         created = import_task(service, name, split, count, start=start, data=data, into=into)
@@ -212,7 +237,7 @@ class ConvertedProblem:
 
     def show(self) -> None:
         """Print it."""
-        rows = [(o.name, short_number(self.seed[o.name]), o.direction.value, o.role.value) for o in self.objectives]
+        rows = [(o.name, short_number(self.seed[o.name]), o.aim, o.role.value) for o in self.objectives]
         output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
         for label, text in self.texts.items():
             output.print_line(f"--- {label}")
@@ -231,6 +256,7 @@ class ConvertedProblem:
 def read_draft(
     kind: str,
     folder: Path,
+    choice: Choice = USUAL,
     *,
     slug: str | None = None,
     wall_s: float | None = None,
@@ -242,6 +268,7 @@ def read_draft(
     Args:
         kind: A key of ``FORMATS``.
         folder: The directory.
+        choice: Files that the user names.
         slug: Slug of the problem, by default made from the directory's name.
         wall_s: Limit of one evaluation in seconds, by default the other system's.
         memory_mb: Memory limit of one evaluation in MiB, by default the other system's.
@@ -258,7 +285,7 @@ def read_draft(
             f"invalid slug {slug!r}.",
             remedy=f"Pass --slug with lower-case words joined by hyphens, at most {_MAX_SLUG} characters.",
         )
-    draft = FORMATS[kind](folder)
+    draft = FORMATS[kind](folder, choice)
     if slug is not None:
         draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())
     return replace(
@@ -336,6 +363,7 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     from speciate.cli.problems.check import evaluate_seed
     from speciate.compat.draft import mean_weights, write
     from speciate.compat.rewards import after_trial, measured_in, noise_of, rewards_of
+    from speciate.problems.markers import stray_marker_note
     from speciate.runs.silent_failure import METRIC_LISTS
 
     trial = draft.trial()
@@ -361,6 +389,9 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     seed = {name: value for found in reversed(measured) for name, value in found.items()}
     noise = noise_of(measured)
     draft = after_trial(draft, evaluation.artifacts)
+    sentinel = _SENTINEL if {*seed.values()} == {-1.0} else ""
+    notes = filter(None, (stray_marker_note(trial.seed_program), sentinel))
+    draft = replace(draft, remarks=(*draft.remarks, *notes))
     objectives = rewards_of(draft, rewards, seed)
     if maximized := [name for name in mean_weights(objectives) if not rewards]:
         remark = (
@@ -379,8 +410,7 @@ _LIMITS: Final = {
     "memory_limit": "Raise the limit with --memory-mb.",
 }
 """Remedies of exceeded limits, by reason of the failure."""
-_SENTINELS: Final = frozenset({0, -1})
-"""Scores that evaluators give instead of an error."""
+_SENTINEL: Final = "every score is -1, which some evaluators give instead of an error: let yours raise it, to be sure"
 _NOT_WRITABLE: Final = re.compile(r"Read-only file system: '(?:/tmp/data/|[^/'\n])")
 """An error in the folder of the evaluator, which is its working folder, too."""
 _LONG_TRIAL_S: Final = 60.0
@@ -401,27 +431,30 @@ def _require_success(draft: Draft, evaluation: Evaluation) -> None:
 
 
 def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluation) -> None:
-    """Reject an initial program that scores 0 or -1 everywhere, or nothing positive while an error is reported.
+    """Reject an initial program that scores 0 everywhere, or nothing positive while the evaluator states a failure.
 
-    Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an error.
+    That is an exception, a field for errors, or a program that is not correct. Words in a log are none, and a negative
+    score is usual for a loss. Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an
+    error.
 
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
-    from speciate.runs.silent_failure import METRIC_LISTS, OTHERWISE, complaint
+    from speciate.runs.silent_failure import METRIC_LISTS, OTHERWISE, stated_failure
 
     rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
     if any(value > 0 for value in rated):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
-    found = complaint(texts)
-    if found is None and not _SENTINELS.issuperset(seed.values()):
+    found = stated_failure(texts, evaluation.tier)
+    if found is None and any(seed.values()) and seed.get("correct") != 0:
         return
     scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
     shown = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
     if found is not None and found.certain:
         shown = f"{found.line}\n"
-    remedy = found.remedy if found is not None and found.remedy != OTHERWISE else _remedy(draft, evaluation)
+    specific = found is not None and found.remedy != OTHERWISE and not _left_out(draft, texts)
+    remedy = found.remedy if found is not None and specific else _remedy(draft, evaluation)
     raise InvalidInputError(
         f"the evaluator gives {draft.seed} no positive score ({scores})"
         + (f" and reports:\n{output.sanitize(shown)}" if shown else "."),
@@ -435,6 +468,21 @@ def _failure_message(draft: Draft, failure: Failure, evaluation: Evaluation) -> 
     return f"{draft.seed} cannot be scored: {failure.kind.value} ({failure.reason})\n{output.sanitize(details)}\n"
 
 
+def _left_out(draft: Draft, texts: Mapping[str, str]) -> str:
+    """Return why files that the texts of a failed evaluation name were left out, and how to include them."""
+    from speciate.compat.folder import INCLUDABLE
+
+    report = "\n".join(texts.values())
+    sentences = []
+    for path, reason in draft.left_out.items():
+        name = path.rpartition("/")[2]
+        module = re.escape(name.removesuffix(".py"))
+        if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])|No module named '?(?:\w+\.)*{module}\b", report):
+            remedy = f" Take it with --include {path}." if reason in INCLUDABLE else ""
+            sentences.append(f"{path} was left out: it {reason}.{remedy}")
+    return " ".join(sentences)
+
+
 def _remedy(draft: Draft, evaluation: Evaluation) -> str:
     from speciate.runs.silent_failure import reported_error
 
@@ -444,7 +492,9 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
     texts = dict(evaluation.artifacts)
     if evaluation.failure is not None:
         texts = {"detail": evaluation.failure.detail, **texts}
-    found = reported_error(texts)
+    if missing := _left_out(draft, texts):
+        return missing
+    found = reported_error(texts, evaluation.tier)
     if found is not None:
         return found.remedy
     return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

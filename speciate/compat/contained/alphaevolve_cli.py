@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SCRIPT = "evaluator.py"
 _FOLDER = "--program-dir"
 
 
@@ -20,27 +19,30 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
 
     Args:
         program_path: Path of the program.
-        options: ``seed``: name of the initial program, under which ``--program-dir`` holds a candidate.
+        options: ``evaluator``: path of the script.
+            ``seed``: name of the initial program, under which ``--program-dir`` holds a candidate.
 
     Raises:
         RuntimeError: The evaluator wrote no result, or no score.
     """
+    script = options.get("evaluator", "evaluator.py")
+    sys.path.insert(0, str(Path(script).parent.absolute()))
     folder = Path(tempfile.mkdtemp())
     output = folder / "scores.json"
     given = ["--input-program-file", program_path]
-    if _FOLDER in Path(SCRIPT).read_text(encoding="utf-8"):
+    if _FOLDER in Path(script).read_text(encoding="utf-8"):
         programs = folder / "program"
         programs.mkdir()
         shutil.copyfile(program_path, programs / options["seed"])
         given = [_FOLDER, str(programs)]
-    sys.argv = [SCRIPT, "--output-file", str(output), *given]
+    sys.argv = [script, "--output-file", str(output), *given]
     ended: Any = 0
     try:
-        runpy.run_path(SCRIPT, run_name="__main__")
+        runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         ended = end.code
     if not os.path.isfile(output):  # noqa: PTH113
-        raise RuntimeError(f"{SCRIPT} wrote no result (exit {ended})")
+        raise RuntimeError(f"{script} wrote no result (exit {ended})")
     result = json.loads(output.read_text(encoding="utf-8"))
     insights: dict[str, Any] = {}
     for entry in result.get("insights") or []:

@@ -48,7 +48,7 @@ def evaluate(program_path: str) -> Result:
         else:
             numbers[re.sub(r"\W|^(?=\d)", "_", str(name), flags=re.ASCII)] = number
     if not numbers:
-        raise ValueError(f"the evaluator measured no number: {measured!r} {artifacts!r}")
+        raise ValueError(f"the evaluator measured no number: {_shown(measured)} {_shown(artifacts)}")
     if left_out := [name for name in WORST if name not in numbers]:
         artifacts["not measured"] = ", ".join(left_out)
     return Result({**WORST, **numbers}, artifacts)
@@ -65,6 +65,13 @@ def _copied(folder: str) -> str:
         raise RuntimeError("the evaluator works in a copy of its folder: sandbox tier B has no room for it") from error
     shutil.copytree(folder, copy, copy_function=shutil.copyfile)
     return copy
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # a whole number of too many digits
+        return str(list(value))
 
 
 def number_in(value: Any) -> float | None:

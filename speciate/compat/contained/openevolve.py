@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import math
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Self
-
-EVALUATOR = "evaluator.py"
 
 
 @dataclass
@@ -45,13 +45,14 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
 
     Args:
         program_path: Path of the program.
-        options: ``thresholds``: scores that stages 1, 2, … must reach for the next one; absent without a cascade.
+        options: ``evaluator``: path of the evaluator.
+            ``thresholds``: scores that stages 1, 2, … must reach for the next one; absent without a cascade.
             ``features``: metrics that describe a program and do not rate it. ``mean``: ``value`` to report
             the mean, ``names`` to report also whose mean it is.
     """
     metrics, artifacts = _measure(program_path, options)
     rated = _rated(metrics, options)
-    if "mean" in options and rated and not isinstance(metrics.get("combined_score"), int | float):
+    if "mean" in options and rated and _number(metrics.get("combined_score")) is None:
         if len(rated) > 1:
             metrics["mean_of_metrics"] = sum(rated.values()) / len(rated)
         if options["mean"] == "names":
@@ -61,16 +62,21 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
 
 def _rated(metrics: dict[str, Any], options: dict[str, Any]) -> dict[str, float]:
     """Return the metrics whose mean OpenEvolve maximizes without a ``combined_score``: neither features nor flags."""
-    features = options.get("features", [])
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if name not in features and not isinstance(value, bool) and isinstance(value, int | float)
-    }
+    others = {name: value for name, value in metrics.items() if name not in options.get("features", [])}
+    numbers = {name: _number(value) for name, value in others.items() if not isinstance(value, bool)}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _number(value: Any) -> float | None:
+    """Return a metric that counts in a mean: not NaN and, unlike in OpenEvolve, not infinite or beyond float."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    module = _load()
+    module = _load(options.get("evaluator", "evaluator.py"))
     stages = [getattr(module, f"evaluate_stage{i}", None) for i in (1, 2, 3)]
     if "thresholds" not in options or stages[0] is None:
         return _ask(module.evaluate, program_path)
@@ -87,17 +93,20 @@ def _measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any]
     return metrics, artifacts
 
 
-def _load() -> Any:
+def _load(evaluator: str) -> Any:
     package, results = ModuleType("openevolve"), ModuleType("openevolve.evaluation_result")
     vars(results)["EvaluationResult"] = vars(package)["EvaluationResult"] = EvaluationResult
     vars(package)["evaluation_result"] = results
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": results})
-    spec = importlib.util.spec_from_file_location("evaluation_module", EVALUATOR)
+    path = os.path.abspath(evaluator)  # noqa: PTH100
+    sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
+    spec = importlib.util.spec_from_file_location("evaluation_module", path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{EVALUATOR} does not exist")
+        raise ImportError(f"{evaluator} does not exist")
     module = importlib.util.module_from_spec(spec)
     # A file beside the evaluator may import it by its name, under which Speciate's script is registered.
-    sys.modules["evaluation_module"] = sys.modules["evaluator"] = module
+    name = os.path.basename(path).partition(".")[0]  # noqa: PTH119
+    sys.modules["evaluation_module"] = sys.modules["evaluator"] = sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -120,5 +129,5 @@ def _reaches(metrics: dict[str, Any], threshold: float) -> bool:
     """Return True if the mean of a stage's metrics reaches the threshold (OpenEvolve's rule; not a reward here)."""
     if isinstance(score := metrics.get("combined_score"), int | float):
         return score >= threshold
-    numbers = [value for name, value in metrics.items() if name != "error" and isinstance(value, int | float)]
+    numbers = [number for name, value in metrics.items() if name != "error" and (number := _number(value)) is not None]
     return bool(numbers) and sum(numbers) / len(numbers) >= threshold

@@ -17,12 +17,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-SCRIPT = "evaluate.py"
 _KEPT: dict[str, Any] = {}
 
 
-def measure(program_path: str, _: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``combined_score``, ``correct`` and the public metrics of a program, and its text feedback.
+
+    Args:
+        program_path: Path of the program.
+        options: ``evaluator``: path of the script.
 
     Raises:
         RuntimeError: The script ended without reporting whether the program is correct.
@@ -33,14 +36,16 @@ def measure(program_path: str, _: dict[str, Any]) -> tuple[dict[str, Any], dict[
     vars(package)["core"] = core
     sys.modules.update({"shinka": package, "shinka.core": core, "shinka.core.wrap_eval": core})
     results = _folder()
-    sys.argv = [SCRIPT, "--program_path", program_path, "--results_dir", results]
+    script = options.get("evaluator", "evaluate.py")
+    sys.path.insert(0, str(Path(script).parent.absolute()))
+    sys.argv = [script, "--program_path", program_path, "--results_dir", results]
     try:
-        runpy.run_path(SCRIPT, run_name="__main__")
+        runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
-        _KEPT["exit"] = f"{SCRIPT} ended with {end.code}"
+        _KEPT["exit"] = f"{script} ended with {end.code}"
     metrics, verdict = (_read(results, name) for name in ("metrics", "correct"))
     if not isinstance(metrics, dict) or not isinstance(verdict, dict):
-        raise RuntimeError(_KEPT.get("exit") or f"{SCRIPT} left no metrics.json and correct.json")  # noqa: TRY004
+        raise RuntimeError(_KEPT.get("exit") or f"{script} left no metrics.json and correct.json")  # noqa: TRY004
     public = metrics.get("public")
     measured = {**(public if isinstance(public, dict) else {}), "correct": bool(verdict.get("correct"))}
     if "combined_score" in metrics:

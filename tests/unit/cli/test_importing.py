@@ -96,7 +96,6 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ),
         ("openevolve:zero", [], ExitCode.INVALID, "no positive score (combined_score = 0)"),
         ("openevolve:zero", [], ExitCode.INVALID, "--anyway"),
-        ("openevolve:minus", [], ExitCode.INVALID, "no positive score (combined_score = -1)"),
         ("openevolve:prints", [], ExitCode.INVALID, "Put a.json beside the evaluator"),
         ("openevolve:loss", [], ExitCode.INVALID, "ValueError: no data"),
         ("openevolve:unsure", [], ExitCode.INVALID, "which task is meant?"),
@@ -132,7 +131,6 @@ def test_import_errors_name_the_cause(
     loss = "def evaluate(path):\n    return {'combined_score': 0.0, 'loss': 1e5, 'error': 'ValueError: no data'}\n"
     made(tmp_path / "loss", OPENEVOLVE, evaluator_py=loss)
     made(tmp_path / "unsure", OPENEVOLVE, evaluator_py=loss.replace("ValueError: no data", "which task is meant?"))
-    made(tmp_path / "minus", OPENEVOLVE, evaluator_py="def evaluate(path):\n    return {'combined_score': -1}\n")
     prints = (
         "def evaluate(path):\n    try:\n        open('a.json')\n    except OSError as error:\n"
         "        print('evaluation failed:', error)\n    return {'combined_score': 0.0, 'eval_time': 3}\n"
@@ -153,7 +151,6 @@ def test_import_errors_name_the_cause(
         "hides",
         "line",
         "loss",
-        "minus",
         "needs",
         "prints",
         "slow",
@@ -169,7 +166,7 @@ def test_an_initial_program_without_a_score_can_be_accepted(cli: Cli, tmp_path: 
     )
     outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours", "--anyway")
     assert outcome.code == ExitCode.OK, outcome.err
-    assert load_problem(tmp_path / "ours").targets[0].rule == "combined_score > 0.0"
+    assert load_problem(tmp_path / "ours").targets[0].rule == "combined_score > 1e-09"
 
 
 def test_noise_of_the_initial_program_is_a_margin_of_the_target(cli: Cli, tmp_path: Path) -> None:
@@ -217,3 +214,46 @@ def test_an_evaluator_that_writes_elsewhere_is_left_as_it_is(cli: Cli, tmp_path:
 def test_a_demanded_package_replaces_the_line_of_the_same_package() -> None:
     found = Packages(named=("numpy>=2", "jaxx"), demanded=("numpy==1.26.4",))
     assert found.requirements == ("jaxx", "numpy==1.26.4")
+
+
+LOSS = "def evaluate(path):\n    print('mean absolute error 4.5, 0 failed tests')\n    return {'combined_score': %s}\n"
+
+
+@pytest.mark.parametrize("score", ["-4.5", "-1"])
+def test_a_negative_score_beside_words_of_failure_is_imported(cli: Cli, tmp_path: Path, score: str) -> None:
+    theirs = made(tmp_path / "loss", OPENEVOLVE, evaluator_py=LOSS % score)
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours")
+    assert outcome.code == ExitCode.OK, outcome.err
+    assert ("every score is -1" in outcome.out) == (score == "-1")
+
+
+def test_a_file_left_out_is_named_where_it_is_missed(cli: Cli, tmp_path: Path) -> None:
+    reads = (
+        "import os\ndef evaluate(path):\n    here = os.path.dirname(os.path.abspath(__file__))\n"
+        "    return {'combined_score': float(open(os.path.join(here, 'params.yaml')).read().split(':')[1])}\n"
+    )
+    theirs = made(tmp_path / "line", OPENEVOLVE, evaluator_py=reads)
+    (theirs / "params.yaml").write_text("k: 2\n")
+    missed = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours")
+    assert missed.code == ExitCode.INVALID
+    assert "params.yaml was left out: it configures another system and may hold keys" in missed.err
+    assert "--include params.yaml" in missed.err
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours", "--include", "params.yaml")
+    assert outcome.code == ExitCode.OK, outcome.err
+    assert load_problem(tmp_path / "ours").data_files["params.yaml"] == "k: 2\n"
+
+
+def test_tier_b_says_that_it_forbids_writing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECIATE_SANDBOX", "B")
+    writes = "import tempfile\ndef evaluate(path):\n    tempfile.NamedTemporaryFile()\n"
+    outcome = cli("problems", "import", f"openevolve:{made(tmp_path / 'line', OPENEVOLVE, evaluator_py=writes)}")
+    assert "Tier B of the sandbox forbids writing files: install bubblewrap" in " ".join(outcome.err.split())
+
+
+def test_marks_that_protect_nothing_are_noted(cli: Cli, tmp_path: Path) -> None:
+    seed = 'MARK = "EVOLVE-BLOCK-START"\n'
+    evaluator = "def evaluate(path):\n    return {'combined_score': 1, 'correct': 1}\n"
+    theirs = made(tmp_path / "line", OPENEVOLVE, initial_program_py=seed, evaluator_py=evaluator)
+    outcome = cli("problems", "import", f"openevolve:{theirs}", "--into", tmp_path / "ours")
+    assert "nothing is protected" in outcome.out
+    assert "nothing is protected" in cli("problems", "check", tmp_path / "ours").out

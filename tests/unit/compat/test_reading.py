@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.compat import FORMATS, naming
+from speciate.compat import FORMATS, Choice, naming
 from speciate.compat.rewards import after_trial, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.problems.loader import parse_problem
@@ -26,7 +26,11 @@ def line(tmp_path: Path) -> Path:
 def test_the_configuration_makes_limits_cascade_and_description(line: Path) -> None:
     draft = read_openevolve(line)
     assert (draft.slug, draft.wall_s) == ("openevolve-a-line", 30)
-    assert draft.options == {"thresholds": [0.5, 0.75], "features": ["complexity", "diversity"]}
+    assert draft.options == {
+        "evaluator": "evaluator.py",
+        "thresholds": [0.5, 0.75],
+        "features": ["complexity", "diversity"],
+    }
     problem = draft.trial()
     assert problem.description.strip() == 'Guess "the line", with \\ and """ in mind.'
     assert (problem.limits.wall_s, problem.seed_program) == (30, OPENEVOLVE["initial_program.py"])
@@ -101,8 +105,8 @@ def test_files_about_the_problem_and_links_are_left_out(line: Path, tmp_path: Pa
     draft = read_openevolve(line)
     assert {name: why.split(":")[0] for name, why in draft.left_out.items()} == {
         "README.md": "describes the problem but is not part of it",
-        "config_2.yaml": "describes the problem but is not part of it",
-        "deep/config.yaml": "describes the problem but is not part of it",
+        "config_2.yaml": "configures another system and may hold keys",
+        "deep/config.yaml": "configures another system and may hold keys",
         "deep/secret.txt": "is a link",
         "inside.txt": "is a link",
         "large.csv": "is over 16777216 bytes",
@@ -147,8 +151,8 @@ def test_programs_in_other_languages_keep_their_suffix(tmp_path: Path) -> None:
     problem = read_shinka(made(tmp_path / "heat", files)).trial()
     assert problem.language is not None
     assert (problem.language.name, problem.main_file, problem.is_python) == ("Fortran", "candidate.f90", False)
-    odd = {name: text for name, text in SHINKA.items() if name != "initial.py"} | {"initial.zig": "x"}
-    with pytest.raises(InvalidInputError, match=r"initial\.zig: is in no known language: expected .py or one of .c, "):
+    odd = {name: text for name, text in SHINKA.items() if name != "initial.py"} | {"initial.exe": "x"}
+    with pytest.raises(InvalidInputError, match=r"initial\.exe: is in no known language: expected .py or one of .c, "):
         read_shinka(made(tmp_path / "odd", odd))
     folder = made(tmp_path / "many", {"evaluate.py": "x"})
     (folder / "initial").mkdir()
@@ -156,14 +160,16 @@ def test_programs_in_other_languages_keep_their_suffix(tmp_path: Path) -> None:
         read_shinka(folder)
 
 
-BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nprompt: {system_message: *b}\n"
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 20))
+MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 20))
 
 
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        (BOMB, "repeats a part with *a in line 2"),
-        ("a: &a {k: 1}\nb: {<<: *a}\n", "repeats a part"),
+        (BOMB, "more than 65536 values"),
+        (MERGES, "more than 65536 values"),
+        ("a: &a [*a]\n", "contains a part within itself in line 1"),
         ("a: " + "[" * 10_000, "nested more than 32 deep in line 1"),
         ("a: " + "{a: " * 10_000, "nested more than 32 deep in line 1"),
         ("- " * 10_000, "nested more than 32 deep in line 1"),
@@ -254,15 +260,17 @@ MEASURED = {"combined_score": -3.0, "loss": 1e308, "runs": 1.0, "correct": 1.0}
 def test_rewards_are_what_the_user_names_then_constraints_then_records(tmp_path: Path) -> None:
     tours = read_shinka(made(tmp_path / "tours", SHINKA))
     rewards = rewards_of(tours, ["loss:min", "runs:max"], MEASURED)
-    assert [(o.name, o.directed[-1], o.role.value) for o in rewards] == [
+    assert [(o.name, o.arrow, o.role.value) for o in rewards] == [
         ("loss", "↓", "objective"),
         ("runs", "↑", "objective"),
         ("correct", "↑", "constraint"),
-        ("combined_score", "↑", "record"),
+        ("combined_score", "", "record"),
     ]
     assert [o.range for o in rewards] == [(0, 1.7976931348623157e308), (0, 1), (0, 1), (-6, 0)]
-    texts = tours.written(rewards, MEASURED)
-    assert "loss < 1e+308 and correct >= 1" in texts["problem.toml"]
+    definition = tours.written(rewards, MEASURED)["problem.toml"]
+    # Rounding is no improvement: 1e-6 of the initial value is not.
+    assert "loss < 9.99999e+307 and correct >= 1" in definition
+    assert 'name = "combined_score"\nrole = "record"' in definition
 
 
 def test_a_score_has_a_direction_and_other_metrics_are_asked_for(line: Path, tmp_path: Path) -> None:
@@ -330,3 +338,42 @@ def test_requirements_are_declared_if_one_is_missing_here(tmp_path: Path, monkey
     monkeypatch.setattr(naming, "_installed", lambda package: package != "scikit-learn")
     (theirs / "evaluator.py").write_text("import numpy, helper, unheard_of\nfrom sklearn.svm import SVC\n")
     assert read_openevolve(theirs).packages.requirements == ("numpy", "scikit-learn")
+
+
+def test_files_that_would_be_left_out_are_included_on_request(line: Path) -> None:
+    (line / "params.yaml").write_text("k: 2")
+    (line / "outputs" / "deep").mkdir(parents=True)
+    (line / "outputs" / "deep" / "start.csv").write_text("1")
+    (line / "outputs" / "log.md").write_text("x")
+    (line / "README.md").write_text("x")
+    draft = read_openevolve(line, Choice(include=("./params.yaml", "outputs/deep", "config.yaml")))
+    assert {"params.yaml", "outputs/deep/start.csv", "config.yaml"} < set(draft.files)
+    assert draft.left_out.keys() == {"README.md", "outputs/log.md"}
+    assert read_openevolve(line, Choice(include=("*.md",))).left_out.keys() == {"params.yaml", "outputs"}
+    with pytest.raises(NotFoundError, match=r"--include 'lost' matches no file"):
+        read_openevolve(line, Choice(include=("lost",)))
+
+
+def test_program_and_evaluator_may_have_other_names_and_lie_in_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"src/candidate.py": "x = 1\n", "check/score.py": "def evaluate(path):\n    return {'combined_score': 1}\n"}
+    folder = made(tmp_path / "other", files)
+    draft = read_openevolve(folder, Choice(program="src/candidate.py", evaluator="check/score.py"))
+    assert (draft.seed, draft.options["evaluator"]) == ("initial_program.py", "check/score.py")
+    assert draft.trial().seed_program == "x = 1\n"
+    monkeypatch.chdir(tmp_path)  # as a shell completes them
+    assert read_shinka(folder, Choice("other/src/candidate.py", "other/check/score.py")).seed == draft.seed
+    with pytest.raises(NotFoundError, match=r"--program is \.\./a\.py: .* contains no such file"):
+        read_openevolve(folder, Choice(program="../a.py"))
+    with pytest.raises(NotFoundError, match=r"name the files with --program and --evaluator"):
+        read_openevolve(folder)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text_and_aliases_are_read(tmp_path: Path) -> None:
+    config = "llm:\n  models: &m\n    - a: &d {k: 1}\n  others: *m\n  more: {<<: *d}\nprompt: {system_message: Fit.}\n"
+    texts = {**OPENEVOLVE, "config.yaml": config}
+    folder = made(tmp_path / "marked", {name: f"\ufeff{text}" for name, text in texts.items()})
+    draft = read_openevolve(folder)
+    assert draft.description == "Fit."
+    assert draft.trial().seed_program == OPENEVOLVE["initial_program.py"]

@@ -91,6 +91,38 @@ def test_metrics_become_numbers_with_names(
     assert named(problem, score(strongest, problem, problem.seed_program)) == rewards
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "float('nan')",
+        "-float('inf')",
+        "None",
+        "10 ** 400",
+        "10 ** 5000",
+        "'text'",
+        "numpy.zeros(3)",
+        "{'a': numpy.nan}",
+    ],
+)
+def test_a_record_that_is_no_finite_number_loses_no_candidate(imported: Import, strongest: Broker, value: str) -> None:
+    evaluator = (
+        "import numpy\ndef evaluate(path):\n    score = len(open(path).read())\n"
+        f"    return {{'combined_score': score, 'ratio': {value} if score < 9 else 0.5}}\n"
+    )
+    problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator)
+    found = score(strongest, problem, "x = 1\n")
+    assert named(problem, found) == {"combined_score": 6, "ratio": 0}
+    assert found.artifacts["not measured"] == "ratio"
+
+
+@pytest.mark.parametrize("kind", ["openevolve", "skydiscover"])
+def test_whole_numbers_beyond_float_are_texts(imported: Import, strongest: Broker, kind: str) -> None:
+    evaluator = "def evaluate(path):\n    return {'a': 0.25, 'b': 0.75, 'product': 10 ** 400}\n"
+    problem = imported(kind, OPENEVOLVE, evaluator_py=evaluator)
+    values = named(problem, score(strongest, problem, problem.seed_program))
+    assert values["mean_of_metrics" if kind == "openevolve" else "b"] == (0.5 if kind == "openevolve" else 0.75)
+
+
 def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: Broker) -> None:
     evaluator = (
         "BASE = 0.25\ndef evaluate(path):\n    import distance\n    return {'combined_score': distance.score()}\n"

@@ -12,7 +12,7 @@ from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.silent_failure import complaint, reported_error, silent_failure
+from speciate.runs.silent_failure import reported_error, silent_failure, stated_failure
 from speciate.storage.work.memory import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 
@@ -58,8 +58,8 @@ def test_a_line_of_a_traceback_has_its_place_outside_libraries() -> None:
 @pytest.mark.parametrize(
     ("label", "text", "words"),
     [
-        ("log", "loading\nevaluation failed: [Errno 2] No such file or directory: 'a.csv'", "Put a.csv beside"),
-        ("error", "[Errno 2] No such file or directory: 'a.csv'", "Put a.csv beside"),
+        ("log", "loading\nevaluation failed: No such file or directory: 'a.csv'", "Put a.csv beside"),
+        ("error", "No such file or directory: 'a.csv'", "Put a.csv beside"),
         ("log", "could not score it", "Correct the evaluator"),
     ],
 )
@@ -71,9 +71,6 @@ def test_worst_rewards_show_what_the_evaluator_printed_last(label: str, text: st
     assert text.rpartition("\n")[2] in found.as_failure().detail
     assert words in found.remedy
     assert "worst_seed = true" in found.remedy
-    complained = complaint(texts)
-    assert complained is not None
-    assert complained.line == found.line
 
 
 def test_a_reward_beyond_its_range_names_the_range() -> None:
@@ -87,11 +84,40 @@ def test_files_of_the_script_are_texts_in_memory() -> None:
     for error in ("No such file or directory: 'points.json'", "No module named 'helpers'"):
         found = silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"log": f"OSError: {error}"}))
         assert found is not None
-        assert "is in `files`: the evaluator has it as a text" in found.remedy
+        assert "is in `files`: open it beside `__file__`" in found.remedy
 
 
-def test_a_text_without_a_complaint_is_none() -> None:
-    assert complaint({"log": "solved 3 of 9", "other metrics": "failed = 3"}) is None
+@pytest.mark.parametrize(
+    ("label", "text", "stated"),
+    [
+        ("log", "mean absolute error 4.5", False),
+        ("log", "0 failed tests, cannot be better", False),
+        ("log", "MeanSquaredError: 4.5\nError: 0.3", False),
+        ("error", "which task is meant?", True),
+        ("error", "None", False),
+        ("log", "evaluation failed: [Errno 2] No such file or directory: 'a.csv'", True),
+        ("log", "skipped: ValueError: no data", True),
+        ("log", "Traceback (most recent call last):\n  File 'a.py', line 1\nKeyError: 3", True),
+    ],
+)
+def test_exceptions_and_error_fields_state_a_failure_and_words_do_not(label: str, text: str, stated: bool) -> None:
+    texts = {"other metrics": "failed = 3", label: text}
+    assert (stated_failure(texts) is not None) == stated
+
+
+@pytest.mark.parametrize(
+    ("text", "tier", "words"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: '/tmp/a.py'", "B", "Tier B of the sandbox forbids writing"),
+        ("OSError: [Errno 1] Operation not permitted: '/root/.config/matplotlib'", "B", "install bubblewrap"),
+        ("BlockingIOError: [Errno 1] Operation not permitted", "B", "limits.processes"),
+        ("OSError: [Errno 30] Read-only file system: '/usr/log'", "A", "use `tempfile`"),
+    ],
+)
+def test_a_write_that_the_sandbox_forbids_is_told_from_a_process(text: str, tier: str, words: str) -> None:
+    found = reported_error({"log": text}, tier)
+    assert found is not None
+    assert words in found.remedy
 
 
 def test_only_the_worst_value_of_every_reward_makes_it_a_failure() -> None:
