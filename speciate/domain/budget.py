@@ -59,6 +59,24 @@ class Budget(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class Charge:
+    """What requests cost.
+
+    Attributes:
+        tokens: Prompt and completion tokens.
+        cost: US dollars.
+        estimated: Those of the tokens that the endpoint did not report.
+    """
+
+    tokens: int = 0
+    cost: float = 0.0
+    estimated: int = 0
+
+    def __add__(self, other: Charge) -> Charge:
+        return Charge(self.tokens + other.tokens, self.cost + other.cost, self.estimated + other.estimated)
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
     """Spent and reserved amounts of a run.
 

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from speciate.domain.candidate import Failure
+from speciate.domain.rollout import REFUSED
 from speciate.domain.values import Value, storable
 
 MAX_DETAIL: Final = 4000
@@ -77,6 +78,8 @@ class Diagnosis(Value):
         """One line: what failed, how often, and the last line of the detail."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
+        if self.reason == REFUSED:
+            return f"the endpoint refused every prompt ({self.failures} in a row): {self.detail[:1000]}"
         if self.fault is Fault.POLICY:
             return f"no answer of the policy could be read ({self.failures} in a row): {cause}"
         # Only the seed program's failure is conclusive by itself.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from speciate.domain.budget import Charge
+
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
@@ -146,12 +148,12 @@ class PolicyUnavailableError(UnavailableError):
     """The policy's endpoint did not respond, or its response is unusable, after bounded retries.
 
     Attributes:
-        spent_tokens: Tokens of other requests of the same call that succeeded.
+        spent: What all requests of the same call cost, answered or not.
     """
 
     slug = "policy-unavailable"
     title = "The policy endpoint cannot be used"
-    spent_tokens: int = 0
+    spent: Charge = Charge()
 
 
 class LearningError(SpeciateError):

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.values import digest_of, storable
+
+REFUSED: Final = "refused"
+"""Finish reason of a completion without an answer. Its text is what the endpoint or the model said instead, in one
+line; a second line is a remedy."""
+ONLY_REASONING: Final = "only_reasoning"
+"""Finish reason of a completion whose endpoint sent reasoning and no answer. Its text is the reasoning."""
 
 TemplateText = Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
 
@@ -51,8 +57,10 @@ class Prompt:
         """SHA-256 of both parts."""
         return digest_of([self.system, self.user])
 
-    def messages(self) -> list[dict[str, str]]:
-        """Return the messages of a chat request."""
+    def messages(self, *, merged: bool = False) -> list[dict[str, str]]:
+        """Return the messages of a chat request; ``merged`` into one of the user, for templates without other roles."""
+        if merged:
+            return [{"role": "user", "content": storable(self.text())}]
         system = [{"role": "system", "content": storable(self.system)}] if self.system else []
         return [*system, {"role": "user", "content": storable(self.user)}]
 
@@ -68,7 +76,7 @@ class Completion:
     Attributes:
         text: Text written by the policy.
         tokens: Completion tokens.
-        finish_reason: ``stop``, ``length``, … as reported by the endpoint.
+        finish_reason: ``stop``, ``length``, … as reported by the endpoint, ``REFUSED`` or ``ONLY_REASONING``.
         mean_logprob: Mean log-probability of its tokens, natural logarithm, if requested.
         logprobs: Log-probability of each token; empty unless requested and reported for every token.
         token_ids: Id of each token in the policy's vocabulary; empty unless ``logprobs`` are known and the endpoint
@@ -83,6 +91,11 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     token_ids: tuple[int, ...] = ()
     reasoning_tokens: int = 0
+
+    @property
+    def has_answer(self) -> bool:
+        """False if its text is no text for an answer."""
+        return self.finish_reason not in (REFUSED, ONLY_REASONING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,7 @@ class Rollout:
         proposed_by: ID of the policy of kind ``external`` that sent the completion; None if the service sampled it.
         author: Name of the token that sent it.
         model: Model that wrote it, as its author names it.
+        estimated_tokens: Those of its tokens that the endpoint did not report.
     """
 
     role: PolicyRole
@@ -120,6 +134,7 @@ class Rollout:
     proposed_by: str | None = None
     author: str | None = None
     model: str | None = None
+    estimated_tokens: int = 0
 
     @property
     def tokens(self) -> int:

@@ -146,6 +146,9 @@ class RunCounters(BaseModel):
     rollouts: Annotated[int, Display("completions", of_candidates=False)] = Field(
         default=0, description="Completions that the policies returned."
     )
+    estimated_tokens: Annotated[int, Display("estimated tokens", of_candidates=False, optional=True)] = Field(
+        default=0, description="Tokens that endpoints did not report: each byte counts as one, and a lost request most."
+    )
 
     def displayed(self) -> Iterator[tuple[str, Display, int]]:
         """Yield the name, display and value of every counter to show."""

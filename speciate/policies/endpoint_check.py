@@ -10,7 +10,7 @@ from speciate.domain.policy import Policy, PromptFormat
 from speciate.policies.guides import MALFORMED, Guide, constraint
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
 from speciate.policies.numbers import read_number
-from speciate.policies.openai_wire import MalformedResponseError, ModelCard, error_message, model_cards, path_of
+from speciate.policies.openai_wire import ModelCard, error_message, model_cards, path_of
 from speciate.policies.queueing import sequences_at_work
 from speciate.prompts.text import bounded, printable
 
@@ -21,6 +21,10 @@ _OURS: Final = re.compile(r"-[0-9a-f]{12}$")
 _STATE: Final = re.compile(r"^vllm:lora_requests_info\{([^}\n]*)\} +([0-9.eE+]+)", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _MOST_SHOWN: Final = 300
+
+
+class EndpointUnhealthyError(Exception):
+    """The endpoint says that it is unhealthy, which may be temporary."""
 
 
 class EndpointCheck:
@@ -57,11 +61,12 @@ class EndpointCheck:
 
         Raises:
             EndpointMismatchError: The endpoint does not serve the policy as registered.
-            MalformedResponseError: It is unhealthy, or its response is no list of models; that may be temporary.
+            EndpointUnhealthyError: It says so.
+            MalformedResponseError: Its response is no list of models; that may be temporary.
         """
         status, _ = self._send("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
-            raise MalformedResponseError(f"it is unhealthy: GET /health answers {status}")
+            raise EndpointUnhealthyError(f"it is unhealthy: GET /health answers {status}")
         cards = self._cards()
         card = self._find(cards)
         if card is None and self._adapter_path is not None:

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import httpx
 
@@ -15,18 +17,44 @@ from speciate.domain.policy import Policy
 from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
-from speciate.policies.openai_wire import error_message
-from speciate.policies.refusals import explain_refusal
+from speciate.policies.openai_wire import Reply, error_message
+from speciate.policies.refusals import CREDIT_REMEDY, Refusal, explain_refusal
 from speciate.policies.retries import is_transient, retry_after_s
+from speciate.policies.usage import Billed
 from speciate.prompts.text import bounded, printable
 from speciate.settings import secret_of
 
 CHECK_TIMEOUT_S: Final = 5.0
 """Timeout of a request about the endpoint itself, such as its list of models."""
 
+KEY_PLACE: Final = "{key}"
+"""What stands for the policy's key in the value of a header."""
+UNREACHABLE: Final = "Check that the endpoint runs and is reachable."
+OTHER_SERVICE: Final = (
+    "Something answers there, but not an OpenAI-compatible endpoint: check base_url (it usually ends in /v1), and"
+    " whether a proxy or a login page answers in its place."
+)
+_FAILING: Final = "The endpoint answers and fails: see its log or its status page, then resume the run."
+_BUSY: Final = "It limits requests: lower --option concurrency or the run's lanes, or raise --option max_retries."
+_SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
+BROKEN: Final = "The connection broke during the answer: see the log of the endpoint, or of a proxy before it."
+_LARGE: Final = "Lower --sampling max_tokens, or raise --option max_response_bytes."
+_CORRECT: Final = "Correct the policy's model, prompt format, sampling or options."
+
 _MAX_MESSAGE: Final = 300
-_BAD_REQUEST: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+_BAD_REQUEST: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,  # moderation
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS,
+    }
+)
+"""Statuses with which endpoints refuse what a request holds."""
 _ERROR_BODY_BYTES: Final = 64 << 10
+_COMPUTING_S: Final = 0.1
+"""A connection that breaks sooner without an answer was idle for too long, or not taken: no model has computed."""
 _IDLE_S: Final = 3.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
 _CODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
 """Accepted content codings, one at a time: a chunk then expands a thousandfold at most. Nested codings turn two
@@ -39,9 +67,13 @@ class TransientError(Exception):
     Attributes:
         retry_after_s: Wait that the server requested.
         elsewhere: True if another server may answer the next attempt.
-        tokens: Tokens that the failed attempt took, as reported by the endpoint.
-        timed_out: True if the answer took too long.
+        sent: True if the endpoint may have computed an answer that did not arrive.
+        lasting: True if the same error twice in a row shows that no attempt will succeed.
+        remedy: What to do if no attempt succeeds.
+        billed: What the attempt cost.
     """
+
+    billed = Billed()
 
     def __init__(
         self,
@@ -49,14 +81,24 @@ class TransientError(Exception):
         retry_after_s: float | None = None,
         *,
         elsewhere: bool = False,
-        tokens: int = 0,
-        timed_out: bool = False,
+        sent: bool = False,
+        lasting: bool = False,
+        remedy: str | None = None,
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.elsewhere = elsewhere
-        self.tokens = tokens
-        self.timed_out = timed_out
+        self.sent = sent
+        self.lasting = lasting
+        self.remedy = remedy
+
+
+class PromptRefusedError(Exception):
+    """The endpoint refuses this prompt, and may accept another one; ``remedy`` says what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class HttpEndpoint:
@@ -69,6 +111,7 @@ class HttpEndpoint:
         connections: Connections to keep open.
         max_response_bytes: Largest response to read.
         loads_adapter: True if a 404 may mean that the policy's adapter has to be loaded again.
+        headers: Further headers; ``{key}`` in a value stands for the policy's key.
     """
 
     def __init__(
@@ -80,9 +123,11 @@ class HttpEndpoint:
         connections: int,
         max_response_bytes: int,
         loads_adapter: bool,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._policy, self._context = policy, context
-        self._url = url.rstrip("/")
+        self._policy, self._context, self._own_headers = policy, context, headers
+        base, _, query = url.partition("#")[0].partition("?")
+        self._url, self._query = base.rstrip("/"), f"?{query}" if query else ""
         self._connections, self._max_response_bytes = connections, max_response_bytes
         self._loads_adapter = loads_adapter
         self._lock = threading.Lock()
@@ -90,11 +135,13 @@ class HttpEndpoint:
 
     @property
     def place(self) -> str:
-        """The endpoint's URL without a user name and password."""
+        """The endpoint's URL without a user name and password, and without the values of its query."""
+        names = [name for name, _ in parse_qsl(self._query[1:], keep_blank_values=True)]
         try:
-            return str(httpx.URL(self._url).copy_with(username=None, password=None, query=None))
+            base = str(httpx.URL(self._url).copy_with(username=None, password=None))
         except httpx.InvalidURL:
             return "an invalid base_url"
+        return printable(f"{base}?{'&'.join(f'{name}=…' for name in names)}") if names else base
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
@@ -105,28 +152,74 @@ class HttpEndpoint:
 
     def exchange(
         self, method: str, path: str, payload: Mapping[str, Any] | None, *, timeout_s: float | None = None
-    ) -> bytes:
-        """Send a request and return the body of its response.
+    ) -> Reply:
+        """Send a request and return its response, whatever its status is.
+
+        A path with a leading slash is relative to the server, any other to the base URL.
+
+        Raises:
+            TransientError: There is no response; another attempt may get one.
+            PolicyUnavailableError: No attempt will.
+        """
+        timeout_s = timeout_s or self._policy.timeout_s
+        began, answers = time.monotonic(), False
+        deadline = began + timeout_s
+        url = f"{self._url.removesuffix('/v1')}{path}" if path.startswith("/") else f"{self._url}/{path}{self._query}"
+        headers = self._headers()
+        if payload is not None and payload.get("stream"):
+            headers["Accept"] = "text/event-stream, application/json"
+        try:
+            with (
+                within(timeout_s),
+                self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response,
+            ):
+                answers = True
+                self._check_coding(response)
+                good = response.status_code == HTTPStatus.OK
+                limit = self._max_response_bytes if good else _ERROR_BODY_BYTES
+                body = _read(response, deadline, timeout_s, limit, truncate=not good)
+                kind, wait = response.headers.get("Content-Type", ""), response.headers.get("Retry-After")
+                return Reply(response.status_code, body, self.cleaned(kind.lower(), 100), wait)
+        except (httpx.ConnectTimeout, httpx.PoolTimeout):
+            raise TransientError(f"no connection within {timeout_s:g} s", remedy=UNREACHABLE) from None
+        except httpx.TimeoutException as error:
+            sent = not isinstance(error, httpx.WriteTimeout)
+            raise TransientError(f"no answer within {timeout_s:g} s", sent=sent, remedy=_SLOW) from None
+        except httpx.ConnectError as error:
+            raise _lost(error, UNREACHABLE) from None
+        except httpx.TransportError as error:
+            computed = answers or time.monotonic() - began > _COMPUTING_S
+            raise _lost(error, BROKEN, sent=computed and not isinstance(error, httpx.WriteError)) from None
+        except ForbiddenAddressError as error:
+            raise self.unavailable(str(error).rstrip(".")) from None
+        except httpx.InvalidURL as error:
+            raise self.unavailable(
+                f"the exchange failed ({type(error).__name__})", remedy="Correct base_url."
+            ) from None
+        except httpx.DecodingError as error:
+            raise self.unavailable(f"the exchange failed ({type(error).__name__})", remedy=OTHER_SERVICE) from None
+
+    def check(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
+        """Send a short request about the endpoint, and return the body of its response.
 
         Raises:
             TransientError: Another attempt may succeed.
             PolicyUnavailableError: No attempt will.
         """
-        response, body = self._send(method, path, payload, timeout_s or self._policy.timeout_s)
-        if response.status_code == HTTPStatus.OK:
-            return body
-        raise self._refusal(response, body, payload)
-
-    def check(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
-        """Send a short request about the endpoint; raises as ``exchange`` does."""
-        return self.exchange(method, path, payload, timeout_s=CHECK_TIMEOUT_S)
+        reply = self.exchange(method, path, payload, timeout_s=CHECK_TIMEOUT_S)
+        if reply.status == HTTPStatus.OK:
+            return reply.body
+        error = self.refusal(reply, payload)
+        if isinstance(error, PromptRefusedError):
+            raise self.unavailable(str(error), remedy=error.remedy)
+        raise error
 
     def query(self, method: str, path: str, payload: Mapping[str, Any] | None) -> tuple[int, bytes]:
         """Send a request about the endpoint; return status and body, whatever the status is."""
         # A POST may take long, such as loading an adapter.
         timeout_s = CHECK_TIMEOUT_S if method == "GET" else self._policy.timeout_s
-        response, body = self._send(method, path, payload, timeout_s)
-        return response.status_code, body
+        reply = self.exchange(method, path, payload, timeout_s=timeout_s)
+        return reply.status, reply.body
 
     def metrics(self) -> str | None:
         """Return the endpoint's metrics, empty if it has none; None if it does not answer."""
@@ -140,43 +233,14 @@ class HttpEndpoint:
         """Return the error that names the policy and its endpoint."""
         return PolicyUnavailableError(
             f"policy {self._policy.slug!r} at {self.place}: {message.rstrip('.')}.",
-            remedy="Check that the endpoint runs and is reachable." if remedy is None else remedy or None,
+            remedy=remedy,
         )
 
     def cleaned(self, text: str, limit: int = _MAX_MESSAGE) -> str:
         """Return a server's text for an error message: bounded, printable, and without the key if it repeats it."""
         key = self._key()
-        return bounded(printable(text.replace(key, "[key]") if key else text).replace("\n", " ").strip(), limit)
-
-    def _send(
-        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout_s: float
-    ) -> tuple[httpx.Response, bytes]:
-        """Send a request. A path with a leading slash is relative to the server, any other to the base URL.
-
-        Raises:
-            TransientError: There is no response; another attempt may get one.
-            PolicyUnavailableError: No attempt will.
-        """
-        deadline = time.monotonic() + timeout_s
-        url = f"{self._url.removesuffix('/v1')}{path}" if path.startswith("/") else f"{self._url}/{path}"
-        headers = self._headers()
-        try:
-            with (
-                within(timeout_s),
-                self._client().stream(method, url, json=payload, headers=headers, timeout=timeout_s) as response,
-            ):
-                self._check_coding(response)
-                if response.status_code == HTTPStatus.OK:
-                    return response, _read(response, deadline, timeout_s, self._max_response_bytes)
-                return response, _read(response, deadline, timeout_s, _ERROR_BODY_BYTES, truncate=True)
-        except httpx.TimeoutException:
-            raise TransientError(f"no answer within {timeout_s:g} s", timed_out=True) from None
-        except httpx.TransportError as error:
-            raise TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True) from None
-        except ForbiddenAddressError as error:
-            raise self.unavailable(str(error).rstrip("."), remedy="") from None
-        except (httpx.InvalidURL, httpx.DecodingError) as error:
-            raise self.unavailable(f"the exchange failed ({type(error).__name__})") from None
+        text = printable(text.replace(key, "[key]") if key else text).strip()
+        return bounded(text, limit).replace("\n", " ")
 
     def _client(self) -> httpx.Client:
         # Opened on first use, in the process that uses it: a connection does not survive a fork.
@@ -193,9 +257,17 @@ class HttpEndpoint:
     def _headers(self) -> dict[str, str]:
         # Uncompressed, so that the limit on a response's bytes also limits memory (see ``_CODINGS``).
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        if (key := self._key()) is not None:
+        key = self._key()
+        own = {name: value.replace(KEY_PLACE, key or "") for name, value in self._own_headers.items()}
+        if own != self._own_headers:
+            if key is None:
+                raise self.unavailable(
+                    "the option headers refers to the policy's key, and it has none",
+                    remedy="Register the policy again with --api-key-file.",
+                )
+        elif key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        return headers
+        return headers | own
 
     def _key(self) -> str | None:
         if (key_id := self._policy.api_key_id) is not None:
@@ -221,29 +293,52 @@ class HttpEndpoint:
                 remedy="Have the endpoint, or the proxy in front of it, answer uncompressed.",
             )
 
-    def _refusal(self, response: httpx.Response, body: bytes, payload: Mapping[str, Any] | None) -> Exception:
-        status = response.status_code
-        message = f"it answered {status}: {self.cleaned(error_message(body))}"
+    def refusal(self, reply: Reply, payload: Mapping[str, Any] | None) -> Exception:
+        """Return the error for a response without an answer, by its status and its words.
+
+        It is a ``TransientError``, a ``PromptRefusedError`` or a ``PolicyUnavailableError``.
+        """
+        status = reply.status
+        message = f"it answered {status}: {self.cleaned(error_message(reply.body))}"
         unloaded = status == HTTPStatus.NOT_FOUND and self._loads_adapter
-        if is_transient(status) or unloaded:
+        named = explain_refusal(reply.body, payload, self._policy)
+        if (is_transient(status) and not _out_of_credit(status, named)) or unloaded:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.
-            wait_s = 0.0 if unloaded else retry_after_s(response.headers.get("Retry-After"))
-            return TransientError(message, wait_s, elsewhere=unloaded or status >= 500)
-        named = explain_refusal(body, payload, self._policy) if status in _BAD_REQUEST else None
-        return self.unavailable(message, remedy=named or self._remedy(status))
+            wait_s = 0.0 if unloaded else retry_after_s(reply.retry_after)
+            remedy = _BUSY if status == HTTPStatus.TOO_MANY_REQUESTS else _FAILING
+            return TransientError(message, wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
+        if status not in _BAD_REQUEST or (status == HTTPStatus.FORBIDDEN and not (named and named.of_prompt)):
+            return self.unavailable(message, remedy=self._remedy(status))
+        if named is None or named.of_prompt:  # words that nobody knows may be about the prompt
+            return PromptRefusedError(message, named.remedy if named else _CORRECT)
+        return self.unavailable(message, remedy=named.remedy)
 
     def _remedy(self, status: int) -> str:
         match status:
             case 401 | 403 if self._policy.api_key_env:
                 return f"Check the key in {self._policy.api_key_env}."
             case 401 | 403:
-                return "Register the policy again with the right api_key."
+                return "Register the policy again with the right key (--api-key-file)."
+            case 402 | 429:
+                return CREDIT_REMEDY
+            case 404 if self._query:
+                return "Check the policy's base_url (requests go to its path, then chat/completions and its query)."
             case 404:
                 return "Check the policy's base_url (it usually ends in /v1) and model."
+            case _ if 200 < status < 300:
+                return OTHER_SERVICE
             case _ if 300 <= status < 400:
                 return "Redirects are not followed, since the key would follow them: correct base_url."
             case _:
-                return "Correct the policy's model, prompt format, sampling or options."
+                return _CORRECT
+
+
+def _out_of_credit(status: int, named: Refusal | None) -> bool:
+    return status == HTTPStatus.TOO_MANY_REQUESTS and named is not None and named.remedy == CREDIT_REMEDY
+
+
+def _lost(error: httpx.TransportError, remedy: str, *, sent: bool = False) -> TransientError:
+    return TransientError(f"the connection failed ({type(error).__name__})", elsewhere=True, sent=sent, remedy=remedy)
 
 
 def _read(response: httpx.Response, deadline: float, timeout_s: float, limit: int, *, truncate: bool = False) -> bytes:
@@ -254,7 +349,7 @@ def _read(response: httpx.Response, deadline: float, timeout_s: float, limit: in
         if len(body) > limit:
             if truncate:
                 break
-            raise TransientError(f"the response is longer than {limit} bytes")
+            raise TransientError(f"the response is longer than {limit} bytes", sent=True, lasting=True, remedy=_LARGE)
         if time.monotonic() > deadline:
-            raise TransientError(f"no complete answer within {timeout_s:g} s")
+            raise TransientError(f"no complete answer within {timeout_s:g} s", sent=True, remedy=_SLOW)
     return bytes(body[:limit])

@@ -31,6 +31,12 @@ def read_count(value: object, most: int = _MOST) -> int | None:
     return None
 
 
+def read_tokens(value: object) -> int | None:
+    """Return a reported number of tokens: a whole number, which some endpoints write as ``100.0`` or as text."""
+    number = read_number(value)
+    return read_count(int(number)) if number is not None and number.is_integer() else None
+
+
 def sum_of_counts(texts: Iterable[str]) -> int | None:
     """Return the sum of numbers in a text of metrics, without those that are no counts; None if none is left."""
     numbers = [number for text in texts if (number := read_number(text)) is not None and 0 <= number <= _MOST]

@@ -3,39 +3,75 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Final, Self
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, StringConstraints, field_validator
 
 from speciate.domain.errors import FieldError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import DigestFrom, Policy, ServedWeights
-from speciate.policies.endpoint_check import EndpointCheck
+from speciate.domain.rollout import REFUSED, Completion
+from speciate.policies.endpoint_check import EndpointCheck, EndpointUnhealthyError
 from speciate.policies.guides import Guide, check_guide, constraint_of
-from speciate.policies.http_endpoint import HttpEndpoint, TransientError
+from speciate.policies.http_endpoint import (
+    BROKEN,
+    KEY_PLACE,
+    OTHER_SERVICE,
+    HttpEndpoint,
+    PromptRefusedError,
+    TransientError,
+)
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
 from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_wire import (
+    ErrorInResponseError,
     MalformedResponseError,
+    Reply,
     WeightsMismatchError,
     ceilings_of,
     path_of,
     payload_of,
     read_answer,
-    reported_tokens,
+    reported_usage,
 )
 from speciate.policies.queueing import QueueGate
 from speciate.policies.request_fields import RequestFields, joined, one_each
 from speciate.policies.retries import Backoff
-from speciate.policies.usage import TokenCeilings
+from speciate.policies.usage import Billed, TokenCeilings, Usage, billed
 from speciate.ports.policy import SampleRequest, SampleResult
 
 _RECHECK_S: Final = 30.0
-_SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
+_MOST_REFUSAL: Final = 1000
+_GATEWAY_TIMEOUTS: Final = frozenset({408, 504, 524})
+"""Statuses of a proxy that waited in vain for an answer, which may have been computed all the same."""
+_RESERVED_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_SECRET: Final = re.compile(r"auth|key|token|secret|cookie|passw|credential|signature", re.IGNORECASE)
+
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", max_length=100)]
+HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$", max_length=2000)]
 
 
 class OpenAICompatibleOptions(RequestFields):
@@ -56,6 +92,10 @@ class OpenAICompatibleOptions(RequestFields):
         max_waiting: Most sequences that may wait at the endpoint before further requests are held back; applies where
             its metrics report the queue.
         longest_queue_s: Longest time that a request is held back.
+        stream: True to request streams, for endpoints that answer long requests in no other way.
+        system_role: ``user`` puts the system text before the user's, for chat templates without a system role.
+        headers: Further headers of every request. ``{key}`` in a value stands for the policy's key, which is then not
+            sent as ``Authorization``.
     """
 
     max_retries: int = Field(default=4, ge=0, le=20)
@@ -70,12 +110,36 @@ class OpenAICompatibleOptions(RequestFields):
     guide: Guide | None = None
     max_waiting: int = Field(default=256, ge=1, le=1_000_000)
     longest_queue_s: float = Field(default=600.0, gt=0, le=86_400)
+    stream: bool = False
+    system_role: Literal["system", "user"] = "system"
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=20)
+
+    @field_validator("headers")
+    @classmethod
+    def _leaves_connection_and_secrets(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
+                raise ValueError(f"{name} belongs to the connection: expected another header")
+            if _SECRET.search(name) and KEY_PLACE not in value:
+                raise ValueError(
+                    f"{name} seems to hold a secret, and options are readable: expected {KEY_PLACE} in its value, which"
+                    " stands for the key that is stored with the policy"
+                )
+        return headers
 
 
 class _SampleCall:
     """State of one call of ``sample``: its first failure ends all of its requests."""
 
-    cause: PolicyUnavailableError | None = None
+    def __init__(self) -> None:
+        self.cause: PolicyUnavailableError | None = None
+        self._lock = threading.Lock()
+        self.billed = Billed()
+
+    def book(self, billed: Billed) -> None:
+        """Add what an attempt cost."""
+        with self._lock:
+            self.billed += billed
 
 
 class OpenAICompatible:
@@ -104,6 +168,7 @@ class OpenAICompatible:
             connections=self._options.concurrency,
             max_response_bytes=self._options.max_response_bytes,
             loads_adapter=self._options.adapter_path is not None,
+            headers=self._options.headers,
         )
         self._backoff = Backoff(self._options.backoff_s, self._options.longest_wait_s)
         self._sleep = sleep
@@ -157,7 +222,7 @@ class OpenAICompatible:
             if call.cause is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
         if call.cause is not None:
-            call.cause.spent_tokens = _spent_tokens(futures)
+            call.cause.spent = call.billed.charge(self._policy.price)
             raise call.cause
         return [future.result() for future in futures]
 
@@ -198,7 +263,7 @@ class OpenAICompatible:
         try:
             return self._run_check()
         except TransientError as error:
-            raise self._endpoint.unavailable(str(error)) from None
+            raise self._endpoint.unavailable(str(error), remedy=error.remedy) from None
 
     def _run_check(self) -> WeightsIdentity:
         """Check the endpoint now.
@@ -210,7 +275,10 @@ class OpenAICompatible:
         try:
             identity = self._check.run()
         except MalformedResponseError as error:
-            raise TransientError(str(error)) from None
+            message = self._endpoint.cleaned(str(error), _MOST_REFUSAL)
+            raise TransientError(message, lasting=True, remedy=OTHER_SERVICE) from None
+        except EndpointUnhealthyError as error:
+            raise TransientError(str(error), remedy="See the endpoint's log, or wait until it is ready.") from None
         except EndpointMismatchError as error:
             message = self._endpoint.cleaned(str(error), 1000)
             raise self._endpoint.unavailable(message, remedy=error.remedy) from None
@@ -233,25 +301,28 @@ class OpenAICompatible:
 
     def _attempts(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         rng = np.random.default_rng(request.seed)
-        attempts = 1 + self._options.max_retries
-        failure, tokens, remedy = "", 0, None
-        for attempt in range(attempts):
+        attempts, lost, failure, lasts = 0, Billed(), "", False
+        while True:
             if call.cause is not None:
                 raise call.cause
             try:
-                return self._attempt(request, call)
+                return _with(self._attempt(request, call), lost)
             except TransientError as error:
-                failure, retry_after_s = str(error), error.retry_after_s
-                tokens = max(tokens, error.tokens)
-                remedy = _SLOW if error.timed_out else None
+                lasts, failure = error.lasting and str(error) == failure, str(error)
+                cost, remedy, retry_after_s = error.billed, error.remedy, error.retry_after_s
                 if error.elsewhere and self._pinned:
                     self.revalidate()
-            if attempt + 1 < attempts:
-                self._sleep(self._backoff.wait_s(attempt, rng, retry_after_s))
-        unavailable = self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
-        # A request is charged once: for the answer that is used or, if there is none, for the most expensive attempt.
-        unavailable.spent_tokens = tokens
-        raise unavailable
+            call.book(cost)
+            lost += cost
+            attempts += 1
+            if lasts or attempts > self._options.max_retries:
+                break
+            # The reservation holds one attempt: what this one cost has to be reserved again.
+            if cost.tokens and not request.reserve(cost.tokens):
+                failure += ", and the budget holds no further attempt"
+                break
+            self._sleep(self._backoff.wait_s(attempts - 1, rng, retry_after_s))
+        raise self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
 
     def _attempt(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         self._check_when_due()
@@ -262,21 +333,69 @@ class OpenAICompatible:
                     f"more than {self._options.max_waiting} sequences waited there for {longest_s:g} s",
                     remedy="Add machines, run fewer searches at a time, or raise the option max_waiting.",
                 )
-            return self._exchange(request)
+            return self._exchange(request, call)
 
-    def _exchange(self, request: SampleRequest) -> SampleResult:
+    def _exchange(self, request: SampleRequest, call: _SampleCall) -> SampleResult:
         started = time.perf_counter()
-        payload = self._options.apply(payload_of(self._policy, request)) | constraint_of(self._options.guide, request)
-        body = self._endpoint.exchange("POST", path_of(self._policy), payload)
+        merged, stream = self._options.system_role == "user", self._options.stream
+        body = payload_of(self._policy, request, merged=merged, stream=stream)
+        payload = self._options.apply(body) | constraint_of(self._options.guide, request)
         ceilings = self._ceilings(request)
         try:
-            return read_answer(body, self._policy, request, ceilings, time.perf_counter() - started)
+            reply = self._endpoint.exchange("POST", path_of(self._policy), payload)
+        except TransientError as error:
+            error.billed = billed(Usage(), ceilings, computed=error.sent)
+            raise
+        try:
+            result = self._read(reply, payload, request, ceilings, time.perf_counter() - started)
+        except PromptRefusedError as refusal:
+            text = self._endpoint.cleaned(str(refusal), _MOST_REFUSAL)
+            cost = self._billed(reply, ceilings)
+            refused = Completion(f"{text}\n{refusal.remedy}", cost.completion, REFUSED)
+            result = SampleResult((refused,), cost.prompt, time.perf_counter() - started, cost.estimated)
+        except TransientError as error:
+            error.billed = self._billed(reply, ceilings)
+            raise
+        except PolicyUnavailableError:
+            call.book(self._billed(reply, ceilings))
+            raise
+        call.book(Billed(result.prompt_tokens, result.tokens - result.prompt_tokens, result.estimated_tokens))
+        return result
+
+    def _read(
+        self,
+        reply: Reply,
+        payload: Mapping[str, Any],
+        request: SampleRequest,
+        ceilings: TokenCeilings,
+        latency_s: float,
+    ) -> SampleResult:
+        if reply.status != HTTPStatus.OK:
+            raise self._endpoint.refusal(reply, payload)
+        try:
+            result = read_answer(reply, self._policy, request, ceilings, latency_s)
+        except ErrorInResponseError as error:
+            raise self._endpoint.refusal(replace(reply, status=error.status), payload) from None
         except MalformedResponseError as error:
-            raise TransientError(str(error), tokens=reported_tokens(body, ceilings)) from None
+            message = self._endpoint.cleaned(str(error), _MOST_REFUSAL)
+            remedy = BROKEN if reply.is_stream else OTHER_SERVICE
+            raise TransientError(message, lasting=True, remedy=remedy) from None
         except WeightsMismatchError as error:
             raise self._endpoint.unavailable(
                 str(error), remedy="Serve the registered weights, or register the served ones as the next version."
             ) from None
+        completions = tuple(
+            replace(each, text=self._endpoint.cleaned(each.text, _MOST_REFUSAL))
+            if each.finish_reason == REFUSED
+            else each
+            for each in result.completions
+        )
+        return replace(result, completions=completions)
+
+    def _billed(self, reply: Reply, ceilings: TokenCeilings) -> Billed:
+        """Return what a response without an answer cost."""
+        computed = reply.status == HTTPStatus.OK or reply.status in _GATEWAY_TIMEOUTS
+        return billed(reported_usage(reply, ceilings), ceilings, computed=computed)
 
     def _ceilings(self, request: SampleRequest) -> TokenCeilings:
         return ceilings_of(self._policy, request, self._options.chat_overhead_tokens)
@@ -296,12 +415,15 @@ def _address(policy: Policy) -> tuple[str, str]:
     )
 
 
-def _spent_tokens(futures: Sequence[Future[SampleResult]]) -> int:
-    """Return the tokens of all requests of a failed call; one error may have ended several of them."""
-    done = [future for future in futures if not future.cancelled()]
-    failures = {error for future in done if isinstance(error := future.exception(), PolicyUnavailableError)}
-    answered = sum(future.result().tokens for future in done if future.exception() is None)
-    return answered + sum(error.spent_tokens for error in failures)
+def _with(result: SampleResult, lost: Billed) -> SampleResult:
+    """Return the result of a request, charged for its failed attempts as well."""
+    first, *rest = result.completions
+    return replace(
+        result,
+        completions=(replace(first, tokens=first.tokens + lost.completion), *rest),
+        prompt_tokens=result.prompt_tokens + lost.prompt,
+        estimated_tokens=result.estimated_tokens + lost.estimated,
+    )
 
 
 KIND: Final = PolicyKind(OpenAICompatible, "a model behind an endpoint that speaks the OpenAI protocol", takes_key=True)

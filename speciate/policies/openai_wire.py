@@ -3,33 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from speciate.domain.policy import Policy, PromptFormat
-from speciate.domain.rollout import Completion
+from speciate.domain.rollout import ONLY_REASONING, REFUSED, Completion
 from speciate.domain.values import storable
-from speciate.policies.numbers import read_count, read_logprobs, read_token_ids
-from speciate.policies.usage import TokenCeilings, divide, read_usage
+from speciate.policies.numbers import read_count, read_logprobs, read_token_ids, read_tokens
+from speciate.policies.streams import is_stream, joined_stream
+from speciate.policies.usage import TokenCeilings, Usage, divide, read_usage
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.prompts.compact import opening_of, stops_of
+from speciate.prompts.text import printable
 
 _FINGERPRINT: Final = "system_fingerprint"
 _WEIGHTS: Final = "weights-sha256:"
 _SEEDS: Final = 2**31
 """Seeds are sent modulo this number: some servers store them in 32 bits."""
 _MOST_MARKS: Final = 4_000_000
-_MOST_SAID: Final = 300
 """Commas and opening brackets of a response, which bound its values: half a million tokens with log-probabilities."""
+_MOST_SAID: Final = 300
+_QUOTED: Final = 200
+"""Characters of an unexpected response that an error quotes."""
 _MOST_NAME: Final = 4000
 _MOST_DIGEST: Final = 200
-_WITHOUT_TEXT: Final = ("refusal", "reasoning_content", "reasoning")
-"""Parts of a message that explain a missing text."""
+_FILTERED: Final = ("content_filter", "safety", "refusal", "prohibited_content", "blocklist", "recitation", "sensitive")
+"""Beginnings of finish reasons of a completion that a filter withheld."""
+_PARTS: Final = frozenset({"message", "text", "finish_reason"})
+"""Fields by which a choice is recognised."""
+_OVERLOADED: Final = ("server", "overloaded", "internal", "unavailable", "timeout", "rate")
+"""Words of an error's type that say nothing about the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response as it arrived.
+
+    Attributes:
+        status: HTTP status.
+        body: Its body.
+        content_type: Its media type, in lower case.
+        retry_after: Its header ``Retry-After``.
+    """
+
+    status: int
+    body: bytes
+    content_type: str = ""
+    retry_after: str | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        """True if it is a stream."""
+        return is_stream(self.content_type, self.body)
+
+    def quoted(self) -> str:
+        """Return media type and beginning, for an error about an unexpected response."""
+        text = printable(self.body[: 4 * _QUOTED].decode("utf-8", "replace").strip()[:_QUOTED]).replace("\n", " ")
+        return ": ".join([*([self.content_type] if self.content_type else []), text or "an empty body"])
 
 
 class MalformedResponseError(ValueError):
     """The response of the endpoint is not a completion; the text says what is wrong."""
+
+
+class ErrorInResponseError(ValueError):
+    """A response with status 200 states an error; ``status`` is the one that it should have had."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
 
 
 class WeightsMismatchError(ValueError):
@@ -60,8 +103,15 @@ def path_of(policy: Policy) -> str:
     return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
 
 
-def payload_of(policy: Policy, request: SampleRequest) -> dict[str, Any]:
-    """Return the body of a request in the names of the OpenAI protocol."""
+def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, stream: bool = False) -> dict[str, Any]:
+    """Return the body of a request in the names of the OpenAI protocol.
+
+    Args:
+        policy: The registration.
+        request: The request.
+        merged: True to send a single message of the user.
+        stream: True to request a stream.
+    """
     sampling = policy.sampling
     body: dict[str, Any] = {
         "model": policy.model,
@@ -70,11 +120,13 @@ def payload_of(policy: Policy, request: SampleRequest) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": policy.tokens_for(request.role),
-        "stream": False,
+        "stream": stream,
     }
+    if stream:
+        body["stream_options"] = {"include_usage": True}
     logprobs = sampling.logprobs or request.keep_tokens
     if policy.prompt_format is PromptFormat.CHAT:
-        body["messages"] = request.prompt.messages()
+        body["messages"] = request.prompt.messages(merged=merged)
         if logprobs:
             body["logprobs"] = True
     else:
@@ -107,38 +159,79 @@ def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenC
 
 
 def read_answer(
-    body: bytes, policy: Policy, request: SampleRequest, ceilings: TokenCeilings, latency_s: float
+    reply: Reply, policy: Policy, request: SampleRequest, ceilings: TokenCeilings, latency_s: float
 ) -> SampleResult:
     """Return the completions of a response, in the order of their index.
 
-    Tokens are those that the endpoint reports, at most the ceiling. If it reports none, every byte counts as a token up
-    to the ceiling, so that a budget holds whatever the endpoint reports.
+    A choice without text is a completion without an answer; it does not spoil the other choices. Tokens are those that
+    the endpoint reports, at most the ceiling. If it reports none, every byte counts as a token up to the ceiling, so
+    that a budget holds whatever the endpoint reports.
 
     Raises:
         MalformedResponseError: The body is not a completion.
+        ErrorInResponseError: It states an error instead.
         WeightsMismatchError: It states the SHA-256 of other weights than the registered ones.
     """
-    data = _object(_json(body), "the response")
+    data = _response(reply)
     _check_weights(data.get(_FINGERPRINT), policy.checkpoint_digest)
     choices = data.get("choices")
-    if not isinstance(choices, list) or not choices:
-        said = f": {error_message(body)[:_MOST_SAID]}" if "error" in data else ""
-        raise MalformedResponseError(f"the response has no choices{said}")
-    ordered = sorted((_object(choice, "a choice") for choice in choices), key=_index)[: request.n]
-    if failed := [choice for choice in ordered if choice.get("finish_reason") == "error"]:
-        raise MalformedResponseError(f"a choice failed: {json.dumps(failed[0].get('error'))[:_MOST_SAID]}")
-    texts = [_text(choice, policy.prompt_format) for choice in ordered]
+    if not choices and data.get("error"):
+        raise ErrorInResponseError(_status_of(data["error"]))
+    if not isinstance(choices, list) and ("choices" not in data or choices is not None):
+        raise MalformedResponseError(f"the response has no choices ({reply.quoted()})")
     usage = read_usage(data.get("usage"), ceilings)
-    shares = _counted(usage.completion, ordered) or _shares(usage.completion, texts, ceilings.longest)
-    reasoning = divide(usage.reasoning, shares)
+    if not choices:  # Gemini and Azure withhold all of them
+        return _result([{}], [(f"the response has no choices ({reply.quoted()})", REFUSED)], usage, ceilings, latency_s)
+    if not any(isinstance(choice, dict) and choice.keys() & _PARTS for choice in choices):
+        raise MalformedResponseError(f"the choices hold no message ({reply.quoted()})")
+    ordered = sorted((choice if isinstance(choice, dict) else {} for choice in choices), key=_index)[: request.n]
+    if all(choice.get("finish_reason") == "error" for choice in ordered):
+        raise MalformedResponseError(f"all choices failed: {json.dumps(ordered[0].get('error'))[:_MOST_SAID]}")
+    read = [_read_choice(choice) for choice in ordered]
+    return _result(ordered, read, usage, ceilings, latency_s, keep=policy.sampling.logprobs or request.keep_tokens)
+
+
+def _result(
+    choices: Sequence[Mapping[str, Any]],
+    read: Sequence[tuple[str, str]],
+    usage: Usage,
+    ceilings: TokenCeilings,
+    latency_s: float,
+    *,
+    keep: bool = False,
+) -> SampleResult:
+    """Return the result of choices that were read as text and finish reason."""
+    shares = _counted(usage.completion, choices) or _shares(usage.completion, [text for text, _ in read], ceilings)
+    prompt = usage.prompt or ceilings.prompt
     return SampleResult(
         completions=tuple(
-            _completion(choice, text, tokens, thought, keep=policy.sampling.logprobs or request.keep_tokens)
-            for choice, text, tokens, thought in zip(ordered, texts, shares, reasoning, strict=True)
+            _completion(choice, text, finish, tokens, thought, keep=keep)
+            for choice, (text, finish), tokens, thought in zip(
+                choices, read, shares, divide(usage.reasoning, shares), strict=True
+            )
         ),
-        prompt_tokens=usage.prompt or ceilings.prompt,
+        prompt_tokens=prompt,
         latency_s=latency_s,
+        estimated_tokens=(0 if usage.prompt else prompt) + (sum(shares) if usage.completion is None else 0),
     )
+
+
+def _response(reply: Reply) -> dict[str, Any]:
+    """Return the response as an object, joined if it is a stream."""
+    what = "an event of the stream" if reply.is_stream else "the response"
+    try:
+        return _object(_json(reply.body, what, joined_stream if reply.is_stream else json.loads), what)
+    except MalformedResponseError as error:
+        raise MalformedResponseError(f"{error} ({reply.quoted()})") from None
+
+
+def _status_of(error: object) -> int:
+    """Return the HTTP status that an error in a response stands for."""
+    code = error.get("code") if isinstance(error, dict) else None
+    if (status := read_tokens(code)) is not None and 400 <= status < 600:
+        return status
+    kind = str(error.get("type") if isinstance(error, dict) else error).lower()
+    return 500 if any(word in kind for word in _OVERLOADED) else 400
 
 
 def fingerprint(weights: str) -> dict[str, str]:
@@ -154,13 +247,12 @@ def _check_weights(reported: object, registered: str | None) -> None:
         raise WeightsMismatchError(f"it serves other weights, sha256 {served[:16]}, than sha256 {registered[:16]}")
 
 
-def reported_tokens(body: bytes, ceilings: TokenCeilings) -> int:
-    """Return the tokens that a malformed response reports; 0 if it reports none."""
+def reported_usage(reply: Reply, ceilings: TokenCeilings) -> Usage:
+    """Return the tokens that any response reports, be it malformed or an error."""
     try:
-        usage = read_usage(_object(_json(body), "the response").get("usage"), ceilings)
+        return read_usage(_response(reply).get("usage"), ceilings)
     except MalformedResponseError:
-        return 0
-    return (usage.prompt or 0) + (usage.completion or 0)
+        return Usage()
 
 
 def model_cards(body: bytes) -> list[ModelCard]:
@@ -169,9 +261,10 @@ def model_cards(body: bytes) -> list[ModelCard]:
     Raises:
         MalformedResponseError: The body is not a list of models.
     """
-    listed = _object(_json(body), "the response").get("data")
+    reply = Reply(200, body)
+    listed = _response(reply).get("data")
     if not isinstance(listed, list):
-        raise MalformedResponseError("the response lists no models")
+        raise MalformedResponseError(f"the response lists no models ({reply.quoted()})")
     return [_card(item) for item in listed if isinstance(item, dict) and "id" in item]
 
 
@@ -199,15 +292,15 @@ def error_message(body: bytes) -> str:
     return data if isinstance(data, str) else json.dumps(data)
 
 
-def _json(body: bytes) -> object:
+def _json(body: bytes, what: str, parse: Callable[[bytes], object] = json.loads) -> object:
     # Counted before parsing: 64 MiB of empty lists would take 1.6 GiB.
     marks = sum(body.count(mark) for mark in b",[{")
     if marks > _MOST_MARKS:
         raise MalformedResponseError(f"the response holds {marks} commas and opening brackets: more than {_MOST_MARKS}")
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MalformedResponseError(f"the response is not JSON ({type(error).__name__})") from None
+        return parse(body)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MalformedResponseError(f"{what} is not JSON ({type(error).__name__})") from None
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -220,20 +313,27 @@ def _index(choice: Mapping[str, Any]) -> int:
     return read_count(choice.get("index")) or 0
 
 
-def _text(choice: Mapping[str, Any], prompt_format: PromptFormat) -> str:
-    if prompt_format is PromptFormat.COMPLETION:
-        text = choice.get("text")
-    else:
-        message = _object(choice.get("message"), "the message of a choice")
-        text = _joined(message.get("content"))
-        if not text and message.get("tool_calls"):
-            return _tool_calls(message["tool_calls"])
-        if text is None and (choice.get("finish_reason") != "stop" or any(map(message.get, _WITHOUT_TEXT))):
-            # Truncated while reasoning, or refused: an answer without a program, which still costs tokens.
-            return ""
-    if not isinstance(text, str):
-        raise MalformedResponseError(f"the text of a choice is {type(text).__name__}: expected a string")
-    return text
+def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the text and the finish reason of a choice, and what came instead of a text."""
+    reported = choice.get("finish_reason")
+    finish = reported[:40] if isinstance(reported, str) else "unknown"
+    message = choice.get("message")
+    message = message if isinstance(message, dict) else {"content": choice.get("text")}
+    content = _joined(message.get("content"))
+    text = content if isinstance(content, str) else ""
+    if text.strip():
+        return text, finish
+    if message.get("tool_calls"):
+        return _tool_calls(message["tool_calls"]), finish
+    if isinstance(said := message.get("refusal"), str) and said:
+        return said, REFUSED
+    if finish == "error" or finish.lower().startswith(_FILTERED):
+        said = f": {json.dumps(choice['error'])[:_MOST_SAID]}" if choice.get("error") else ""
+        return f"the completion ended with {finish!r}{said}", REFUSED
+    thoughts = (_joined(message.get(name)) for name in ("reasoning_content", "reasoning"))
+    thought = next((each for each in thoughts if isinstance(each, str) and each.strip()), "")
+    # Truncated while reasoning, it has no text either; the parser says so.
+    return (thought, ONLY_REASONING) if thought and finish != "length" else (text, finish)
 
 
 def _joined(content: object) -> object:
@@ -250,11 +350,6 @@ def _tool_calls(calls: object) -> str:
     return "\n".join(f"<tool_call>\n{json.dumps(function)}\n</tool_call>" for function in functions if function)
 
 
-def _finish(choice: Mapping[str, Any]) -> str:
-    reason = choice.get("finish_reason")
-    return reason[:40] if isinstance(reason, str) else "unknown"
-
-
 def _logprobs(choice: Mapping[str, Any]) -> list[object]:
     """Return the log-probabilities of a choice's tokens; empty if they are not reported."""
     found = choice.get("logprobs")
@@ -267,16 +362,18 @@ def _logprobs(choice: Mapping[str, Any]) -> list[object]:
     return [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
 
 
-def _completion(choice: Mapping[str, Any], text: str, tokens: int, reasoning: int, *, keep: bool) -> Completion:
+def _completion(
+    choice: Mapping[str, Any], text: str, finish: str, tokens: int, reasoning: int, *, keep: bool
+) -> Completion:
     """Return a completion; ``keep`` its tokens' log-probabilities and ids, if the endpoint reports all of them."""
     reported = _logprobs(choice)
     known = read_logprobs(reported)
     mean = sum(known) / len(known) if known else None
     if not keep or len(known) < len(reported):
-        return Completion(text, tokens, _finish(choice), mean, reasoning_tokens=reasoning)
+        return Completion(text, tokens, finish, mean, reasoning_tokens=reasoning)
     ids = read_token_ids(choice.get("token_ids"))
     ids = ids if len(ids) == len(known) else ()
-    return Completion(text, tokens, _finish(choice), mean, tuple(known), ids, reasoning)
+    return Completion(text, tokens, finish, mean, tuple(known), ids, reasoning)
 
 
 def _counted(reported: int | None, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:
@@ -285,7 +382,7 @@ def _counted(reported: int | None, choices: Sequence[Mapping[str, Any]]) -> list
     return counts if sum(counts) == reported else None
 
 
-def _shares(reported: int | None, texts: Sequence[str], max_tokens: int) -> list[int]:
+def _shares(reported: int | None, texts: Sequence[str], ceilings: TokenCeilings) -> list[int]:
     """Divide the reported tokens among the completions in proportion to their bytes; the sum stays exact."""
     sizes = [len(text.encode("utf-8", "replace")) for text in texts]
-    return [min(size + 1, max_tokens) for size in sizes] if reported is None else divide(reported, sizes)
+    return [min(size + 1, ceilings.longest) for size in sizes] if reported is None else divide(reported, sizes)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from speciate.domain.merging import merged
+from speciate.domain.rollout import REFUSED
 from speciate.domain.values import Value
 from speciate.ports.policy import SampleRequest, SampleResult
 
@@ -25,6 +26,7 @@ RequestField = Literal[
     "max_tokens",
     "logprobs",
     "stream",
+    "stream_options",
     "reasoning_effort",
     "return_token_ids",
     "stop",
@@ -103,11 +105,19 @@ def one_each(request: SampleRequest) -> list[SampleRequest]:
 
 
 def joined(results: Sequence[SampleResult]) -> SampleResult:
-    """Return the results of ``one_each`` as one; every request is charged for the prompt."""
+    """Return the results of ``one_each`` as one; every request is charged for the prompt.
+
+    Refusals of a prompt are one answer, or none if another request of the same prompt was answered.
+    """
+    completions = [completion for result in results for completion in result.completions]
+    answered = [completion for completion in completions if completion.finish_reason != REFUSED]
+    billed = sum(completion.tokens for completion in completions if completion.finish_reason == REFUSED)
+    first, *rest = answered or completions[:1]
     return SampleResult(
-        completions=tuple(completion for result in results for completion in result.completions),
+        completions=(replace(first, tokens=billed + (first.tokens if answered else 0)), *rest),
         prompt_tokens=sum(result.prompt_tokens for result in results),
         latency_s=max(result.latency_s for result in results),
+        estimated_tokens=sum(result.estimated_tokens for result in results),
     )
 
 

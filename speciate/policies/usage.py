@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from speciate.policies.numbers import read_count
+from speciate.domain.budget import Charge
+from speciate.domain.policy import Price
+from speciate.policies.numbers import read_count, read_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +40,80 @@ class Usage:
     reasoning: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """Tokens that attempts cost.
+
+    Attributes:
+        prompt: Tokens of prompts.
+        completion: Tokens of completions, reasoning included.
+        estimated: Those of them that the endpoint did not report.
+    """
+
+    prompt: int = 0
+    completion: int = 0
+    estimated: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return self.prompt + self.completion
+
+    def __add__(self, other: Billed) -> Billed:
+        return Billed(self.prompt + other.prompt, self.completion + other.completion, self.estimated + other.estimated)
+
+    def charge(self, price: Price | None) -> Charge:
+        """Return what they cost."""
+        cost = 0.0 if price is None else price.cost(self.prompt, self.completion)
+        return Charge(self.tokens, cost, self.estimated)
+
+
+def billed(usage: Usage, ceilings: TokenCeilings, *, computed: bool) -> Billed:
+    """Return what an attempt without an answer cost.
+
+    Args:
+        usage: What the endpoint reports.
+        ceilings: The most that the attempt can cost.
+        computed: True if the endpoint may have computed an answer: what it does not report then counts as the most.
+    """
+    prompt, completion = usage.prompt, usage.completion
+    if not computed or (prompt is not None and completion is not None):
+        return Billed(prompt or 0, completion or 0)
+    prompt_bound = ceilings.prompt if prompt is None else 0
+    completion_bound = ceilings.completion if completion is None else 0
+    return Billed(prompt or prompt_bound, completion or completion_bound, prompt_bound + completion_bound)
+
+
 def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
     """Return the reported tokens; more than a request can cost count as the most that it can.
 
     Some providers do not bound reasoning by the limit of tokens. Their excess is not charged, as it is not reserved.
 
     OpenAI counts reasoning among the completion tokens. Gemini and xAI leave it out there, and count it in
-    ``total_tokens`` only; it is billed as output everywhere.
+    ``total_tokens`` only; it is billed as output everywhere. Some gateways use Anthropic's names, where
+    ``input_tokens`` leaves the cached part of a prompt out.
     """
     if not isinstance(reported, dict):
         return Usage()
-    asked, written = read_count(reported.get("prompt_tokens")), read_count(reported.get("completion_tokens"))
+    asked = _first(reported, "prompt_tokens", "input_tokens")
+    written = _first(reported, "completion_tokens", "output_tokens")
+    if asked is not None and "prompt_tokens" not in reported:
+        asked += sum(read_tokens(reported.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read"))
     prompt = None if asked is None else min(asked, ceilings.prompt)
     if written is None:
         return Usage(prompt)
     completion = min(written, ceilings.completion)
-    total = read_count(reported.get("total_tokens"))
+    total = read_tokens(reported.get("total_tokens"))
     hidden = 0 if total is None or asked is None else max(0, total - asked - written)
     hidden = min(hidden, ceilings.completion - completion)
     details = reported.get("completion_tokens_details")
     stated = read_count(details.get("reasoning_tokens"), completion + hidden) if isinstance(details, dict) else None
     return Usage(prompt, completion + hidden, max(stated or 0, hidden))
+
+
+def _first(reported: Mapping[str, object], *names: str) -> int | None:
+    """Return the first of several fields that holds a number of tokens."""
+    return next((count for name in names if (count := read_tokens(reported.get(name))) is not None), None)
 
 
 def divide(total: int, weights: Sequence[int]) -> list[int]:

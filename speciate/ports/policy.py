@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from speciate.domain.candidate import Individual
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import Completion, Prompt
+
+
+def _unlimited(_: int) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class SampleRequest:
         seed_program: The problem's seed program, for the same policies; empty if the problem has none.
         keep_tokens: True to request the id and the log-probability of every token.
         others: Further programs in the prompt, for the same policies.
+        reserve: Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many;
+            False if the budget does not hold them. Called from several threads.
     """
 
     prompt: Prompt
@@ -34,6 +40,7 @@ class SampleRequest:
     seed_program: str = ""
     keep_tokens: bool = False
     others: tuple[Individual, ...] = ()
+    reserve: Callable[[int], bool] = field(default=_unlimited, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +49,16 @@ class SampleResult:
 
     Attributes:
         completions: At most n completions.
-        prompt_tokens: Tokens of the prompt, counted once.
+        prompt_tokens: Tokens of the prompt, counted once, and those of failed attempts; the completion tokens of failed
+            attempts count with the first completion.
         latency_s: Duration of the request in seconds.
+        estimated_tokens: Those of all tokens that the endpoint did not report.
     """
 
     completions: tuple[Completion, ...]
     prompt_tokens: int = 0
     latency_s: float = 0.0
+    estimated_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -60,7 +70,7 @@ class PolicyClient(Protocol):
     """Samples from one policy."""
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return an upper bound of the tokens of a request, which keeps runs within their token budget."""
+        """Return an upper bound of the tokens of one attempt of a request, which keeps runs within their budget."""
         ...
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:

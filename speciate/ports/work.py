@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from speciate.domain.budget import Charge
 from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
@@ -558,7 +559,7 @@ class WorkStore(Protocol):
         """Finish this unit without a successor, since the budget does not allow another batch."""
         ...
 
-    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         """Make this unit ready again and pause its run, because a shared service is unavailable.
 
         If the unit was leased before the run was last resumed, the outage may be over. The run then continues, and the
@@ -567,8 +568,8 @@ class WorkStore(Protocol):
         Args:
             lease: The unit.
             reason: Explanation for users.
-            tokens: Tokens that the answered requests of this unit used; the rest of its reservation is freed. None if
-                unknown: the whole reservation then counts as spent.
+            spent: What the requests of this unit cost; the rest of its reservation is freed. None if unknown: the whole
+                reservation then counts as spent.
         """
         ...
 

@@ -14,6 +14,7 @@ from speciate.domain.known_languages import KNOWN
 from speciate.domain.language import Language
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
@@ -38,6 +39,10 @@ _CUT: Final = "length"
 _INCOMPLETE: Final = frozenset({Reason.SYNTAX_ERROR, Reason.DIFF_MALFORMED, Reason.NO_CODE_BLOCK, Reason.NO_ANSWER})
 """Rejections for which the end of a completion can be the cause."""
 _MAX_READ: Final = 8 * MAX_PROGRAM_BYTES
+_REASONING_REMEDY: Final = (
+    "Start the endpoint without a reasoning parser (llama.cpp: --reasoning-format none; vLLM: without"
+    " --reasoning-parser), or have the model think less."
+)
 _PROTECTED: Final = "the text outside of the EVOLVE-BLOCKs differs from the seed program"
 
 
@@ -65,11 +70,17 @@ def parse_completion(
         policy: At most its ``answers_per_rollout`` answers are read; further ones are ignored.
         parent: Program to change; None stands for the problem's seed program, if there is one. Diffs are applied to it,
             and its protected regions are kept.
-        finish_reason: Finish reason of the completion; ``length`` explains an incomplete last answer.
+        finish_reason: Finish reason of the completion; ``length`` explains an incomplete last answer, ``REFUSED`` and
+            ``ONLY_REASONING`` say that the text is no answer.
 
     Returns:
         One to m answers in the order written. A completion without any gives one rejected answer.
     """
+    if finish_reason == REFUSED:
+        return [Answer("", rejected(Reason.REFUSED, text))]
+    if finish_reason == ONLY_REASONING:
+        sent = f"the endpoint sent its whole answer as reasoning_content ({len(text)} characters)"
+        return [Answer("", rejected(Reason.ONLY_REASONING, f"{sent}\n{_REASONING_REMEDY}"))]
     cut = finish_reason == _CUT
     text = with_opening(text, problem, policy, parent)
     if cut and _ends_in_reasoning(text):

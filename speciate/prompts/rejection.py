@@ -15,6 +15,10 @@ _MAX_DETAIL: Final = 2000
 class Reason(StrEnum):
     """Reasons of ``FailureKind.REJECTED``."""
 
+    REFUSED = "refused"
+    """The endpoint, its filter or the model refused the prompt."""
+    ONLY_REASONING = "only_reasoning"
+    """The endpoint sent reasoning and no answer, although the completion is complete."""
     NO_CODE_BLOCK = "no_code_block"
     """The completion has no program: no fenced block, no diff, and it is not a program itself."""
     NO_ANSWER = "no_answer"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from speciate.domain.candidate import Failure
 from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.work import CandidateOutcome
+from speciate.prompts.rejection import Reason
 from speciate.runs.progress import RunProgress
 from speciate.runs.silent_failure import silent_failure
 
@@ -20,6 +23,12 @@ UNREADABLE_FIRST: Final = 48
 """A run pauses if its first answers cannot be read: three batches of the default size."""
 UNREADABLE_LATER: Final = 160
 """A run pauses after this many unreadable answers in a row: ten batches of the default size."""
+
+SAYING_WHY: Final = frozenset({Reason.REFUSED, Reason.ONLY_REASONING})
+"""Reasons that say what to do. A second line of the detail is the remedy."""
+SAYING_WHY_FIRST: Final = 6
+SAYING_WHY_LATER: Final = 32
+"""A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
 
 _SPOILED: Final = (
     "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
@@ -87,12 +96,29 @@ def _policy(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutc
     ]
     unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
     if len(unreadable) < len(answers):
-        streaks.pop("unreadable", None)
+        for name in ("unreadable", *SAYING_WHY):
+            streaks.pop(name, None)
         streaks["readable"] = 1
     elif unreadable:
+        if (diagnosis := _saying_why(streaks, unreadable)) is not None:
+            return diagnosis
         streaks["unreadable"] = count = streaks.get("unreadable", 0) + len(unreadable)
         if count >= (UNREADABLE_LATER if "readable" in streaks else UNREADABLE_FIRST):
             number, failure = unreadable[-1]
             spoiled = _SPOILED if any(proposal.version for _, proposal in answers) else None
             return Diagnosis.of(Fault.POLICY, failure, number, count, remedy=spoiled)
+    return None
+
+
+def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]]) -> Diagnosis | None:
+    """Return a diagnosis if enough answers in a row have the same reason that says what to do."""
+    for reason in SAYING_WHY:
+        if any(failure.reason != reason for _, failure in unreadable):
+            streaks.pop(reason, None)
+            continue
+        streaks[reason] = count = streaks.get(reason, 0) + len(unreadable)
+        if count >= (SAYING_WHY_LATER if "readable" in streaks else SAYING_WHY_FIRST):
+            number, failure = unreadable[-1]
+            said, _, remedy = failure.detail.partition("\n")
+            return Diagnosis.of(Fault.POLICY, replace(failure, detail=said), number, count, remedy=remedy or None)
     return None

@@ -89,8 +89,8 @@ class WorkExecutor:
         except UnavailableError as error:
             result = "released"
             _log.warning("run %s pauses: %s", lease.run_id, error)
-            tokens = error.spent_tokens if isinstance(error, PolicyUnavailableError) else None
-            commit = self.work.release(lease, str(error), tokens=tokens)
+            spent = error.spent if isinstance(error, PolicyUnavailableError) else None
+            commit = self.work.release(lease, str(error), spent=spent)
         except Exception as error:  # noqa: BLE001 - the boundary: an unexpected exception pauses the run with its reason
             result = "error"
             _log.exception("run %s pauses: unexpected exception in %s work %s", lease.run_id, lease.kind, lease.work_id)

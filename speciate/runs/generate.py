@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from speciate.domain.budget import Charge
 from speciate.domain.candidate import Individual, Proposal
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.guidance import draw
@@ -204,11 +206,27 @@ def _afford(
         if granted is None:
             return None
         if granted:
-            return planned
+            reserve = _Reservation(lease, work, ceiling).extend
+            return [replace(p, request=replace(p.request, reserve=reserve)) for p in planned]
         *head, last = planned
         smaller = replace(last, request=replace(last.request, n=last.request.n // 2))
         planned = [*head, smaller] if smaller.request.n else head
     return []
+
+
+class _Reservation:
+    """The tokens that a unit has reserved. Attempts after the first extend it, from the threads of a client."""
+
+    def __init__(self, lease: Lease, work: WorkStore, tokens: int) -> None:
+        self._lease, self._work, self._tokens = lease, work, tokens
+        self._lock = threading.Lock()
+
+    def extend(self, tokens: int) -> bool:
+        """Reserve further tokens; False if the budget does not hold them or the lease is lost."""
+        with self._lock:
+            granted = bool(self._work.reserve_tokens(self._lease, self._tokens + tokens))
+            self._tokens += tokens if granted else 0
+            return granted
 
 
 def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins: bool) -> list[SampleResult]:
@@ -220,7 +238,7 @@ def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins
         begins: True at the start of a run, when clients check again which weights their endpoints serve.
 
     Raises:
-        PolicyUnavailableError: A policy gave no usable answer. ``spent_tokens`` includes all answered requests.
+        PolicyUnavailableError: A policy gave no usable answer. ``spent`` includes all answered requests.
     """
     results: dict[int, SampleResult] = {}
     try:
@@ -231,20 +249,24 @@ def _sample(planned: Sequence[_PlannedRequest], client_for: ClientFor, *, begins
                 client.revalidate()
             _sample_one(client, mine, results)
     except PolicyUnavailableError as error:
-        error.spent_tokens += sum(result.tokens for result in results.values())
+        for index, result in results.items():
+            written = result.tokens - result.prompt_tokens
+            price = planned[index].policy.price
+            cost = 0.0 if price is None else price.cost(result.prompt_tokens, written)
+            error.spent += Charge(result.tokens, cost, result.estimated_tokens)
         raise
     return [result for _, result in sorted(results.items())]
 
 
 def _sample_one(client: PolicyClient, planned: Mapping[int, _PlannedRequest], results: dict[int, SampleResult]) -> None:
-    """Sample one policy; add each result after its check, so that the caller knows the tokens spent on an error."""
+    """Sample one policy; add the results before their check, so that the caller knows what was spent on an error."""
     answers = client.sample([p.request for p in planned.values()])
-    for (i, request), result in zip(planned.items(), answers, strict=True):
-        _check(client, request, result)
-        results[i] = result
+    results |= dict(zip(planned, answers, strict=True))
+    for i, request in planned.items():
+        _check(request, results[i])
 
 
-def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult) -> None:
+def _check(planned: _PlannedRequest, result: SampleResult) -> None:
     if not result.completions:
         raise PolicyUnavailableError(f"policy {planned.policy.slug!r} returned no completion.")
     if len(result.completions) > planned.request.n:
@@ -252,16 +274,15 @@ def _check(client: PolicyClient, planned: _PlannedRequest, result: SampleResult)
             f"policy {planned.policy.slug!r} returned {len(result.completions)} completions to a request for"
             f" {planned.request.n}."
         )
-    if result.tokens > client.token_ceiling(planned.request):
-        raise PolicyUnavailableError(
-            f"policy {planned.policy.slug!r} reports {result.tokens} tokens, more than max_tokens allows.",
-            remedy="Use an endpoint that respects max_tokens: token budgets depend on it.",
-        )
-    if planned.request.keep_tokens and any(c.tokens and not c.token_ids for c in result.completions):
+    if planned.request.keep_tokens and any(c.tokens and c.text and not c.token_ids for c in _answered(result)):
         raise PolicyUnavailableError(
             f"policy {planned.policy.slug!r} reports no token ids and log-probabilities, which this run keeps.",
             remedy="Serve it with vLLM or `speciate serve`, or start the run without keep_tokens and learning.",
         )
+
+
+def _answered(result: SampleResult) -> list[Completion]:
+    return [completion for completion in result.completions if completion.has_answer]
 
 
 def _read(
@@ -287,6 +308,7 @@ def _read(
                     reason=_no_advice(completion) if advises else _no_program(children),
                     policy=plan.position,
                     advice=plan.advice,
+                    estimated_tokens=result.estimated_tokens if position == 0 else 0,
                 )
             )
             proposals.extend(children)
@@ -294,6 +316,8 @@ def _read(
 
 
 def _no_advice(completion: Completion) -> str | None:
+    if not completion.has_answer:
+        return completion.finish_reason
     return None if read_advice(completion.text) else "no_advice"
 
 

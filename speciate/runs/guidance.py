@@ -66,7 +66,8 @@ class Adviser:
     def read(self, batch: int, rollouts: Sequence[Rollout]) -> Advice | None:
         """Return the new piece of advice of a batch, or None if it wrote none or repeated an existing one."""
         for rollout in rollouts:
-            text = read_advice(rollout.completion.text) if rollout.role is PolicyRole.ADVISE else ""
+            advises = rollout.role is PolicyRole.ADVISE and rollout.reason is None
+            text = read_advice(rollout.completion.text) if advises else ""
             if text and text not in {piece.text for piece in self.pieces}:
                 return Advice(batch, text, rollout.advice or NO_ADVICE)
         return None

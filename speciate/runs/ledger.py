@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from speciate.domain.budget import Charge
 from speciate.domain.candidate import FailureKind, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
@@ -147,6 +148,7 @@ def record_proposals(
     progress.rollouts += len(batch.rollouts)
     progress.reserved_tokens -= tokens
     progress.tokens += spent_tokens
+    progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in batch.rollouts)
     proposals = batch.proposals[:evaluations]
     for rollout in batch.rollouts:
         count_arm(progress, context, rollout.role, rollout.policy, lease.ordinal, tokens=rollout.tokens)
@@ -471,17 +473,23 @@ def out_of_time(progress: RunProgress, context: RunContext) -> bool:
     return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
-def charge(progress: RunProgress, context: RunContext, tokens: int) -> None:
-    """Charge tokens of requests without a recorded answer, at the price of the dearest policy."""
-    progress.tokens += tokens
-    progress.cost += tokens * context.token_price
+def charge(progress: RunProgress, spent: Charge) -> None:
+    """Charge requests without a recorded answer."""
+    progress.tokens += spent.tokens
+    progress.cost += spent.cost
+    progress.estimated_tokens += spent.estimated
+
+
+def most_of(reserved_tokens: int, context: RunContext) -> Charge:
+    """Return the most that requests with a reservation can have cost: all of it, at the price of the dearest policy."""
+    return Charge(reserved_tokens, reserved_tokens * context.token_price, reserved_tokens)
 
 
 def lose(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
     """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
     effects = Effects()
     progress.reserved_tokens -= reserved[1]
-    charge(progress, context, reserved[1])
+    charge(progress, most_of(reserved[1], context))
     effects.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
     return effects
 
@@ -492,7 +500,7 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     progress.reserved_tokens -= reserved[1]
-    charge(progress, context, reserved[1])
+    charge(progress, most_of(reserved[1], context))
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)

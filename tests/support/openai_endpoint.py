@@ -56,7 +56,7 @@ class Endpoint:
         if path in ("/health", "/metrics"):
             served = self.metrics if path == "/metrics" else None
             return (404, {}, b"") if served is None else (200, {}, served.encode())
-        return self._record(path, headers, body) or self._reply(path, headers, body or {})
+        return self._record(path, headers, body) or self._reply(path.partition("?")[0], headers, body or {})
 
     def _record(self, path: str, headers: dict[str, str], body: dict[str, Any] | None) -> Reply | None:
         """Record a request, and return the reply of ``misbehave`` if there is one."""
@@ -99,6 +99,7 @@ def completion_of(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 class _EndpointServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
         """Log nothing about disconnecting clients, which the tests cause."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
-from speciate.domain.budget import Budget
+from speciate.domain.budget import Budget, Charge
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
@@ -357,9 +357,10 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))
         lease = self._claim(self._only(commit))
         assert self.harness.work.reserve_tokens(lease, 90) is True
-        assert self.harness.work.release(lease, "down", tokens=7) is not None
+        assert self.harness.work.release(lease, "down", spent=Charge(7, 0.5, 3)) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (7, 0)
+        assert (progress.cost, progress.estimated_tokens) == (0.5, 3)
 
     def test_tokens_of_unknown_use_count_as_spent(self) -> None:
         commit = self._evaluate(self._only(self._begin(toy_spec(budget=Budget(tokens=100)))))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from speciate.domain.budget import Charge
 from speciate.domain.candidate import Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
@@ -300,13 +301,13 @@ class MemoryWorkStore:
         """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
 
-    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
         run.progress.reserved_tokens -= unit.reserved_tokens
-        ledger.charge(run.progress, run.context, unit.reserved_tokens if tokens is None else tokens)
+        ledger.charge(run.progress, spent or ledger.most_of(unit.reserved_tokens, run.context))
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
         if run.progress.state is not RunState.RUNNING:
             return self._write(run, Effects())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.domain.budget import Charge
 from speciate.domain.candidate import Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
@@ -90,8 +91,8 @@ _EXPIRE = sa.text(
 _RESUMED_SINCE = sa.text("SELECT EXISTS (SELECT FROM events WHERE run_id = :id AND seq > :seq AND kind = :resumed)")
 _HALT = sa.text(
     f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
-    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :spent,"
-    " cost = cost + :cost"
+    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :tokens,"
+    " cost = cost + :cost, estimated_tokens = estimated_tokens + :estimated"
     " WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events"
 )
 _RESERVE = sa.text(
@@ -359,16 +360,16 @@ class PostgresWorkStore(Store):
 
         return self._finish(lease, body)
 
-    def release(self, lease: Lease, reason: str, *, tokens: int | None = None) -> Commit | None:
+    def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         """Make this unit ready again and pause its run."""
         reason = storable(reason)[:_MAX_REASON]
         try:
-            return self._release(lease, reason, tokens)
+            return self._release(lease, reason, spent)
         except StorageFullError:
-            return self._halt(lease, reason, tokens)
+            return self._halt(lease, reason, spent)
 
     @with_retries
-    def _halt(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
+    def _halt(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
             lock_progress(connection, lease.run_id)
@@ -376,14 +377,13 @@ class PostgresWorkStore(Store):
             back = connection.execute(_RELEASE, keys).one_or_none()
             if back is None:
                 return None
-            spent = back.reserved if tokens is None else tokens
-            cost = spent * self.context(lease.run_id).token_price
-            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, "spent": spent, "cost": cost}
+            spent = spent or ledger.most_of(back.reserved, self.context(lease.run_id))
+            values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, **asdict(spent)}
             row = connection.execute(_HALT, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
     @with_retries
-    def _release(self, lease: Lease, reason: str, tokens: int | None) -> Commit | None:
+    def _release(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
@@ -391,9 +391,9 @@ class PostgresWorkStore(Store):
             if back is None:
                 return None
             locked.progress.reserved_tokens -= back.reserved
-            spent = back.reserved if tokens is None else tokens
-            if spent:  # a run that this process cannot read has none
-                ledger.charge(locked.progress, self.context(lease.run_id), spent)
+            if spent is None and back.reserved:  # a run that this process cannot read has none
+                spent = ledger.most_of(back.reserved, self.context(lease.run_id))
+            ledger.charge(locked.progress, spent or Charge())
             if locked.progress.state is not RunState.RUNNING:
                 return write_effects(connection, locked, Effects())
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}

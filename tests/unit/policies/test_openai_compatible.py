@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from speciate.domain.budget import Charge
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
-from speciate.domain.rollout import Prompt
+from speciate.domain.rollout import ONLY_REASONING, REFUSED, Prompt
 from speciate.egress.network import AllowedNetworks
 from speciate.policies import build_client
 from speciate.policies.embedded import ADDRESS_VARIABLE, InferenceServerPolicy
@@ -235,10 +237,11 @@ def test_retry_after_is_honoured(
     ("status", "body", "says"),
     [
         (400, b'{"error": {"message": "max_tokens is too large"}}', "answered 400: max_tokens is too large"),
+        (429, b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}', "Add credit"),
         (404, b'{"message": "no such model"}', "Check the policy's base_url"),
-        (422, b'{"detail": [{"loc": ["n"]}]}', '"loc"'),
+        (422, b'{"detail": [{"loc": ["body", "n"]}]}', '"loc"'),
         (403, b"<html>\x1b[2J\x00 no</html>", "answered 403: <html>"),
-        (400, b"x" * 10_000_000, "characters cut"),
+        (401, b"x" * 10_000_000, "characters cut"),
         (302, b"", "Redirects are not followed"),
     ],
 )
@@ -255,30 +258,28 @@ def test_permanent_errors_are_not_retried(
 
 
 CHOICE = {"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}
+LOGIN = (200, {"Content-Type": "text/html"}, b"<html>\x1b[2J" + b"Sign in " * 100)
 
 
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        ((200, {}, b""), "not JSON"),
-        ((200, {}, b"<html>"), "not JSON"),
+        ((200, {}, b""), "not JSON (JSONDecodeError) (an empty body)"),
+        (LOGIN, "not JSON (JSONDecodeError) (text/html: <html>\ufffd[2JSign in Sign in"),
         ((200, {}, b"[" * 4000), "not JSON"),
         (as_json([1]), "the response is list"),
-        (as_json({}), "no choices"),
-        (as_json({"choices": []}), "no choices"),
-        (as_json({"error": {"code": 429, "message": "busy upstream"}}), "no choices: busy upstream"),
-        (as_json({"choices": [{**CHOICE, "finish_reason": "error", "error": "lost"}]}), 'a choice failed: "lost"'),
-        (as_json({"choices": ["x"]}), "a choice is str"),
-        (as_json({"choices": [{}]}), "the message of a choice"),
-        (as_json({"choices": [{"message": {"content": 5}}]}), "expected a string"),
-        (as_json({"choices": [{"message": {"content": None}, "finish_reason": "stop"}]}), "expected a string"),
-        (as_json({"choices": [{"text": "for completions"}]}), "the message of a choice"),
+        (as_json({}), "no choices ({})"),
+        (as_json({"choices": "x"}), "no choices"),
+        (as_json({"choices": [{**CHOICE, "finish_reason": "error", "error": "lost"}]}), 'all choices failed: "lost"'),
+        (as_json({"choices": ["x"]}), "hold no message"),
+        (as_json({"choices": [{}]}), "hold no message"),
         (as_json({"choices": [CHOICE], "padding": "x" * 5000}), "longer than 4096 bytes"),
     ],
 )
-def test_malformed_responses_are_retried_then_refused(
+def test_a_malformed_response_is_retried_once(
     endpoint: Endpoint, connect: Connect, waits: list[float], reply: Reply, says: str
 ) -> None:
+    """The same response twice in a row is no accident."""
     client = connect(options={"max_response_bytes": 4096})
     endpoint.misbehave = replies(reply)
     assert client.sample([request()])[0].completions
@@ -287,7 +288,20 @@ def test_malformed_responses_are_retried_then_refused(
     with pytest.raises(PolicyUnavailableError) as caught:
         client.sample([request()])
     assert says in str(caught.value)
-    assert len(waits) == 5
+    assert "(after 2 attempts)" in str(caught.value)
+    assert "Check that the endpoint runs" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 800
+    assert len(waits) == 2
+
+
+def test_an_error_with_status_200_is_treated_by_its_code(
+    endpoint: Endpoint, connect: Connect, waits: list[float]
+) -> None:
+    endpoint.misbehave = lambda _: as_json({"error": {"code": 429, "message": "busy upstream"}})
+    with pytest.raises(PolicyUnavailableError, match=r"answered 429: busy upstream \(after 5 attempts\)"):
+        connect().sample([request()])
+    assert len(waits) == 4
 
 
 @pytest.mark.parametrize(
@@ -356,28 +370,244 @@ def test_logprobs_count_the_tokens_of_each_completion(endpoint: Endpoint, connec
     assert [completion.tokens for completion in result.completions] == [7, 2]
 
 
-def test_wasted_tokens_are_counted_once(endpoint: Endpoint, connect: Connect) -> None:
-    endpoint.misbehave = lambda number: as_json(
-        {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5 + number}}
-    )
-    with pytest.raises(PolicyUnavailableError) as caught:
-        connect().sample([request()])
-    assert caught.value.spent_tokens == 11 + 5 + 4  # the most expensive of five attempts
-    endpoint.misbehave = replies(as_json({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 99}}))
+def test_every_attempt_that_was_billed_counts(endpoint: Endpoint, connect: Connect) -> None:
+    """Tokens and dollars are those of the endpoint's bill, whatever became of an attempt."""
+    usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 10}}
+    failed = (503, {}, json.dumps({"error": {"message": "busy"}, **usage}).encode())
+    client = connect(price={"input": 1000, "output": 2000}, options={"max_retries": 3})
+    endpoint.misbehave = replies((200, {}, b""), failed, as_json({"object": "nothing", **usage}))
     endpoint.headers.clear()
-    (result,) = connect().sample([request()])
-    assert result.tokens == 11 + 5 * 2
+    ceilings = client.token_ceiling(request())
+    reserved: list[int] = []
+    asked = replace(request(), reserve=lambda tokens: reserved.append(tokens) or True)  # type: ignore[func-returns-value]
+    (result,) = client.sample([asked])
+    assert reserved == [ceilings, 21, 21]  # nothing is known of the first attempt, so it counts as the dearest
+    assert (result.tokens, result.estimated_tokens) == (ceilings + 3 * 21, ceilings)
+    assert result.prompt_tokens - 3 * 11 == ceilings - 2 * 2048
+
+    endpoint.misbehave = lambda number: failed if number % 2 else as_json({"choices": "none", **usage})
+    endpoint.headers.clear()
+    with pytest.raises(PolicyUnavailableError) as caught:
+        client.sample([request()])
+    assert caught.value.spent == Charge(4 * 21, pytest.approx(4 * (11 * 1000 + 10 * 2000) / 1e6), 0)
 
 
-def test_a_refusal_or_truncated_reasoning_is_an_empty_answer(
-    endpoint: Endpoint, connect: Connect, waits: list[float]
+def test_no_attempt_exceeds_the_budget(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
+    endpoint.misbehave = lambda _: (
+        503,
+        {},
+        json.dumps({"usage": {"prompt_tokens": 9, "completion_tokens": 1}}).encode(),
+    )
+    with pytest.raises(
+        PolicyUnavailableError, match=r"the budget holds no further attempt \(after 1 attempts\)"
+    ) as caught:
+        connect().sample([replace(request(), reserve=lambda _: False)])
+    assert (caught.value.spent.tokens, waits) == (10, [])
+    endpoint.misbehave = lambda _: (503, {}, b"free")
+    with pytest.raises(PolicyUnavailableError, match="after 5 attempts"):
+        connect().sample([replace(request(), reserve=lambda _: False)])
+
+
+def test_a_request_that_timed_out_counts_as_the_dearest(endpoint: Endpoint, connect: Connect) -> None:
+    endpoint.delay_s = 1.0
+    client = connect(timeout_s=0.2, options={"max_retries": 1, "check": False, "max_waiting": 10**6})
+    with pytest.raises(PolicyUnavailableError, match=r"within 0.2 s \(after 2 attempts\)") as caught:
+        client.sample([request()])
+    most = 2 * client.token_ceiling(request())
+    assert caught.value.spent == Charge(most, 0.0, most)
+
+
+GOOD = {"index": 9, "message": {"content": "```python\nx = 1\n```"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "text", "finish"),
+    [
+        ({"message": {"content": None}, "finish_reason": "stop"}, "", "stop"),
+        ({"message": {"content": None}, "finish_reason": "length"}, "", "length"),
+        ({"message": {"content": 5}, "finish_reason": "stop"}, "", "stop"),
+        ({"message": {"content": {"text": "x"}}, "finish_reason": "stop"}, "", "stop"),
+        ({"message": {}, "finish_reason": "stop"}, "", "stop"),
+        ({"message": None}, "", "unknown"),
+        ({}, "", "unknown"),
+        ("x", "", "unknown"),
+        (None, "", "unknown"),
+        ({"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}, "No.", REFUSED),
+        ({"finish_reason": "content_filter"}, "the completion ended with 'content_filter'", REFUSED),
+        (
+            {"message": {}, "finish_reason": "error", "error": "lost"},
+            "the completion ended with 'error': \"lost\"",
+            REFUSED,
+        ),
+        ({"message": {"content": "", "reasoning_content": "Hm."}, "finish_reason": "stop"}, "Hm.", ONLY_REASONING),
+        ({"message": {"content": None, "reasoning": "Hm."}, "finish_reason": "length"}, "", "length"),
+    ],
+)
+def test_a_choice_without_text_leaves_the_others(
+    endpoint: Endpoint, connect: Connect, waits: list[float], choice: object, text: str, finish: str
 ) -> None:
-    cut_off = {"index": 0, "message": {"content": None}, "finish_reason": "length"}
-    refused = {"index": 1, "message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}
-    endpoint.misbehave = lambda _: as_json({"choices": [cut_off, refused]})
+    endpoint.misbehave = lambda _: as_json(
+        {"choices": [choice, GOOD], "usage": {"prompt_tokens": 4, "completion_tokens": 100}}
+    )
     (result,) = connect().sample([request()])
-    assert [(one.text, one.finish_reason) for one in result.completions] == [("", "length"), ("", "stop")]
-    assert not waits
+    assert [(one.text, one.finish_reason) for one in result.completions] == [
+        (text, finish),
+        (GOOD["message"]["content"], "stop"),  # type: ignore[index]
+    ]
+    assert (result.tokens, waits) == (104, [])
+
+
+@pytest.mark.parametrize("choices", [[], None])
+def test_a_response_without_choices_is_a_refused_prompt(
+    endpoint: Endpoint, connect: Connect, waits: list[float], choices: object
+) -> None:
+    body = {
+        "choices": choices,
+        "prompt_filter_results": ["hate"],
+        "usage": {"prompt_tokens": 4, "completion_tokens": 0},
+    }
+    endpoint.misbehave = lambda _: as_json(body)
+    (result,) = connect().sample([request()])
+    assert [one.finish_reason for one in result.completions] == [REFUSED]
+    assert "prompt_filter_results" in result.completions[0].text
+    assert (result.tokens, waits) == (4, [])
+
+
+def test_a_refused_prompt_is_an_answer_and_leaves_the_others(
+    endpoint: Endpoint, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVED_KEY", KEY)
+    said = {"error": {"message": f"\x1b[2J{KEY} content_filter\nx", "code": "content_filter"}}
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if "kill" in body["messages"][-1]["content"]:
+            return 403 if body["seed"] == 2 else 400, {}, json.dumps(said).encode()
+        return as_json({"choices": [GOOD] * body.get("n", 1), "usage": {"prompt_tokens": 4, "completion_tokens": 9}})
+
+    endpoint.routes["chat/completions"] = answer
+    for options in ({}, {"fields": {"n": None}}):
+        client = connect(api_key_env="SERVED_KEY", options=options)
+        first, *refused, last = client.sample(
+            [request(1), request(2, user="kill"), request(3, user="kill"), request(4)]
+        )
+        assert len(first.completions) == len(last.completions) == 2
+        for result in refused:
+            assert [(one.finish_reason, one.tokens) for one in result.completions] == [(REFUSED, 0)]
+            said_line, remedy = result.completions[0].text.split("\n")
+            assert said_line.isprintable()
+            assert "[key] content_filter x" in said_line
+            assert "filter refused the prompt" in remedy
+
+
+STREAMED = [
+    {
+        "choices": [
+            {"index": 1, "delta": {"role": "assistant", "content": "b"}},
+            {"index": 0, "delta": {"content": "a"}},
+        ]
+    },
+    {"choices": [{"index": 0, "delta": {"content": None, "reasoning_content": "Hm"}, "finish_reason": None}]},
+    {"choices": [{"index": 0, "delta": {"content": "1"}, "finish_reason": "stop"}], "usage": None},
+    {"choices": [{"index": 1, "delta": {"content": "2"}, "finish_reason": "length"}]},
+    {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 30}},
+]
+
+
+def as_stream(*chunks: object, end: str = "data: [DONE]\n\n") -> Reply:
+    events = "".join(f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in chunks)
+    return 200, {"Content-Type": "text/event-stream; charset=utf-8"}, f": hello\n\nevent: x\n{events}{end}".encode()
+
+
+@pytest.mark.parametrize("end", ["data: [DONE]\n\n", ""])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_stream_is_joined(endpoint: Endpoint, connect: Connect, *, stream: bool, end: str) -> None:
+    """Also one that was not requested, and one without an end mark."""
+    endpoint.misbehave = lambda _: as_stream(*STREAMED, end=end)
+    (result,) = connect(options={"stream": stream}).sample([request()])
+    assert endpoint.seen[0]["stream"] is stream
+    assert endpoint.seen[0].get("stream_options") == ({"include_usage": True} if stream else None)
+    assert [(one.text, one.finish_reason) for one in result.completions] == [("a1", "stop"), ("b2", "length")]
+    assert (result.prompt_tokens, result.tokens, result.estimated_tokens) == (7, 37, 0)
+
+
+def test_an_error_within_a_stream(endpoint: Endpoint, connect: Connect, waits: list[float]) -> None:
+    overloaded = as_stream({"error": {"message": "Overloaded", "type": "server_error"}})
+    endpoint.misbehave = replies(overloaded)
+    client = connect(options={"stream": True, "check": False})
+    assert len(client.sample([request()])[0].completions) == 2
+    assert len(waits) == 1
+    endpoint.misbehave = lambda _: as_stream({"error": {"message": "content_filter", "code": 400}})
+    assert client.sample([request()])[0].completions[0].finish_reason == REFUSED
+    broken = as_stream({"choices": [{"index": 0, "delta": {"content": "a"}}]}, end='data: {"choices": [{"ind')
+    endpoint.misbehave = lambda _: broken
+    with pytest.raises(PolicyUnavailableError, match=r"an event of the stream is not JSON .*The connection broke"):
+        client.sample([request()])
+
+
+def test_one_message_of_the_user(endpoint: Endpoint, connect: Connect) -> None:
+    connect(options={"system_role": "user"}).sample([request()])
+    assert endpoint.seen[0]["messages"] == [{"role": "user", "content": "You improve.\n\nImprove x."}]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 100.0, "completion_tokens": 200.0},
+        {"prompt_tokens": "100", "completion_tokens": "200", "total_tokens": "300"},
+        {"input_tokens": 100, "output_tokens": 200},
+        {"input_tokens": 10, "output_tokens": 200, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30},
+    ],
+)
+def test_tokens_in_other_types_and_names(endpoint: Endpoint, connect: Connect, usage: object) -> None:
+    endpoint.misbehave = lambda _: as_json({"choices": [GOOD], "usage": usage})
+    (result,) = connect().sample([request(n=1, user="x" * 200)])
+    assert (result.prompt_tokens, result.tokens, result.estimated_tokens) == (100, 300, 0)
+
+
+def test_the_query_of_an_address_stays_at_the_end(endpoint: Endpoint, connect: Connect) -> None:
+    url = f"{endpoint.url}/?api-version=1&sig=hunter2"
+    client = connect(base_url=url)
+    client.sample([request()])
+    assert endpoint.seen[0]["path"] == "/v1/chat/completions?api-version=1&sig=hunter2"
+    endpoint.misbehave = lambda _: (404, {}, b"no")
+    with pytest.raises(PolicyUnavailableError) as caught:
+        client.sample([request()])
+    assert f"{endpoint.url}?api-version=…&sig=…" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "usually ends in /v1" not in str(caught.value)
+
+
+def test_own_headers_carry_the_key(endpoint: Endpoint, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVED_KEY", KEY)
+    client = connect(api_key_env="SERVED_KEY", options={"headers": {"api-key": "{key}", "X-Title": "search"}})
+    client.sample([request()])
+    sent = endpoint.headers[0]
+    assert (sent["api-key"], sent["X-Title"], sent.get("Authorization")) == (KEY, "search", None)
+    assert KEY not in repr(vars(client))
+    endpoint.headers.clear()
+    connect(api_key_env="SERVED_KEY", options={"headers": {"X-Title": "search"}}).sample([request()])
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+    with pytest.raises(PolicyUnavailableError, match="--api-key-file"):
+        connect(options={"headers": {"api-key": "{key}"}}).sample([request()])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "x"},
+        {"content-length": "3"},
+        {"Proxy-Authorization": "{key}"},
+        {"api-key": KEY},
+        {"Authorization": f"Bearer {KEY}"},
+        {"X-A": "a\r\nHost: b"},
+        {"X A": "a"},
+        {"X-A": "ü"},
+    ],
+)
+def test_headers_that_are_reserved_or_hold_a_secret_are_refused(connect: Connect, headers: dict[str, str]) -> None:
+    with pytest.raises(InvalidInputError, match="headers") as caught:
+        connect(options={"headers": headers})
+    assert KEY not in str(caught.value)
 
 
 def test_surplus_choices_are_dropped(endpoint: Endpoint, connect: Connect) -> None:
@@ -503,9 +733,9 @@ def test_a_response_of_millions_of_values_is_refused_unparsed(endpoint: Endpoint
 
 
 def test_one_refused_request_ends_the_call_with_its_reason(endpoint: Endpoint, connect: Connect) -> None:
-    endpoint.misbehave = lambda number: (400, {}, b"bad seed") if number == 5 else None
+    endpoint.misbehave = lambda number: (404, {}, b"bad seed") if number == 5 else None
     client = connect(options={"concurrency": 2})
-    with pytest.raises(PolicyUnavailableError, match="answered 400: bad seed"):
+    with pytest.raises(PolicyUnavailableError, match="answered 404: bad seed"):
         client.sample([request(seed) for seed in range(200)])
     assert len(endpoint.seen) < 200
 
@@ -520,7 +750,7 @@ def test_ping_finds_the_model(endpoint: Endpoint, connect: Connect) -> None:
 
 
 def test_a_password_in_the_address_is_not_repeated(endpoint: Endpoint, connect: Connect) -> None:
-    endpoint.misbehave = lambda _: (400, {}, b"no")
+    endpoint.misbehave = lambda _: (404, {}, b"no")
     with pytest.raises(PolicyUnavailableError) as caught:
         connect(base_url=endpoint.url.replace("http://", "http://user:hunter2@")).sample([request()])
     assert "hunter2" not in str(caught.value)

@@ -11,7 +11,7 @@ import pytest
 
 from speciate.domain.errors import ConfigurationError, InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole, Price
-from speciate.domain.rollout import Prompt
+from speciate.domain.rollout import REFUSED, Prompt
 from speciate.policies.openai_compatible import OpenAICompatible
 from speciate.policies.prices import PRICES_VARIABLE, price_of
 from speciate.policies.providers import PROVIDERS
@@ -163,7 +163,8 @@ def test_options_that_break_budgets_are_refused(
         connect({"options": options})
 
 
-def test_other_refusals_keep_the_general_remedy(endpoint: Endpoint, connect: Connect) -> None:
+def test_other_refusals_are_answers_with_the_general_remedy(endpoint: Endpoint, connect: Connect) -> None:
+    """Words that nobody knows may be about the prompt."""
     refusals = (
         b'{"error": "no"}',
         b"[" * 50_000,
@@ -172,8 +173,11 @@ def test_other_refusals_keep_the_general_remedy(endpoint: Endpoint, connect: Con
     )
     for body in refusals:
         endpoint.routes["chat/completions"] = lambda _, body=body: (400, {}, body)
-        with pytest.raises(PolicyUnavailableError, match="Correct the policy's model"):
-            connect({"options": {"check": False}}).sample([asked()])
+        (result,) = connect({"options": {"check": False}}).sample([asked()])
+        assert (result.completions[0].finish_reason, result.tokens) == (REFUSED, 0)
+        said, _, remedy = result.completions[0].text.partition("\n")
+        assert said.startswith("it answered 400: ")
+        assert "Correct the policy's model" in remedy
 
 
 def test_a_place_of_fastapi_names_the_field(endpoint: Endpoint, connect: Connect) -> None:
@@ -221,20 +225,87 @@ def test_the_limit_of_tokens_wins_over_further_fields(endpoint: Endpoint, connec
     assert sent[0]["reasoning"] == {"effort": "low", "exclude": True}
 
 
+PROMPT = (
+    "This model's maximum context length is 32768 tokens, your request has 33000 input tokens.",
+    "the prompt has 9000 tokens: this model reads 8192 at most",
+    "Please reduce the length of the messages or completion.",
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease one of them",
+    "the request exceeds the available context size, try increasing it",
+    "Range of input length should be [1, 30720]",
+    "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 9000",
+    "Trying to keep the first 9000 tokens when context the overflows. However, the context length is only 4096 tokens",
+)
+FILTER = (
+    "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+    "Content Exists Risk",
+    "Input data may contain inappropriate content.",
+    "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+    "Output blocked by content filtering policy",
+)
+LOWER = (
+    "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+    "Range of max_tokens should be [1, 8192]",
+    "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude",
+    "`max_tokens` must be less than or equal to `8192`, the maximum value is less than the `context_window`",
+    "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+    "too many tokens: max tokens must be less than or equal to 4096, the maximum output length for this model",
+)
+SYSTEM = (
+    "System role not supported",
+    "Developer instruction is not enabled for models/gemma-3-27b-it",
+    "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+    "Only user and assistant roles are supported!",
+    "Conversation roles must alternate user/assistant/user/assistant/...",
+    "`system` role is not supported by this model",
+)
+STREAM = (
+    "Requests with max_tokens > 4096 must have stream=true",
+    "This model only support stream mode, please enable the stream parameter to access the model.",
+    "parameter.enable_thinking must be set to false for non-streaming calls",
+    "Stream must be set to true",
+)
+SINGLE = ("Only one completion choice is allowed", "n > 1 is not supported", "Multiple candidates is not enabled")
+OMIT = (
+    "Unrecognized request argument supplied: reasoning_effort",
+    "litellm.UnsupportedParamsError: m does not support parameters: ['reasoning_effort'], for model=m.",
+    'Invalid JSON payload received. Unknown name "reasoning_effort": Cannot find field.',
+)
+
+
 @pytest.mark.parametrize(
-    ("message", "remedy"),
+    ("messages", "remedy", "of_prompt"),
     [
-        (
-            "This model's maximum context length is 32768 tokens, your request has 33000 input tokens.",
-            "--prompt-tokens",
-        ),
-        ("the prompt has 9000 tokens: this model reads 8192 at most", "--prompt-tokens"),
-        ("unknown field add_generation_prompt", "--prompt-style compact"),
+        (PROMPT, "--prompt-tokens", True),
+        (FILTER, "filter refused the prompt", True),
+        (LOWER, "--sampling max_tokens=", False),
+        (SYSTEM, "--option system_role=user", False),
+        (STREAM, "--option stream=true", False),
+        (SINGLE, '{"n": null}', False),
+        (OMIT, '{"reasoning_effort": null}', False),
+        (("unknown field add_generation_prompt",), "--prompt-style compact", False),
+        (("API key not valid. Please pass a valid API key.",), "key", False),
+        (("Your credit balance is too low to access the API.",), "Add credit", False),
+        (("Model Not Exist", "gpt is not a valid model ID"), "the policy's model", False),
     ],
 )
-def test_a_refusal_names_what_helps(message: str, remedy: str) -> None:
+def test_a_refusal_names_what_helps(messages: tuple[str, ...], remedy: str, *, of_prompt: bool) -> None:
     policy = Policy(slug="p", kind="openai_compatible", model="m")
-    payload = {"max_tokens": 9, "add_generation_prompt": False}
-    found = explain_refusal(json.dumps({"error": {"message": message}}).encode(), payload, policy)
-    assert found is not None
-    assert remedy in found
+    payload = {
+        "messages": [{"role": "system", "content": "x"}],
+        "n": 4,
+        "max_tokens": 9,
+        "add_generation_prompt": False,
+    }
+    for message in messages:
+        explained = explain_refusal(json.dumps([{"error": {"message": message}}]).encode(), payload, policy)
+        assert explained is not None, message
+        assert (remedy in explained.remedy, explained.of_prompt) == (True, of_prompt), (message, explained)
+
+
+def test_the_code_of_a_refusal_is_read(endpoint: Endpoint, connect: Connect) -> None:
+    refusal = {"error": {"message": "Bad Request", "code": "context_length_exceeded"}}
+    endpoint.routes["chat/completions"] = lambda _: (400, {}, json.dumps(refusal).encode())
+    (result,) = connect({"options": {"check": False}}).sample([asked()])
+    assert "--prompt-tokens" in result.completions[0].text

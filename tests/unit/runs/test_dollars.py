@@ -59,8 +59,9 @@ def test_lost_tokens_are_charged_at_the_dearest_price() -> None:
     policy = Policy(slug="paid", kind="scripted", options=OPTIONS, price=Price(input=1000, output=2000))
     context = RunContext(uuid4(), toy_problem(), policy, uuid4(), toy_spec(budget=Budget(dollars=1.0)))
     assert progress.spent().dollars_left(context.spec.budget, context.token_price) == pytest.approx(0.8)
-    ledger.charge(progress, context, 100)
+    ledger.charge(progress, ledger.most_of(100, context))
     assert progress.cost == pytest.approx(0.2)
+    assert progress.estimated_tokens == 100
 
 
 def version(**changes: object) -> PolicyVersion:
