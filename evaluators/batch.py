@@ -96,10 +96,11 @@ class EvaluationBatch:
         limits, cpu_s = self.problem.limits, self.problem.limits.cpu_s if role is ProcessRole.IN_PROCESS else 0.0
         return ProcessSpec(role, limits, preload, syscall_policy, folder or self.folder, self.site, cpu_s)
 
-    def commands(self, limits: Limits, cpu_s: float = 0.0) -> ProcessSpec:
+    def commands(self, limits: Limits) -> ProcessSpec:
         """Return the specification of a process that runs commands: the build of a program, or its calls."""
-        policy = SyscallPolicy.PROCESSES
-        return ProcessSpec(ProcessRole.COMMAND, limits, ("subprocess",), policy, self.folder, self.site, cpu_s)
+        return ProcessSpec(
+            ProcessRole.COMMAND, limits, ("subprocess",), SyscallPolicy.PROCESSES, self.folder, self.site
+        )
 
     def out_of_time(self) -> Evaluation:
         """Return the result of a program that was not evaluated before the deadline."""

@@ -67,7 +67,7 @@ class _Build:
     def run(self, files: BuiltFiles) -> BuiltFiles | Failure:
         """Return the built files or the failure."""
         limits = build_limits(self.batch.problem.limits, self.language)
-        spec: ProcessSpec = self.batch.commands(limits, limits.cpu_s)
+        spec: ProcessSpec = self.batch.commands(limits)
         with ProcessStarter(self.batch.home, spec, 1) as starter:
             session = Session(starter.take(), frame_bytes=limits.output_bytes + ENVELOPE_BYTES, log_bytes=0)
             sizes = {"max_files": MAX_BUILT_FILES, "max_bytes": self.language.build_bytes}
@@ -88,7 +88,6 @@ def build_limits(limits: Limits, language: Language) -> Limits:
     return limits.model_copy(
         update={
             "wall_s": language.build_s,
-            "cpu_s": language.build_s * limits.cores,
             "memory_bytes": language.build_memory_bytes,
             "output_bytes": 4 * (language.build_bytes // 3 + MAX_BUILT_FILES),
             "file_bytes": scratch,

@@ -20,6 +20,7 @@ REFUSALS = {
     "no_entry_point": FailureKind.INVALID_OUTPUT,
     "build_failed": FailureKind.CRASHED,
     "program_failed": FailureKind.CRASHED,
+    "cpu_limit": FailureKind.TIMEOUT,
     "too_long": FailureKind.INVALID_OUTPUT,
     "not_json": FailureKind.INVALID_OUTPUT,
 }

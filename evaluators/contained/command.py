@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import stat
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -23,13 +24,14 @@ from typing import IO, Any, Protocol
 from .candidate import LOADING
 from .libraries import show_libraries
 from .program import DETAIL_CHARS
-from .seccomp import Filter, SyscallPolicy, template
+from .seccomp import Filter, SyscallPolicy, execute_once, template
 from .tier_a import SELF
 from .wire import TooLongError, Wire
 
 _INPUT = ".input"
 _ERRORS = ".errors"
 _SCRATCH = ".build"
+_ERROR_BYTES = 1000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _HEAD_CHARS = DETAIL_CHARS * 3 // 4
 """Characters kept of the beginning of a compiler's messages: the first one usually explains the others."""
@@ -147,32 +149,78 @@ class _Here:
                 raise CommandFailedError(f"{printed(said)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
 
     def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Run the candidate's command, which may start no other process."""
-        import subprocess
-
+        """Run the candidate's command, which may start no process and execute nothing else."""
         Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
         with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    preexec_fn=lambda: _confine(limits),  # noqa: PLW1509  # no threads here
-                )
-            except OSError as error:
-                raise CommandFailedError(f"{command[0]}: {error.strerror}") from None
-            with process, process.stdout or stdin as stdout:
-                output = stdout.read(most + 1)
-                if len(output) > most:
-                    process.kill()
-                    raise TooLongError(f"more than {most} bytes of output")
+            pid, stdout = _start(command, stdin.fileno(), errors.fileno(), limits)
+            with open(stdout, "rb") as stream:  # noqa: PTH123
+                output = stream.read(most + 1)
+            if len(output) > most:
+                os.kill(pid, signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            if len(output) > most:
+                raise TooLongError(f"more than {most} bytes of output")
             errors.seek(max(errors.seek(0, os.SEEK_END) - DETAIL_CHARS, 0))
             complaint = errors.read().decode("utf-8", "replace")
         os.write(2, complaint.encode())
-        if process.returncode:
-            raise CommandFailedError(f"{ending(process.returncode)}\n{complaint}")
+        if code := os.waitstatus_to_exitcode(status):
+            used_s = usage.ru_utime + usage.ru_stime
+            if code == -signal.SIGXCPU or (code == -signal.SIGKILL and used_s >= limits["cpu_s"]):
+                raise CommandFailedError(f"used {used_s:.1f} s of processor time", "cpu_limit")
+            raise CommandFailedError(f"{ending(code)}\n{complaint}")
         return output
+
+
+def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) -> tuple[int, int]:
+    """Start the candidate's command; return its process id and a descriptor of its standard output.
+
+    Raises:
+        CommandFailedError: It cannot be executed.
+    """
+    import shutil
+
+    words, environment = _without_env(command)
+    path = shutil.which(words[0]) or (words[0] if "/" in words[0] else None)
+    if path is None:
+        raise CommandFailedError(f"{words[0]}: No such file or directory")
+    stdout, its_stdout = os.pipe()
+    ours, its = socket.socketpair()
+    with ours:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+                    signal.signal(ignored, signal.SIG_DFL)
+                for fd, number in ((stdin, 0), (its_stdout, 1), (stderr, 2)):
+                    os.dup2(fd, number)
+                socket.send_fds(its, [b"."], [_confine(limits)])
+                os.execve(path, words, environment)  # noqa: S606  # by words, not by a shell
+            except BaseException as error:  # noqa: BLE001  # whatever happens, this fork must not go on
+                its.send((getattr(error, "strerror", None) or str(error)).encode())
+            finally:
+                os._exit(1)
+        its.close()
+        os.close(its_stdout)
+        said, listeners, _, _ = socket.recv_fds(ours, _ERROR_BYTES, 1)
+        if listeners:
+            execute_once(listeners[0])
+            said = ours.recv(_ERROR_BYTES)  # nothing: the descriptor closes when the program starts
+    if said:
+        os.close(stdout)
+        os.waitpid(pid, 0)
+        raise CommandFailedError(f"{words[0]}: {said.decode('utf-8', 'replace')}")
+    return pid, stdout
+
+
+def _without_env(command: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return a command without a leading ``env``, which would execute the program, and the environment that it sets."""
+    words, environment = [*command], dict(os.environ)
+    if words[0] in ("env", "/usr/bin/env"):
+        at = next((at for at, word in enumerate(words) if at and "=" not in word), 0)
+        if at and not words[at].startswith("-"):
+            environment |= dict(word.split("=", 1) for word in words[1:at])
+            words = words[at:]
+    return words, environment
 
 
 def _show_own_path(tool: str) -> None:
@@ -245,12 +293,12 @@ def _decode_output(language: dict[str, Any], said: bytes) -> Any:
     return text.rstrip()
 
 
-def _confine(limits: dict[str, Any]) -> None:
-    """Forbid the candidate's command to start further processes."""
+def _confine(limits: dict[str, Any]) -> int:
+    """Forbid the candidate's command to start or execute anything; return the descriptor for ``execute_once``."""
     seconds = math.ceil(limits["cpu_s"])
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
-    Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install()
+    return Filter(template(SyscallPolicy.PROGRAM, changes=True, open_flags=False)).install(listen=True)
 
 
 def ending(code: int) -> str:

@@ -7,9 +7,11 @@ change after the comparison.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import itertools
 import os
 import struct
+import sys
 from collections.abc import Sequence
 from enum import Enum
 
@@ -24,6 +26,9 @@ Alternatives = tuple[tuple[Term, ...], ...]
 
 ALWAYS: Alternatives = ((),)
 
+ASK: Alternatives = ()
+"""The process that listens to the filter decides; without one the call fails."""
+
 
 class SyscallPolicy(Enum):
     """Permission to start threads, programs or processes."""
@@ -31,7 +36,7 @@ class SyscallPolicy(Enum):
     THREADS = "threads"
     """Threads only, no processes and no ``execve``: the policy for candidates."""
     PROGRAM = "program"
-    """Threads, and ``execve`` of another program: the policy for compiled candidates."""
+    """Threads, and one ``execve``, of the program itself: the policy for compiled candidates; see ``execute_once``."""
     PROCESSES = "processes"
     """Processes within the namespaces: the policy for building and starting candidates in other languages."""
     SCRIPT = "script"
@@ -48,6 +53,7 @@ _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020000  # every namespace
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # no owner, signal or lock commands, which affect other processes
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)  # terminal size, bytes waiting, blocking, cloexec
+_RECEIVE_QUESTION, _SEND_ANSWER = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV and _SEND
 # Two processes that map one file share futexes on its pages, even read-only ones. Of those only the operations are
 # allowed that libraries cannot do without: waits of ``pthread_join``, and the wake of libstdc++'s one-time
 # initialisation and futures, without which XLA waits forever.
@@ -98,11 +104,12 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
     if open_flags:
         calls |= {"open": _one_of(1, (0,), _OPEN_CHANGES), "openat": _one_of(2, (0,), _OPEN_CHANGES)}
     if syscall_policy is SyscallPolicy.PROGRAM:
-        calls |= {"execve": ALWAYS}
+        calls |= {"execve": ASK}
     if syscall_policy is SyscallPolicy.PROCESSES:
         # The process installs the next filter on its children.
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3"} | _SIGNALS | {"prctl", "seccomp"}, ALWAYS)
         calls |= {"futex": ALWAYS}  # compilers and interpreters share locks between processes
+        calls["ioctl"] += _one_of(1, (_RECEIVE_QUESTION, _SEND_ANSWER))
     if syscall_policy is SyscallPolicy.SCRIPT:
         calls |= dict.fromkeys(_STARTING - {"clone", "clone3", "execveat"} | _SIGNALS | {"futex"}, ALWAYS)
         calls |= {"prctl": _one_of(0, (*_PRCTL, _PR_SET_PDEATHSIG))}
@@ -134,8 +141,11 @@ class Filter:
         )
         self._address = ctypes.addressof(self._header)
 
-    def install(self) -> None:
+    def install(self, *, listen: bool = False) -> int:
         """Permanently apply the filter to this process, its threads and its children.
+
+        Args:
+            listen: True to return a descriptor for ``execute_once``.
 
         Raises:
             OSError: The kernel rejects the filter.
@@ -143,14 +153,33 @@ class Filter:
         own = os.getpid()
         for place in self._places:
             struct.pack_into("<I", self._code, place, own)
-        call("seccomp", _SET_MODE_FILTER, 0, self._address)
+        return call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER if listen else 0, self._address)
 
 
-_SET_MODE_FILTER = 1
+def execute_once(listener: int) -> None:
+    """Wait until a process with a filter calls ``execve``, and allow it; every further one fails with ENOSYS.
+
+    Args:
+        listener: Descriptor from ``Filter.install``, which this closes.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    try:
+        question, answer = bytearray(_QUESTION_BYTES), bytearray(_ANSWER.size)
+        fcntl.ioctl(listener, _RECEIVE_QUESTION, question)
+        _ANSWER.pack_into(answer, 0, int.from_bytes(question[:8], sys.byteorder), 0, 0, _CONTINUE)
+        fcntl.ioctl(listener, _SEND_ANSWER, answer)
+    finally:
+        os.close(listener)
+
+
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+_QUESTION_BYTES, _ANSWER, _CONTINUE = 80, struct.Struct("=Qqii"), 1  # struct seccomp_notif; id, result, error, flags
 _ANY_PID = 0x7EC1A7ED  # above every process id, and unique in a filter
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
-_KILL_PROCESS, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
+_KILL_PROCESS, _ALLOW, _ERRNO, _USER_NOTIF = 0x80000000, 0x7FFF0000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _ENOTSUP = 1, 38, 95
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -218,6 +247,8 @@ def _check(alternatives: Alternatives) -> list[bytes]:
     allow, deny = _op(_RETURN, _ALLOW), _op(_RETURN, _ERRNO | _EPERM)
     if alternatives == ALWAYS:
         return [allow]
+    if alternatives == ASK:
+        return [_op(_RETURN, _USER_NOTIF)]
     if {len(terms) for terms in alternatives} == {1} and len({terms[0][:2] for terms in alternatives}) == 1:
         argument, mask, _ = alternatives[0][0]
         values = [terms[0][2] for terms in alternatives]

@@ -96,12 +96,14 @@ class Containers:
             )
             raise CommandFailedError(f"{_shortened(printed)}\n{command[0]}: {_how(ended.code)}".lstrip())
 
-    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:  # noqa: ARG002  # set at start
+    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
         """Run the candidate's command."""
         ended = self._execute(command, said, most, build=False)
         if len(ended.output) > most:
             raise TooLongError(f"more than {most} bytes of output")
         os.write(2, ended.errors.encode("utf-8", "replace"))
+        if ended.code == 128 + signal.SIGXCPU:
+            raise CommandFailedError(f"used {limits['cpu_s']:g} s of processor time", "cpu_limit")
         if ended.code:
             raise CommandFailedError(f"{_how(ended.code)}\n{ended.errors}")
         return ended.output

@@ -254,7 +254,8 @@ class ContainedProcess:
             case kind if kind == READY:
                 self._pid, self._folder = pid, os.fsdecode(data[1:])
                 cores = min(self._supervisor.needs.limits.cores, len(os.sched_getaffinity(0)))
-                self.waiting = SchedulingDelay(pid, self._supervisor.pid, cores, self._group and self._group.cpu_s)
+                group_s = None if self._group is None else self._group.cpu_s
+                self.waiting = SchedulingDelay(pid, self._supervisor.pid, cores, group_s)
             case kind if kind == EXIT:
                 self._usage, self._reusable = _exit(data)
                 self._reusable &= bool(self._pid)  # where one does not get ready, the next one need not either

@@ -157,3 +157,66 @@ def test_a_source_in_cpp_includes_nothing_of_the_host(walls, line):
     assert evaluation.failure is not None
     assert evaluation.failure.reason == "build_failed"
     assert "No such file" in evaluation.failure.detail or "not found" in evaluation.failure.detail
+
+
+EXECUTING = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+extern char **environ;
+static char *again[] = {"program", "again", NULL};
+static char *python[] = {"python3", "-c", "print('breached')", NULL};
+static char *loader[] = {"ld.so", PYTHON, "-c", "print('breached')", NULL};
+static void copy(int to) {
+    static char part[1 << 16];
+    int from = open("program", O_RDONLY), size;
+    while ((size = read(from, part, sizeof part)) > 0) if (write(to, part, size) != size) abort();
+}
+static void *execute(void *_) {
+    execve(PYTHON, python, environ);
+    execl("/bin/sh", "sh", "-c", "echo breached", NULL);
+    execl("/usr/bin/gcc", "gcc", "--version", NULL);
+    execl("/usr/bin/node", "node", "--version", NULL);
+    execve("./program", again, environ);
+    execve("/proc/self/exe", again, environ);
+    execve("/lib64/ld-linux-x86-64.so.2", loader, environ);
+    execve("/lib/ld-linux-aarch64.so.1", loader, environ);
+    int script = open("script", O_WRONLY | O_CREAT, 0700);
+    if (write(script, "#!/bin/sh\necho breached\n", 24) != 24) abort();
+    close(script);
+    execl("./script", "script", NULL);
+    int own = open("program", O_RDONLY);
+    syscall(SYS_execveat, own, "", again, environ, AT_EMPTY_PATH);
+    int copied = open("copied", O_WRONLY | O_CREAT, 0700);
+    copy(copied);
+    close(copied);
+    execve("./copied", again, environ);
+    int memory = memfd_create("program", 0);
+    if (memory >= 0) { copy(memory); fexecve(memory, again, environ); }
+    return NULL;
+}
+int main(int count, char **words) {
+    int x;
+    pthread_t thread;
+    if (count > 1) { puts("breached"); return 0; }
+    if (scanf("%d", &x) != 1) return 1;
+    execute(NULL);
+    if (pthread_create(&thread, NULL, execute, NULL) || pthread_join(thread, NULL)) return 1;
+    printf("%d\n", 2 * x);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason=f"{NOT_TRIED}programs in C that execute others, without gcc")
+def test_a_compiled_program_executes_nothing_else(walls):
+    """Not another program, not itself again, not by the loader, a script, a descriptor or a thread."""
+    program = EXECUTING.replace("PYTHON", f'"{sys.executable}"')
+    results = walls.evaluate(make_problem(**fields() | {"language": "c"}), [program])
+    assert results[0].rewards == (1.0,), results

@@ -84,7 +84,7 @@ def test_json_goes_in_and_comes_out(broker, make_problem):
     language = {**SHELL, "exchange": "json"}
     cases = [{"input": [[1, "a"], {"k": None}], "expected": [[1, "a"], {"k": None}]}]
     made = make_problem("cases", cases=cases, language=language, limits=PATIENT)
-    assert evaluate(broker, made, "exec cat").rewards == (1.0,)
+    assert evaluate(broker, made, 'read -r line; echo "$line"').rewards == (1.0,)
     failure = evaluate(broker, made, "echo nonsense").failure
     assert (failure.kind, failure.reason) == (FailureKind.INVALID_OUTPUT, "not_json")
 
@@ -106,13 +106,20 @@ def test_json_without_end_fails_its_case_only(broker, make_problem):
         ("kill -9 $$", FailureKind.CRASHED, "killed by SIGKILL"),
         ("while :; do :; done", FailureKind.TIMEOUT, "wall limit"),
         ("while :; do echo flood; done", FailureKind.INVALID_OUTPUT, "bytes of output"),
+        ("kill -XCPU $$", FailureKind.TIMEOUT, "s of processor time"),
+        ("trap : XCPU; while :; do :; done", FailureKind.TIMEOUT, "s of processor time"),
     ],
 )
 def test_how_a_program_ends_is_a_value(broker, problem, program, kind, words):
-    limits = {"wall_s": 1, "cpu_s": 9} if kind is FailureKind.TIMEOUT else PATIENT
+    limits = {"wall_s": 1, "cpu_s": 9} if words == "wall limit" else {**PATIENT, "cpu_s": 1}
     failure = evaluate(broker, problem(limits={**limits, "output_bytes": 4096}), program).failure
     assert failure.kind is kind
     assert words in failure.detail
+
+
+def test_a_command_may_set_its_environment(broker, problem):
+    language = {**SHELL, "run": ["env", "FACTOR=2", *SHELL["run"]]}
+    assert evaluate(broker, problem(language), "read x; echo $((FACTOR * x))").rewards == (1.0,)
 
 
 def test_a_program_that_is_no_text_is_a_failure_value(broker, problem):
