@@ -42,12 +42,15 @@ class LandlockTier:
         self._readable = dict.fromkeys(readable, landlock.READ)
         self._readable[PROCESSOR] = landlock.READ_FILE
         self._readable["/dev/null"] = landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE
+        # The zygote itself is restricted, too, because it imports the modules to preload.
+        kernel.drop_capabilities()
+        own = dict.fromkeys(["/proc", *([folders] if folders else [])], landlock.READ)
+        landlock.restrict(self._abi, self._readable | own)
         if hidden:
             # Possibly hundreds of paths: restrict the zygote once for all its forks.
             away = {os.path.realpath(path) for path in hidden}
             paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
-            paths += ["/proc", *([folders] if folders else [])]
-            landlock.restrict(self._abi, dict.fromkeys(paths, landlock.READ_FILE), only=landlock.READ_FILE)
+            landlock.restrict(self._abi, dict.fromkeys([*paths, *own], landlock.READ_FILE), only=landlock.READ_FILE)
         self._folder = ""
         self._rules = self._rules_with("")
 

@@ -105,16 +105,16 @@ def _get_ready(requests: socket.socket) -> Tier:
         boot = BootMessage.decode(requests.recv(MESSAGE_BYTES))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no reaping: they report themselves
         sys.path.extend(boot.path)
-        # Before switching the user, who may not be able to read Python's folders.
-        missing = _preload(() if boot.foreign else boot.preload)
+        # In tier A before switching the user, who may not be able to read Python's folders.
+        missing = _preload(boot.preload if boot.tier == tier_a.NAME and not boot.foreign else ())
         if boot.user is not None:
             os.setgroups([])
             os.setresgid(boot.user, boot.user, boot.user)
             os.setresuid(boot.user, boot.user, boot.user)
         kernel.forbid_new_privileges()
+        tier = TIERS[boot.tier](boot)
         missing |= _preload(boot.preload)
         _refuse_threads(boot.preload)
-        tier = TIERS[boot.tier](boot)
         rehearse()
     except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -142,7 +142,7 @@ def _preload(names: tuple[str, ...]) -> dict[str, str]:
     for name in ("random", "linecache", "traceback", *names):
         try:
             importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001  # whatever a module raises when it is imported
+        except BaseException as error:  # noqa: BLE001  # whatever a module raises when it is imported
             missing[name] = f"{type(error).__name__}: {error}"
     if "numpy" in sys.modules:
         with contextlib.suppress(ImportError):

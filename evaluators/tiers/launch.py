@@ -139,7 +139,7 @@ def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     user = _own_user() if reachable else None
     hidden = _hidden(shown, site)
     paths = (*shown, *_kept(hidden, site), *_DEVICES)
-    # This zygote is not contained itself: packages that a problem names are imported by its candidates only.
+    # No namespaces contain this zygote: packages that a problem names are imported by its candidates only.
     preload = preload if site is None else ()
     boot = BootMessage(tier_b.NAME, user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
     return Launch(_python(fd), boot)

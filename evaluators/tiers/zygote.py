@@ -46,7 +46,7 @@ class Zygote:
             EvaluatorUnavailableError: The zygote does not start.
             OSError: The machine has no process, descriptor or temporary space left.
         """
-        self.pid, self.users = 0, 0
+        self.pid, self.users, self._preload = 0, 0, preload
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
@@ -117,8 +117,9 @@ class Zygote:
             problem = f"{type(error).__name__}: {error}"
         log.seek(0)
         said = log.read(4096).decode("utf-8", "replace").strip()
+        while_ = f" while it imports {', '.join(self._preload)}" if self._preload else ""
         raise EvaluatorUnavailableError(
-            f"The zygote of tier {tier} does not start: {said or problem or 'it ended without output'}",
+            f"The zygote of tier {tier} does not start{while_}: {said or problem or 'it ended without output'}",
             remedy="Run `speciate doctor` to see which tiers work on this machine and what the others need.",
         )
 

@@ -39,6 +39,9 @@ BEST_FILE = "best.json"
 """Data file with the output of the best candidate so far, for problems with ``carry``."""
 
 _RESERVED = frozenset({"and", "or", "not"})
+_NO_LIBRARIES = frozenset({"antigravity", "ensurepip", "evaluators", "idlelib", "lib2to3", "pip", "service"})
+_NO_LIBRARIES |= {"sitecustomize", "speciate", "this", "turtledemo", "usercustomize", "venv", "workers"}
+_PROGRAM_PARTS = frozenset({"__main__", "test", "tests"})
 _DAY_S = 86_400
 _MOST_CORES = 256
 _TEXT_READERS = ("source", "vars(", "__dict__")
@@ -362,6 +365,10 @@ class Problem(Value):
         if self.carry is not None and (self.kind not in _CARRYING or self.attested):
             raise ValueError("carry needs a script of kind 'evaluator' or 'in_process' that runs in the sandbox")
         check_data_files(self.data_files)
+        for module in self.preload:
+            parts = module.split(".")
+            if parts[0] in _NO_LIBRARIES or not _PROGRAM_PARTS.isdisjoint(parts):
+                raise ValueError(f"preload names {module!r}, which is a program or a test and no library: remove it")
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
             raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
         return self

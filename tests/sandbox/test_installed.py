@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 
 from evaluators.broker import Broker
 from evaluators.canary import probe_tier
+from speciate.domain.errors import EvaluatorUnavailableError
 from tests.sandbox.arenas import NOT_TRIED, ROOT, make_problem
 
 _SERVE = """
@@ -154,3 +156,58 @@ def test_a_tier_holds_where_nothing_but_tmp_can_be_written_as_in_a_container(tie
         text=True,
     )
     assert (ran.stdout, ran.stderr) == ("()\n", "")
+
+
+_PRY = """
+import ctypes, os, socket, subprocess
+REACHED = []
+for name, reach in {
+    "a password file": lambda: open("/etc/passwd"),
+    "its own folder": lambda: open(os.path.dirname(__file__) + "/new", "w"),
+    "a shared folder": lambda: open("/var/tmp/speciate-preloaded", "w"),
+    "another program": lambda: subprocess.run(["true"]),
+    "the network": lambda: socket.create_connection(("127.0.0.1", PORT), 1),
+}.items():
+    try:
+        reach()
+    except OSError:
+        continue
+    REACHED.append(name)
+"""
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_a_preloaded_module_is_contained(tier, monkeypatch):
+    if not probe_tier(tier).holds:
+        pytest.skip(f"{NOT_TRIED}tier {tier}: {probe_tier(tier).breaches}")
+    with (
+        tempfile.TemporaryDirectory(prefix="speciate-packages-", dir="/tmp") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        site = Path(folder, "site-packages")
+        site.mkdir()
+        site.joinpath("prying.py").write_text(_PRY.replace("PORT", str(server.getsockname()[1])))
+        Path(folder).chmod(0o755)
+        site.chmod(0o777)
+        monkeypatch.syspath_prepend(site)
+        reached = ["another program"] if tier == "A" else []  # behind bubblewrap's view
+        problem = make_problem(cases=[{"input": [0], "expected": reached}], preload=["prying"])
+        with closing(Broker(tier)) as broker:
+            program = "import prying\ndef solve(x): return prying.REACHED"
+            (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+        assert evaluation.rewards == (1.0,), evaluation
+
+
+@pytest.mark.parametrize("text", ["import os; os._exit(0)", "raise SystemExit(3)", "import time; time.sleep(600)"])
+def test_a_preloaded_module_that_ends_or_stops_is_named(text, monkeypatch, tmp_path):
+    if not probe_tier("B").holds:
+        pytest.skip(f"{NOT_TRIED}tier B: {probe_tier('B').breaches}")
+    monkeypatch.setattr("evaluators.tiers.zygote._START_S", 3)
+    with tempfile.TemporaryDirectory(prefix="speciate-packages-", dir="/tmp") as folder:
+        site = Path(folder, "site-packages")
+        site.mkdir()
+        site.joinpath("stopping.py").write_text(text)
+        Path(folder).chmod(0o755)
+        monkeypatch.syspath_prepend(site)
+        with closing(Broker("B")) as broker, pytest.raises(EvaluatorUnavailableError, match="stopping"):
+            broker.evaluate(make_problem(preload=["stopping"]), ["def solve(x): return x"], seeds=[0])

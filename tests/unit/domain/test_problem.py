@@ -96,6 +96,8 @@ _TARGET = {"name": "t", "rule": "x > 1", "unlock": True}
         ({"surprise": 1}, "surprise"),
         ({"confirmations": -1}, "confirmations"),
         ({"limits": {"wall_s": float("nan")}}, "wall_s"),
+        ({"preload": ["numpy", "test.__main__"]}, "preload names 'test.__main__'"),
+        ({"preload": ["idlelib"]}, "preload names 'idlelib'"),
     ],
 )
 def test_field_errors_are_refused(changes: dict[str, Any], expected: str) -> None:

@@ -5,11 +5,11 @@ import resource
 
 import pytest
 
-from evaluators.contained import landlock
+from evaluators.contained import kernel, landlock
 from evaluators.contained.requests import SpawnRequest
 from evaluators.contained.tier_b import LandlockTier
 
-ORDER = SpawnRequest("candidate", 0, {}, 0, 16, 0, 0)
+ORDER = SpawnRequest("candidate", 0, {}, 0, 0, 16, 0, 0)
 
 
 @pytest.mark.parametrize("own_user", [True, False])
@@ -22,6 +22,7 @@ def test_the_kernel_bounds_threads_where_candidates_have_a_user_id_of_their_own(
     if pid == 0:
         code = 1
         try:
+            kernel.forbid_new_privileges()
             LandlockTier(("/usr",), (), "", own_user=own_user).enclose(ORDER)
             code = int(resource.getrlimit(resource.RLIMIT_NPROC) != (bounded if own_user else before))
         finally:
