@@ -25,7 +25,7 @@ from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, UNSAFE, ZygotePool
 from evaluators.toolchains import Toolchains
-from speciate.domain.abilities import ABILITIES
+from speciate.domain.abilities import ABILITIES, TIER_REMEDY
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 from speciate.domain.problem import Problem, ProblemKind
@@ -179,7 +179,7 @@ class Broker:
         if self.tier == TIER_B:
             raise EvaluatorUnavailableError(
                 f"Programs in {problem.language.name} need sandbox tier A, and this is tier B.",
-                remedy="Unset SPECIATE_SANDBOX if it is set; `speciate doctor` says what tier A needs.",
+                remedy=f"{TIER_REMEDY}; `speciate doctor` says what else tier A needs.",
             )
         self._toolchains.require(problem.language)
         surroundings = digest_of([self._toolchains.identity(problem.language), problem.data_files])

@@ -146,8 +146,9 @@ def _tell_waiting(stores: Stores) -> None:
         workers = present_workers(stores.redis)
     except redis.RedisError:
         return
-    machines = [{*worker.tools} for worker in workers if Queue.EVALUATE.value in worker.queues]
-    for commit in report_waiting(stores.engine, machines):
+    evaluating = [worker for worker in workers if Queue.EVALUATE.value in worker.queues]
+    machines, tiers = [{*worker.tools} for worker in evaluating], {worker.tier for worker in evaluating}
+    for commit in report_waiting(stores.engine, machines, tiers):
         stores.signals.committed(commit)
 
 

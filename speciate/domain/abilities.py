@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Final
 
 IMAGES: Final = "container images"
@@ -25,6 +25,33 @@ def needs_of(image: str | None, writable: Collection[str], programs: Iterable[st
     if image is None:
         return frozenset(programs)
     return ABILITIES if writable else frozenset({IMAGES})
+
+
+STRONGEST: Final = "A"
+"""Sandbox tier that runs every language."""
+
+PYTHON_ONLY: Final = "B"
+"""Sandbox tier whose candidates start no process, so that they can only be Python programs."""
+
+
+def lack_of(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> tuple[str, str] | None:
+    """Return what the worker lacks that lacks least, and the remedy; None if a worker has everything.
+
+    Args:
+        needs: What a problem needs.
+        machines: What each evaluate worker has.
+        tiers: Sandbox tiers of these workers.
+    """
+    lacking = [sorted(needs - machine) for machine in machines] or [sorted(needs)]
+    missing = min(lacking, key=lambda names: (len(names), names))
+    if not missing:
+        return None
+    if tiers == {PYTHON_ONLY} and ABILITIES.isdisjoint(missing):
+        return "sandbox tier A, which other languages than Python need", TIER_REMEDY
+    return " and ".join(missing), remedy_for(missing)
+
+
+TIER_REMEDY: Final = "Install the Debian package bubblewrap where candidates are evaluated, then restart `speciate up`"
 
 
 def remedy_for(missing: Collection[str]) -> str:

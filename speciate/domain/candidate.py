@@ -29,6 +29,9 @@ class FailureKind(StrEnum):
     """Not evaluated: no program in the completion, a diff that does not apply, a changed protected region, …"""
 
 
+BUILD_FAILED = "build_failed"
+"""Reason of failures of the compiler."""
+
 SANDBOX_LOST = frozenset({"supervisor_killed", "evaluator_supervisor_killed"})
 """Reasons of failures in which the sandbox ended during the program: killed from outside, or out of memory."""
 

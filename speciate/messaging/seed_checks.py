@@ -17,7 +17,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
-from speciate.domain.abilities import ABILITIES, remedy_for
+from speciate.domain.abilities import ABILITIES, lack_of
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
 from speciate.domain.known_languages import TOOLS
 from speciate.domain.problem import Problem
@@ -157,10 +157,11 @@ class SeedChecks:
         workers = self._workers()
         # Workers announce the programs of known languages; whether they have others they say when they evaluate.
         tools = problem.tools & (TOOLS | ABILITIES)
-        if workers and not any(tools <= {*worker.tools} for worker in workers):
+        lack = lack_of(tools, [{*worker.tools} for worker in workers], {worker.tier for worker in workers})
+        if workers and lack is not None:
+            what, remedy = lack
             raise UnavailableError(
-                f"no evaluate worker has {' and '.join(sorted(tools))}, so the seed program cannot be scored.",
-                remedy=f"{remedy_for(tools)}, or {_SKIP}.",
+                f"no evaluate worker has {what}, so the seed program cannot be scored.", remedy=f"{remedy}, or {_SKIP}."
             )
         if not workers:
             raise UnavailableError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
+from speciate.domain.candidate import BUILD_FAILED, FailureKind
 from speciate.domain.event import EventKind
 from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
@@ -14,13 +15,22 @@ from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
 MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
 
+_CAUSES: Final[dict[str, str]] = {
+    FailureKind.TIMEOUT: "they took too long",
+    FailureKind.OUT_OF_MEMORY: "they ran out of memory",
+    FailureKind.CRASHED: "they crashed",
+    FailureKind.INVALID_OUTPUT: "their output was invalid",
+    FailureKind.REJECTED: "their answers were refused before the evaluation",
+    BUILD_FAILED: "they did not build",
+}
+
 
 def count(progress: RunProgress, outcome: CandidateOutcome) -> None:
     """Count the outcome of a candidate."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
     progress.reused += outcome.reused_from is not None
-    label = failure.kind.value if failure else "ok"
+    label = "ok" if failure is None else BUILD_FAILED if failure.reason == BUILD_FAILED else failure.kind.value
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
         progress.failed += 1
@@ -112,7 +122,8 @@ def judge_alarm(progress: RunProgress, effects: Effects) -> None:
     share = sum(failed.values()) / total
     if share > 0.5:
         worst = max(failed, key=lambda kind: (failed[kind], kind))
-        progress.alarm = f"{share:.0%} of the last {total} candidates failed, most of them by {worst}"
+        cause = _CAUSES.get(worst, f"of {worst}")
+        progress.alarm = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
         effects.event(EventKind.ALARM_RAISED, share=share, failures=dict(failed), message=progress.alarm)
     elif progress.alarm:
         progress.alarm = None

@@ -31,7 +31,8 @@ ServiceOnly = Annotated[
 def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: ServiceOnly = False) -> None:
     """Check the installation and print a fix for each problem found.
 
-    Checks Python, settings, servers, sandbox, service and policies, and exits with 1 if a check fails. For a service on
+    Checks Python, settings, servers, sandbox, service and policies, and exits with 1 if a check fails. --json includes
+    the settings that have their defaults. For a service on
     another machine (--url), checks that service and skips the servers and sandbox of this machine.
     """
     from speciate.cli.doctor.findings import Status
@@ -47,29 +48,35 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
         settings_json = [{"name": each.name, "value": each.value, "source": each.source} for each in effective]
         output.print_json({"settings": settings_json, "checks": [finding.as_json() for finding in findings]})
     else:
-        rows = [(each.name, each.value, each.source) for each in effective]
-        output.print_table(("setting", "value", "source"), rows, empty="no settings")
+        rows = [(each.name, each.value, each.source) for each in effective if each.source != "default"]
+        output.print_table(("setting", "value", "source"), rows, empty="All settings have their defaults.")
         output.print_line()
         _print_findings(findings)
-    if any(finding.status is Status.BAD for finding in findings):
+    failed, warned = (sum(finding.status is status for finding in findings) for status in (Status.BAD, Status.WARNING))
+    if not as_json:
+        warnings = f" with {output.pluralize(warned, 'warning')}" if warned else ""
+        output.print_line(f"{output.pluralize(failed, 'check')} failed." if failed else f"Ready{warnings}.")
+    if failed:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> list[Finding]:
     from speciate.cli.doctor import machine
-    from speciate.cli.doctor.findings import Status
+    from speciate.cli.doctor.findings import Finding, Status
     from speciate.cli.doctor.secret_key import check_local_key
     from speciate.cli.doctor.service import check_service
     from speciate.settings import is_loopback
 
-    findings = [machine.python(), machine.environment()]
+    findings, tier = [machine.python(), machine.environment()], None
     remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
     if not remote:
         findings += [machine.data_dir(settings), machine.database(settings), machine.cache(settings)]
         findings += check_local_key(settings)
-        findings += machine.sandbox(settings)
-        findings += [machine.languages(settings), machine.engines()]
-    service = list(check_service(url))
+        sandbox, tier = machine.sandbox(settings)
+        findings += [*sandbox, machine.languages(settings, tier), machine.engines()]
+    service = list(check_service(url, tier))
+    if not remote and settings.url is None and service[-1].name == "api":
+        service = [Finding("api", Status.GOOD, "no service runs on this machine yet: `speciate up` starts one")]
     if remote and service[-1].name == "api":  # unreachable: an error if the service is all there is to check
         service = [replace(service[-1], status=Status.BAD)]
     return findings + service

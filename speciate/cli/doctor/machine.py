@@ -6,7 +6,6 @@ import difflib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
+from speciate.domain.abilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import SpeciateError
 from speciate.policies.prices import PRICES_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
@@ -98,18 +98,23 @@ def cache(settings: Settings) -> Finding:
     return run_check("redis", lambda: _configured_redis(url))
 
 
-def sandbox(settings: Settings) -> Iterator[Finding]:
-    """Check the kernel features, attack every sandbox tier, and select the tier that candidates run in."""
+def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
+    """Check the kernel features, attack every sandbox tier, and select the tier that candidates run in.
+
+    Returns:
+        The findings, and the selected tier; None if there is none.
+    """
     from evaluators.features import kernel_features
     from evaluators.tiers import TIERS
 
-    yield Finding("kernel", Status.GOOD, kernel_features())
-    yield from (_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE)
-    yield _selected_tier(settings)
+    found = [Finding("kernel", Status.GOOD, kernel_features())]
+    found += [_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE]
+    finding, tier = _selected_tier(settings)
+    return [*found, finding], tier
 
 
-def languages(settings: Settings) -> Finding:
-    """List the languages in which this machine can build and run candidates."""
+def languages(settings: Settings, tier: str | None) -> Finding:
+    """List the languages in which this machine can build and run candidates in a tier."""
     from evaluators.broker_factory import open_toolchains
 
     try:
@@ -118,6 +123,9 @@ def languages(settings: Settings) -> Finding:
         return error_finding("languages", Status.BAD, error)
     present = "; ".join(["Python", *(f"{each.name} ({each.version})" for each in found if not each.problem)])
     missing = "; ".join(f"{each.name}: {each.problem}" for each in found if each.problem)
+    if tier == PYTHON_ONLY and present != "Python":
+        detail = f"Python only: other languages need sandbox tier A. Installed: {present}"
+        return Finding("languages", Status.WARNING, detail, f"{TIER_REMEDY}.")
     return Finding("languages", Status.GOOD, f"{present}. Not available: {missing}" if missing else present)
 
 
@@ -183,19 +191,16 @@ def _check_tier(tier: str, settings: Settings) -> Finding:
     return Finding(name, status, ", ".join(verdict.breaches), verdict.remedy)
 
 
-def _selected_tier(settings: Settings) -> Finding:
-    from evaluators.broker_factory import UNSAFE_WARNING
+def _selected_tier(settings: Settings) -> tuple[Finding, str | None]:
+    from evaluators.broker_factory import UNSAFE_WARNING, open_broker
 
     if settings.sandbox == UNSAFE:
-        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX.")
-    return run_check("sandbox", lambda: _open_sandbox(settings))
-
-
-def _open_sandbox(settings: Settings) -> str:
-    from evaluators.broker_factory import open_broker
-
-    with closing(open_broker(settings.sandbox)) as broker:
-        return f"candidates run in tier {broker.tier}"
+        return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX."), UNSAFE
+    try:
+        with closing(open_broker(settings.sandbox)) as broker:
+            return Finding("sandbox", Status.GOOD, f"candidates run in tier {broker.tier}"), broker.tier
+    except SpeciateError as error:
+        return error_finding("sandbox", Status.BAD, error), None
 
 
 def _shown(value: object) -> str:

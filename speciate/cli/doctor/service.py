@@ -16,7 +16,7 @@ from speciate.cli.doctor.secret_key import key_finding
 from speciate.cli.providers import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
-from speciate.domain.abilities import ABILITIES
+from speciate.domain.abilities import ABILITIES, STRONGEST
 from speciate.domain.errors import SpeciateError
 from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
@@ -28,8 +28,13 @@ RECONCILER_TIMEOUT_S: Final = 15.0
 """Seconds without a pass after which the reconciler, which runs every second, counts as stopped."""
 
 
-def check_service(url: str | None) -> Iterator[Finding]:
-    """Check the service, its servers, clock, workers, queues, runs and policies."""
+def check_service(url: str | None, tier: str | None) -> Iterator[Finding]:
+    """Check the service, its servers, clock, workers, queues, runs and policies.
+
+    Args:
+        url: URL of the service; None for the one in the settings.
+        tier: Sandbox tier that holds on this machine; None if the service is on another.
+    """
     with Client(url) as client, httpx.Client(**Connection.to(url, None).options()) as http:
         try:
             ready = client.ready()
@@ -42,16 +47,16 @@ def check_service(url: str | None) -> Iterator[Finding]:
                 yield Finding(server, Status.GOOD, f"responds to the service ({ready[server]})")
         yield from _clock(http)
         try:
-            yield from _authenticated(client, http)
+            yield from _authenticated(client, http, tier)
         except SpeciateError as error:
             yield error_finding("access", Status.BAD, error)
 
 
-def _authenticated(client: Client, http: httpx.Client) -> Iterator[Finding]:
+def _authenticated(client: Client, http: httpx.Client, tier: str | None) -> Iterator[Finding]:
     """Run the checks that require a token."""
     workers = client.workers()
     yield from _workers(workers)
-    yield from _tiers(workers)
+    yield from _tiers(workers, tier)
     yield from _languages(workers)
     yield from _work(http)
     for slug in sorted({policy.definition.slug for policy in client.policies.list()}):
@@ -100,7 +105,7 @@ def _workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
         yield Finding("versions", Status.WARNING, detail, "Complete the upgrade.")
 
 
-def _tiers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
+def _tiers(workers: tuple[WorkerProcess, ...], own: str | None) -> Iterator[Finding]:
     tiers = {worker.name: worker.tier for worker in workers if worker.tier}
     if not tiers:
         return
@@ -116,6 +121,9 @@ def _tiers(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
             detail,
             "Set SPECIATE_SANDBOX to one tier: results of different tiers are not comparable.",
         )
+    elif own == STRONGEST and own not in tiers.values():
+        detail += f"; this machine can run tier {own}"
+        yield Finding("tiers", Status.WARNING, detail, "Restart `speciate up`: workers choose their tier at the start.")
     else:
         yield Finding("tiers", Status.GOOD, detail)
 

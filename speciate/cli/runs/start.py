@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -23,10 +24,11 @@ from speciate.cli.common import (
     parse_key_values,
 )
 from speciate.cli.learning import Learn, LearnOptions, parse_learning, samples_to_learn
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import InvalidInputError, SpeciateError
+from speciate.domain.policy import MUTATOR
 
 if TYPE_CHECKING:
-    from speciate.client import Client
+    from speciate.client import Client, RunHandle
 
 app = command_group()
 
@@ -212,6 +214,8 @@ def run_command(
         elif not watch:
             output.print_line(run.id)
             output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
+        if run.record.policy == MUTATOR:
+            _note_weakness(run)
         if run.record.external:
             output.print_note(
                 "It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`."
@@ -220,6 +224,17 @@ def run_command(
             from speciate.cli.runs.watch import watch_run
 
             raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
+
+
+def _note_weakness(run: RunHandle) -> None:
+    """Note that random edits rarely build in other languages than Python."""
+    with suppress(SpeciateError):  # the run has started
+        if (language := run.problem().definition.language) is None:
+            return
+        output.print_note(
+            f"{MUTATOR} knows the syntax of Python only: most of its programs in {language.name} may not"
+            " build. A model gets further."
+        )
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

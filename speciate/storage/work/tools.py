@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from speciate.domain.abilities import ABILITIES, needs_of, remedy_for
+from speciate.domain.abilities import ABILITIES, lack_of, needs_of
 from speciate.domain.event import EventKind
 from speciate.domain.known_languages import tools_of
 from speciate.domain.run import RunState
@@ -47,12 +47,15 @@ def needed_tools(engine: sa.Engine) -> set[str]:
     return {tool for parts in needed for tool in _tools(parts)}
 
 
-def report_waiting(engine: sa.Engine, machines: Sequence[Set[str]], *, after_s: float = 12.0) -> list[Commit]:
+def report_waiting(
+    engine: sa.Engine, machines: Sequence[Set[str]], tiers: Set[str] = frozenset(), *, after_s: float = 12.0
+) -> list[Commit]:
     """Give running runs that no worker can evaluate a reason and an event, and remove the reason when one can.
 
     Args:
         engine: The database.
         machines: Programs of each evaluate worker.
+        tiers: Sandbox tiers of these workers.
         after_s: Seconds without a commit after which a run counts as waiting.
 
     Returns:
@@ -62,7 +65,7 @@ def report_waiting(engine: sa.Engine, machines: Sequence[Set[str]], *, after_s: 
         rows = connection.execute(_CANDIDATES, {"after_s": after_s}).all()
     commits = []
     for row in rows:
-        reason = _reason(row.parts, machines)
+        reason = _reason(row.parts, machines, tiers)
         if reason != row.reason:
             commits += _explain(engine, row.run_id, reason)
     return commits
@@ -84,16 +87,15 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
         return [commit]
 
 
-def _reason(parts: dict[str, Any], machines: Sequence[Set[str]]) -> str | None:
+def _reason(parts: dict[str, Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
     tools = _tools(parts)
-    if not tools or any(tools <= machine for machine in machines):
+    lack = lack_of(tools, machines, tiers)
+    if lack is None:
         return None
-    lacking = [sorted(tools - machine) for machine in machines] or [sorted(tools)]
-    _, fewest = min((len(names), names) for names in lacking)
-    missing = " and ".join(fewest)
+    missing, remedy = lack
     what = parts["language"]["name"] if ABILITIES.isdisjoint(tools) else "its image"
     return (
-        f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy_for(fewest)};"
+        f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy};"
         " `speciate doctor` lists what each worker has"
     )
 

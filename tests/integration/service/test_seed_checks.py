@@ -116,6 +116,14 @@ def test_without_a_worker_for_its_language_the_refusal_names_what_is_missing(api
     assert worker.performed == []
 
 
+def test_workers_of_tier_b_lack_the_tier_and_not_the_compiler(api: Api, stores: Stores) -> None:
+    announce(stores.redis, WorkerProcess(name="w", pid=1, version="1", queues=("evaluate",), slots=1, tier="B"))
+    details = refused(add(api, Problem.model_validate(SCORED.model_dump() | {"language": "rust"})), 503, "unavailable")
+    assert "no evaluate worker has sandbox tier A" in details["detail"]
+    assert "bubblewrap" in details["detail"]
+    assert "rustc" not in details["detail"]
+
+
 def test_a_worker_without_an_evaluator_or_in_time_is_no_verdict(api: Api, worker: FakeWorker) -> None:
     def broken(*_: object, **__: object) -> list[Evaluation]:
         raise EvaluatorUnavailableError("no isolation.")

@@ -83,6 +83,17 @@ def test_a_run_waits_for_a_worker_and_says_so(stores: Stores) -> None:
     assert report_waiting(stores.engine, [{"zig", "qemu"}]) == []
 
 
+def test_workers_of_tier_b_lack_the_tier_and_not_the_compiler(stores: Stores) -> None:
+    run_id, _ = begin(stores, OWN)
+    age(stores, 60)
+    report_waiting(stores.engine, [set()], {"B"})
+    reason = stores.runs.get(run_id).reason or ""
+    assert reason.startswith("waits for a worker that runs Zig: no evaluate worker has sandbox tier A")
+    assert "bubblewrap" in reason
+    assert "restart `speciate up`" in reason
+    assert "qemu" not in reason
+
+
 def test_without_any_worker_all_programs_are_missing(stores: Stores) -> None:
     run_id, _ = begin(stores, OWN)
     age(stores, 60)

@@ -74,6 +74,29 @@ def test_doctor_accepts_a_missing_data_directory(tmp_path: Path) -> None:
     assert finding.status in {Status.GOOD, Status.WARNING}
 
 
+def test_doctor_counts_languages_that_the_tier_does_not_run_as_missing(tmp_path: Path) -> None:
+    in_a, in_b = (machine.languages(Settings(data_dir=tmp_path), tier) for tier in ("A", "B"))
+    present = in_a.detail.partition(". Not available")[0]
+    if present == "Python":
+        pytest.skip("this machine has no other language")
+    assert (in_a.status, in_b.status) == (Status.GOOD, Status.WARNING)
+    assert in_b.detail == f"Python only: other languages need sandbox tier A. Installed: {present}"
+    assert "restart `speciate up`" in in_b.remedy
+
+
+def test_doctor_names_workers_that_started_before_the_stronger_tier(cli: Cli, service: FakeService) -> None:
+    service.on("GET", "/readyz", say({}))
+    service.on("GET", "/v1/policies", page())
+    worker = {"name": "evaluate@a", "pid": 1, "version": "1", "queues": ["evaluate"], "slots": 2, "tier": "B"}
+    service.on("GET", "/v1/workers", page(worker))
+    outcome = cli("--url", service.url, "doctor")
+    if "ok    sandbox: candidates run in tier A" not in outcome.lines:
+        pytest.skip("tier A does not work on this machine")
+    assert "warn  tiers: evaluate@a: B; this machine can run tier A" in outcome.lines
+    assert outcome.lines[-1] == "2 checks failed."
+    assert "lease_s" not in outcome.out  # a setting that has its default
+
+
 def test_doctor_reports_problems_of_a_deployment(cli: Cli, service: FakeService) -> None:
     def worker(name: str, queue: str, tier: str) -> dict[str, object]:
         return {"name": name, "pid": 1, "version": "0.0.1", "queues": [queue], "slots": 2, "tier": tier}

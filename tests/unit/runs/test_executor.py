@@ -145,6 +145,7 @@ def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.evaluations, progress.reasons) == (80, {"no_code_block": 76})
     assert progress.alarm is not None
+    assert progress.alarm.endswith("failed, most often because their answers were refused before the evaluation")
     assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
 
 
