@@ -214,27 +214,25 @@ def run_command(
         elif not watch:
             output.print_line(run.id)
             output.print_note(f"Page: {run.url}\nWatch it with: speciate runs watch {run.id}")
-        if run.record.policy == MUTATOR:
-            _note_weakness(run)
-        if run.record.external:
-            output.print_note(
-                "It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`."
-            )
+        _print_notes(run)
         if watch:
             from speciate.cli.runs.watch import watch_run
 
             raise typer.Exit(watch_run(service, run, out, write=not no_out, as_json=as_json, tracker=tracker))
 
 
-def _note_weakness(run: RunHandle) -> None:
-    """Note that random edits rarely build in other languages than Python."""
+def _print_notes(run: RunHandle) -> None:
+    """Note what a run waits for, and that random edits rarely build in other languages than Python."""
+    if run.record.external:
+        output.print_note("It waits for proposals; see `speciate runs ask --help` and `speciate runs propose --help`.")
+    if run.record.policy != MUTATOR:
+        return
     with suppress(SpeciateError):  # the run has started
-        if (language := run.problem().definition.language) is None:
-            return
-        output.print_note(
-            f"{MUTATOR} knows the syntax of Python only: most of its programs in {language.name} may not"
-            " build. A model gets further."
-        )
+        if (language := run.problem().definition.language) is not None:
+            output.print_note(
+                f"{MUTATOR} knows the syntax of Python only: most of its programs in {language.name} may not build."
+                " A model gets further."
+            )
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:

@@ -142,7 +142,7 @@ def test_seed_programs_are_read_from_a_folder_and_from_runs(cli: Cli, service: F
         "run", "packing", "-p", "m", "-b", 5, "--seeds", folder, "--seed-from", RUN, "--seed-from", f"{RUN}:front=3"
     )
     assert sent.code == ExitCode.OK, sent.err
-    body = service.requests[-1].body
+    body = next(request.body for request in reversed(service.requests) if request.method == "POST")
     assert body["seeds"] == [{"program": "a = 1\n", "name": "a.py"}, {"program": "b = 1\n", "name": "b.py"}]
     assert body["seed_from"] == [{"run": str(RUN)}, {"run": str(RUN), "limit": 3}]
 
