@@ -22,7 +22,7 @@ from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
 from speciate.ports.records.base import Page
 from speciate.ports.records.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
-from speciate.runs.declarations import policies_of
+from speciate.runs.declarations import problem_and_policies
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.runs.start import start_run
 
@@ -81,11 +81,14 @@ def create_run(
     body: RunSubmission, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> RunRecord:
     """Start a run. Send an `Idempotency-Key` to make it safe to repeat the request after a lost response."""
+    problem, policies = problem_and_policies(
+        body.problem, body.policy.items(), (body.mutator or {}).items(), stores.catalog
+    )
     run_id, _ = start_run(
         stores.runs,
         stores.signals,
-        problem=stores.catalog.problem(body.problem),
-        policies=policies_of(body.policy.items(), (body.mutator or {}).items(), stores.catalog),
+        problem=problem,
+        policies=policies,
         spec=body.spec(),
         labels=body.labels(),
         idempotency_key=idempotency_key,

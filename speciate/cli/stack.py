@@ -146,10 +146,10 @@ class Stack:
             _check_redis(self.settings.redis_url.get_secret_value())
         _create_data_dir(self.settings.data_dir)
         self.settings = with_own_secret_key(self.settings)
-        started = time.monotonic()
-        yield StartStep("checks", 0.0)
         # A second service must report the directory in use, not the port; a port in use leaves no cluster behind.
         require_no_holder(self.settings.data_dir)
+        started = time.monotonic()
+        yield StartStep("checks", 0.0)
         patience_s = PREDECESSOR_TIMEOUT_S if has_server_announcement(self.settings) else 0.0
         self.settings = self.settings.model_copy(update={"port": _check_port(self.settings, patience_s)})
         self._start_servers()

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.entrant import Entrant, Member
-from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.policy import PolicyRole
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import validation_message
@@ -56,6 +56,21 @@ def policies_of(proposers: WeightedNames, mutators: WeightedNames, versions: Ver
         mutating[0].version if mutating else None,
         {role: members for role, members in found.items() if several and members},
     )
+
+
+def problem_and_policies(
+    problem: str, proposers: WeightedNames, mutators: WeightedNames, versions: Versions
+) -> tuple[ProblemVersion, RunPolicies]:
+    """Return the problem and the policies of a run; the ``NotFoundError`` names an unknown problem and policy alike."""
+    try:
+        found = versions.problem(problem)
+    except NotFoundError as unknown:
+        try:
+            policies_of(proposers, mutators, versions)
+        except NotFoundError as error:
+            raise NotFoundError(f"{unknown} Moreover, {error}") from None
+        raise
+    return found, policies_of(proposers, mutators, versions)
 
 
 def entrant_policies(entrant: Entrant, versions: Versions) -> RunPolicies:

@@ -105,11 +105,13 @@ class Catalog(ScopedStore):
         """
         try:
             return _policy(self._find(policies, name, "policy"))
-        except NotFoundError as error:
+        except NotFoundError:
             if name in BUILT_IN:
                 return self.add_policy(BUILT_IN[str(name)])[0]
             if (kind := str(name).replace("-", "_")) in _BY_KIND:
-                raise NotFoundError(str(error), remedy=f"Did you mean {_BY_KIND[kind]!r}?") from None
+                raise NotFoundError(
+                    f"there is no policy {name!r}.", remedy=f"Did you mean {_BY_KIND[kind]!r}?"
+                ) from None
             raise
 
     def add_built_in(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -26,7 +27,7 @@ from service.dashboard.forms import FormDep, FormErrors, form_errors, require_co
 from service.dashboard.learning_fields import learning_fields
 from service.dashboard.pages import page
 from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
-from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedSource
 from speciate.policies import can_advise
@@ -73,7 +74,10 @@ def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
     try:
         run_id = _start(dashboard, values)
     except (SpeciateError, ValidationError) as error:
-        return _form(request, dashboard, values, form_errors(error))
+        errors = form_errors(error)
+        if unknown := [*_unknown_names(dashboard, values)]:
+            errors = FormErrors("Invalid values", "Correct these fields:", (*errors.details, *unknown))
+        return _form(request, dashboard, values, errors)
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
@@ -110,6 +114,21 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         request_digest=submitted.digest,
     )
     return run_id
+
+
+def _unknown_names(dashboard: DashboardContext, values: Mapping[str, str]) -> Iterator[FieldError]:
+    """Yield an error for each name of a problem or policy that does not exist."""
+    catalog = dashboard.stores.catalog
+    for field, find in (("problem", catalog.problem), ("policy", catalog.policy), ("mutator", catalog.policy)):
+        text = values.get(field, "").strip()
+        with suppress(InvalidInputError):
+            named = parse_policies(text, field) if text and field != "problem" else text
+            for name in [named] if isinstance(named, str) else named:
+                try:
+                    if name:
+                        find(name)
+                except NotFoundError as error:
+                    yield FieldError(str(error), where=field)
 
 
 def _form(

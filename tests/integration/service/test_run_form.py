@@ -78,3 +78,14 @@ def test_a_run_of_the_form_learns_and_is_repeated(lab: Lab) -> None:
     repeated = lab.api.get(f"/runs/new?like={run}").text
     assert "<option selected>entropic</option>" in repeated
     assert 'name="learning.kl" value="0.5"' in repeated
+
+
+def test_every_wrong_field_is_reported_at_once(lab: Lab) -> None:
+    own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
+    page = lab.api.http.post("/runs", data={"problem": "toi", "policy": "script", "evaluations": ""}, headers=own).text
+    for expected in ("there is no problem &#39;toi&#39;", "there is no policy &#39;script&#39;", "budget"):
+        assert expected in page
+    body = {"problem": "toi", "policy": "script", "budget": {"evaluations": 5}}
+    detail = lab.api.post("/v1/runs", body).json()["detail"]
+    assert "there is no problem 'toi'" in detail
+    assert "there is no policy 'script'" in detail
