@@ -13,10 +13,12 @@ import logging
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,23 +26,30 @@ from starlette.routing import Route
 
 from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
+from speciate.compat.alphaevolve_body import require_shape
 from speciate.domain.errors import (
     ConflictError,
     ForbiddenError,
     InvalidInputError,
     NotFoundError,
     SpeciateError,
+    TooLargeError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from speciate.domain.files import text_of
 from speciate.domain.language import Language
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunState
+from speciate.domain.validation import validation_message
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.problems.template import slug_of_text
 
 LEASE_S: Final = 900.0
 """Seconds after which a program without a submission is offered again; the client sends no heartbeats."""
+
+MAX_BODY_BYTES: Final = 16 << 20
+"""Largest request body, as that of the service."""
 
 _TAG: Final = "ae-"
 _NAME: Final = re.compile(
@@ -64,6 +73,8 @@ _STATUS: Final[Sequence[tuple[type[SpeciateError], int, str]]] = (
     (InvalidInputError, 400, "INVALID_ARGUMENT"),
     (ForbiddenError, 403, "PERMISSION_DENIED"),
     (UnavailableError, 503, "UNAVAILABLE"),
+    (TooLargeError, 413, "INVALID_ARGUMENT"),
+    (TooManyRequestsError, 429, "RESOURCE_EXHAUSTED"),
 )
 _SENTINEL: Final = 1e9
 _SPARE: Final = 5
@@ -125,9 +136,13 @@ class AlphaEvolveService:
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return _error(401, "UNAUTHENTICATED", "the request carries no valid access token")
         try:
-            body = _camel(json.loads(await request.body() or b"{}")) if request.method == "POST" else {}
+            body = await _read(request) if request.method == "POST" else {}
             return JSONResponse(await self._route(request, request.path_params["path"], body))
-        except ValueError as error:
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            return _error(400, "INVALID_ARGUMENT", f"{where}: {validation_message(dict(first))}")
+        except (ValueError, OverflowError, RecursionError) as error:
             return _error(400, "INVALID_ARGUMENT", f"the body cannot be read: {error}")
         except SpeciateError as error:
             for kind, status, name in _STATUS:
@@ -423,7 +438,8 @@ async def _finish(client: AsyncClient, run: AsyncRunHandle, evaluated: set[int])
             break
         await asyncio.sleep(_FINISH_WAIT_S)
     if not (await run.refresh()).state.ended:
-        await run.cancel("all programs of the experiment are evaluated")
+        with suppress(ConflictError):  # it has just ended by itself
+            await run.cancel("all programs of the experiment are evaluated")
 
 
 async def _programs(name: str, run: AsyncRunHandle, query: Mapping[str, str]) -> Json:
@@ -472,6 +488,23 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise NotFoundError(f"there is no program {text[:40]!r}.")
     return int(text)
+
+
+async def _read(request: Request) -> Json:
+    """Return the body of a request with all keys in camelCase.
+
+    Raises:
+        TooLargeError: It is over the limit.
+        ValueError: It is not JSON, or a value has another type than the API's.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLargeError(f"the body is larger than {MAX_BODY_BYTES} bytes.")
+    found: Json = _camel(json.loads(body or b"{}"))
+    require_shape(found)
+    return found
 
 
 def _camel(value: Any) -> Any:

@@ -19,7 +19,6 @@ import pytest
 from speciate.client import Client
 from speciate.compat.alphaevolve import problem_of
 from speciate.domain.errors import InvalidInputError
-from speciate.domain.policy import Policy
 
 pytestmark = pytest.mark.servers
 
@@ -62,8 +61,6 @@ class Facade:
 @pytest.fixture(scope="module")
 def facade(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Facade]:
     home = tmp_path_factory.mktemp("alphaevolve")
-    with Client(url) as service:
-        service.policies.add(Policy(slug="program-mutator", kind="program_mutator"))
     command = ["-m", "speciate.cli", "--url", url, "alphaevolve", "--port", "0", "--data-dir", str(home)]
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -160,6 +157,45 @@ def test_bad_requests_are_answered_as_google_answers_them(facade: Facade) -> Non
     stranger = httpx.Client(base_url=facade.http.base_url, verify=False)
     with stranger:
         assert stranger.post(f"/v1alpha/{session}/alphaEvolveExperiments", json={}).status_code == 401
+
+
+def _with_wrong_values(body: Any) -> Iterator[Any]:
+    """Yield a body with each of its values, at every depth, replaced by values of other types."""
+    yield from ([], [[]], {}, "x", 5, -1, None, True, 1e400, 10**400, "\ud800", {"a": []})
+    for key, value in body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ():
+        for wrong in _with_wrong_values(value):
+            changed = body.copy()
+            changed[key] = wrong
+            yield changed
+
+
+def test_no_malformed_body_is_an_internal_error(facade: Facade) -> None:
+    experiments = f"{PARENT}/sessions/2/alphaEvolveExperiments"
+    name = facade.post(experiments, {"config": CONFIG})["name"]
+    submission = {"lockToken": "a.b", "program": f"{name}/1", "evaluation": evaluate(initial())}
+    bodies = {
+        experiments: {"config": CONFIG},
+        f"{name}/alphaEvolvePrograms": initial(),
+        f"{name}:acquirePrograms": {"desiredProgramsCount": 1},
+        f"{name}:submitProgramsEvaluations": {"evaluationSubmissions": [submission]},
+    }
+    sent = 0
+    for path, valid in bodies.items():
+        texts = [json.dumps(body) for body in _with_wrong_values(valid)]
+        for text in [*texts, "", "{", "[" * 100_000, '{"config":' * 50_000, "\x00", "NaN"]:
+            answer = facade.http.post(f"/v1alpha/{path}", content=text.encode())
+            assert answer.status_code < 500, (path, text[:200], answer.text)
+            sent += 1
+    assert sent > 300
+    assert facade.http.post(f"/v1alpha/{experiments}", content=b" " * (17 << 20)).status_code == 413
+    # What was accepted can be started, or is refused with a reason.
+    for index, body in enumerate(_with_wrong_values(CONFIG)):
+        created = facade.http.post(f"/v1alpha/{experiments}", content=json.dumps({"config": body}).encode())
+        if index % 5 == 0 and created.status_code == 200:
+            other = created.json()["name"]
+            facade.post(f"{other}/alphaEvolvePrograms", initial())
+            started = facade.http.post(f"/v1alpha/{other}:start", content=b"{}")
+            assert started.status_code < 500, started.text
 
 
 def test_an_experiment_as_a_problem() -> None:
