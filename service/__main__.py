@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from contextlib import suppress
 from typing import Final
@@ -19,6 +20,8 @@ from speciate.telemetry import configure_telemetry
 
 _NOT_STARTED: Final = 3
 _WRONG_SETTING: Final = 2
+_PROXIES: Final = "FORWARDED_ALLOW_IPS"
+"""Variable from which uvicorn reads the proxies whose X-Forwarded headers count."""
 
 
 def main(arguments: list[str]) -> int:
@@ -64,6 +67,8 @@ def _config(settings: Settings, options: argparse.Namespace) -> uvicorn.Config:
         workers=1,
         log_level=options.log_level,
         access_log=False,
+        # By default uvicorn believes every process of this machine the address that it claims to forward.
+        proxy_headers=_PROXIES in os.environ,
         timeout_graceful_shutdown=options.grace,
     )
 

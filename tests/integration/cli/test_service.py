@@ -301,6 +301,12 @@ def test_unreachable_policy_pauses_the_run_and_ends_watch(ready: Cli) -> None:
     assert ready("runs", "resume", run_id).code == ExitCode.CONFLICT
 
 
+def test_a_local_process_cannot_choose_its_address(url: str) -> None:
+    # With the claimed address it would be refused here, and with a token evade the limit on failed attempts.
+    claimed = {"X-Forwarded-For": "203.0.113.9"}
+    assert httpx.get(f"{url}/v1/runs", headers=claimed).status_code == 200
+
+
 def test_the_python_client(ready: Cli, url: str) -> None:
     with Client(url) as client:
         run = client.runs.create("sorting-network-8", "mutator", budget=BUDGET, idempotency_key="once", seed=3)

@@ -157,6 +157,16 @@ def test_answers_cannot_be_taken_for_pages(lab: Lab) -> None:
         assert "access-control-allow-origin" not in reply.headers
 
 
+def test_the_api_is_ready_as_soon_as_postgresql_has_restarted(lab: Lab) -> None:
+    assert lab.api.get("/readyz").status_code == 200
+    with lab.stores.engine.connect() as connection:
+        connection.exec_driver_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert [lab.api.get("/readyz").status_code for _ in range(3)] == [200, 200, 200]
+
+
 def test_servers_that_are_away_are_named(settings: Settings, lab: Lab, serve: Callable[..., Api]) -> None:
     assert lab.api.get("/readyz").json()["status"] == "ready"
     no_redis = serve(settings.model_copy(update={"redis_url": SecretStr("redis://127.0.0.1:1/0")}))
