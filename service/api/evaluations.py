@@ -185,8 +185,9 @@ def submit_evaluations(body: SubmitRequest, stores: StoresDep, principal: Princi
     """Submit the results of evaluations. Each is booked once; repeating a request changes nothing.
 
     A refused result has a `reason`: a lease that another evaluator holds, an ended run, a reward that is missing,
-    unknown or better than the better end of its declared range. The candidate stays leased, so submit a failure in its
-    place or give it back.
+    unknown or better than the better end of its declared range, a failure with a reason that only the service gives
+    (`worker_lost`, `batch_deadline`, `invalid_rewards`, `evaluator_…`). The candidate stays leased, so submit a failure
+    in its place or give it back.
     """
     outcomes, commits = stores.evaluations.submit([one.submission() for one in body.results], by=principal.name)
     for commit in commits:

@@ -292,5 +292,5 @@ def _read(printed: str) -> Rewards:
     wrong = [name for name, value in rewards.items() if isinstance(value, bool) or not isinstance(value, int | float)]
     if wrong or not isinstance(feedback, dict):
         what = f"reward {wrong[0]!r} is not a number" if wrong else "feedback is neither a text nor an object of texts"
-        raise CandidateFailedError(what, kind="invalid_output", reason="invalid_rewards")
+        raise CandidateFailedError(what, kind="invalid_output", reason="refused_rewards")
     return Rewards(rewards, {str(name): str(text) for name, text in feedback.items()})

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from speciate.client.sync.client import Client
-from speciate.domain.candidate import FailureKind
+from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.errors import InvalidInputError, SpeciateError, UnavailableError
 from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
@@ -29,7 +29,8 @@ class CandidateFailedError(Exception):
     Attributes:
         kind: Class of failure.
         detail: Text for people and prompts.
-        reason: Short machine-readable reason, counted per run.
+        reason: Short machine-readable reason, counted per run. The service's own, such as ``worker_lost``, become
+            ``external``.
     """
 
     def __init__(self, detail: str, *, kind: FailureKind | str = FailureKind.CRASHED, reason: str = "external") -> None:
@@ -182,7 +183,7 @@ class EvaluationWorker:
             outcome = self._submit(candidate, result)
             if outcome is not None and outcome.status is Acceptance.REFUSED and result.get("rewards") is not None:
                 # The candidate would wait for its lease to lapse, and then for the same evaluation.
-                result = _failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", outcome.reason)
+                result = _failure(FailureKind.INVALID_OUTPUT, "refused_rewards", outcome.reason)
                 outcome = self._submit(candidate, result)
             if outcome is not None:
                 self.report(candidate, result, outcome)
@@ -204,9 +205,10 @@ class EvaluationWorker:
         except BrokenEvaluatorError:
             raise
         except CandidateFailedError as error:
-            result = _failure(error.kind, error.reason, error.detail)
+            reserved = Failure(error.kind, error.reason).reserved  # the service would refuse it
+            result = _failure(error.kind, "external" if reserved else error.reason, error.detail)
         except Exception as error:  # noqa: BLE001 - whatever the function raises is the failure of its candidate
-            result = _failure(FailureKind.CRASHED, "evaluator_raised", f"{type(error).__name__}: {error}")
+            result = _failure(FailureKind.CRASHED, "raised", f"{type(error).__name__}: {error}")
         return result | {"wall_s": time.monotonic() - started}
 
     def _submit(self, candidate: LeasedEvaluation, result: Mapping[str, Any]) -> SubmittedEvaluation | None:

@@ -65,9 +65,14 @@ class Failure:
         return self.reason.startswith(EVALUATOR_PREFIX) or self.reason in _EVALUATOR_FAULTS
 
     @property
+    def reserved(self) -> bool:
+        """True if only the service may give this reason, because it does not blame the program and may pause a run."""
+        return self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
+
+    @property
     def repeatable(self) -> bool:
         """True if an identical program is evaluated again, because this one was not or failed without its fault."""
-        return self.kind is FailureKind.REJECTED or self.by_evaluator or self.reason in NOT_THE_PROGRAMS_FAULT
+        return self.kind is FailureKind.REJECTED or self.reserved
 
 
 @dataclass(frozen=True, slots=True)

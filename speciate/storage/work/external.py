@@ -275,6 +275,8 @@ class ExternalEvaluations(ScopedStore):
         reason = ""
         if row is None:
             reason = "there is no such evaluation"
+        elif (failure := submission.result.failure) is not None and failure.reserved:
+            reason = f"the reason {failure.reason!r} is reserved for the service"
         elif row.lease_token != submission.lease:
             reason = "the lease belongs to another evaluator, or it lapsed and the candidate was leased again"
         elif row.state == "leased" and submission.id not in booked:

@@ -118,6 +118,11 @@ def test_a_lie_is_refused_with_a_reason_and_nothing_is_counted_twice(outside: La
     feedback = honest | {"feedback": {"log": "x" * 10_000_000}}
     refused(outside.api.post("/v1/evaluations:submit", {"results": [feedback]}), 422, "invalid-input")
 
+    lease = {"id": seed["id"], "lease": seed["lease"]}
+    for reason in ("worker_lost", "batch_deadline", "supervisor_killed", "invalid_rewards", "evaluator_raised"):
+        (outcome,) = submit(outside.api, lease | {"failure": {"kind": "crashed", "reason": reason}})
+        assert (outcome["status"], "reserved" in outcome["reason"]) == ("refused", True)
+
     assert [one["status"] for one in submit(outside.api, honest, honest)] == ["booked", "booked"]
     assert submit(outside.api, honest | {"rewards": {"x": 9.0, "y": 0.0}})[0]["status"] == "booked"
     work(outside)
