@@ -37,7 +37,8 @@ def _measure(function: Callable[[str], Any], path: str, notes: list[tuple[str, s
     result = awaited(function(path))
     artifacts = getattr(result, "artifacts", None)
     if isinstance(artifacts, dict):
-        notes += [(str(label), _text(content)) for label, content in artifacts.items() if content is not None]
+        texts = [(str(label), _text(content)) for label, content in artifacts.items() if content is not None]
+        notes += [(label, text) for label, text in texts if text.strip()]
     return getattr(result, "metrics", result)
 
 

@@ -60,7 +60,7 @@ _PACKAGES: Final = {
 }
 """Packages of well-known modules. Any other module is never guessed: a package of its name may be another's."""
 _STARTERS: Final = re.compile(r"\b(subprocess|multiprocessing|ProcessPoolExecutor|os\.system|os\.fork)\b")
-_PROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
+UNPROMPTED: Final = "description is empty: describe the task for the policy in problem.toml"
 _MAX_SLUG: Final = 80
 
 
@@ -188,7 +188,7 @@ def remarks_on(
     folder: Path, files: Mapping[str, str], evaluator: str, message: str, listed: str = _REQUIREMENTS
 ) -> tuple[str, ...]:
     """Return notes about an imported problem that its user should read before the trial."""
-    remarks = [] if message.strip() else [_PROMPTED]
+    remarks = [] if message.strip() else [UNPROMPTED]
     if lines := packages_in(folder, listed=listed).refused:
         remarks.append(f"{listed} has lines that are no package with versions, left out: {', '.join(lines)}")
     if found := _STARTERS.search(files[evaluator]):

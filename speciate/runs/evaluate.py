@@ -30,7 +30,7 @@ from speciate.ports.work import (
 from speciate.runs.carrying import output_deleted, with_output
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_confirmations, read_proposals
-from speciate.runs.silent_failure import reported_error, silent_failure
+from speciate.runs.silent_failure import remedy_in, reported_error, silent_failure
 from speciate.runs.view import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Placement
@@ -283,5 +283,5 @@ def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | Non
     lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
     lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]
     if failure.by_evaluator and (known := reported_error({"detail": failure.detail}, evaluation.tier)) is not None:
-        lines.append(known.remedy)
+        lines.append(remedy_in(problem, known))
     return "\n".join(filter(None, lines))

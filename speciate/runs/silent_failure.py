@@ -118,7 +118,7 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
         return None
     texts = evaluation.artifacts
     if (found := reported_error(texts, evaluation.tier)) is not None:
-        return replace(found, remedy=_for_files(problem, found))
+        return replace(found, remedy=remedy_in(problem, found))
     found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
     if beyond := _beyond_range(problem, evaluation):
         return replace(found, remedy=f"{beyond} {_RIGHT}")
@@ -162,13 +162,13 @@ def reported_error(texts: Mapping[str, str], tier: str = "") -> SilentFailure | 
     return None
 
 
-def _for_files(problem: Problem, found: SilentFailure) -> str:
+def remedy_in(problem: Problem, found: SilentFailure) -> str:
     """Return the remedy of an error; many authors expect files of the script in the working folder."""
     missing = re.search(r"No module named '?([\w.]+)|No such file or directory: '?(?:\./)?([^'\n]{1,200})", found.line)
     name = "" if missing is None else missing[2] or f"{missing[1].replace('.', '/')}.py"
-    if name not in problem.files:
-        return found.remedy
-    return f'{name} is in `files`: open it beside `__file__`, or use the text `context.files["{name}"]`.'
+    if name in problem.files:
+        return f'{name} is in `files`: open it beside `__file__`, or use the text `context.files["{name}"]`.'
+    return f"{name} is in `data_files`: open it beside `__file__`." if name in problem.data_files else found.remedy
 
 
 def _place(traceback: str) -> str:

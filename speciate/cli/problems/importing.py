@@ -484,9 +484,10 @@ def _left_out(draft: Draft, texts: Mapping[str, str]) -> str:
 
 
 def _remedy(draft: Draft, evaluation: Evaluation) -> str:
+    from speciate.compat.naming import UNPROMPTED
     from speciate.runs.silent_failure import reported_error
 
-    notes = "".join(f"{remark}. " for remark in draft.remarks)
+    notes = "".join(f"{remark}. " for remark in draft.remarks if remark != UNPROMPTED)
     if evaluation.failure is not None and evaluation.failure.reason in _LIMITS:
         return f"{_LIMITS[evaluation.failure.reason]} {notes}".strip()
     texts = dict(evaluation.artifacts)

@@ -17,6 +17,7 @@ from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
 from speciate.cli.runs.watch import PlainRunView
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.run import RunCounters, RunSpec
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
@@ -253,8 +254,11 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     cli: Cli, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlainRunView, "refresh_s", 0)
-    better = say(run_json(best=best(radius=1.75).model_dump(mode="json")))
+    better = say(run_json(best=best(radius=1.75, loss=8.5).model_dump(mode="json")))
     service.on("GET", f"/v1/runs/{RUN}", *[say(run_json())] * 3, better, better, better, say(run_json(**DONE)))
+    # A record is no objective of the search: it has no line.
+    objectives = (Objective(name="radius", range=(0.0, 10.0)), Objective(name="loss", role=ObjectiveRole.RECORD))
+    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(objectives=objectives)))
     serve_best(service)
     service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
     service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), CONFIRMED, *map(event, range(3, 6)), END))

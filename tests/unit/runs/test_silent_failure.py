@@ -6,11 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
+from speciate.runs.evaluate import describe_seed_failure
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.silent_failure import reported_error, silent_failure, stated_failure
 from speciate.storage.work.memory import MemoryWorkStore
@@ -85,6 +86,10 @@ def test_files_of_the_script_are_texts_in_memory() -> None:
         found = silent_failure(problem, Evaluation(rewards=(0.0, 10.0), artifacts={"log": f"OSError: {error}"}))
         assert found is not None
         assert "is in `files`: open it beside `__file__`" in found.remedy
+    failure = Failure(
+        FailureKind.INVALID_OUTPUT, "evaluator_raised", "OSError: No such file or directory: 'points.json'"
+    )
+    assert "is in `files`" in (describe_seed_failure(problem, Evaluation(failure=failure)) or "")
 
 
 @pytest.mark.parametrize(
