@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user names in a directory.
+    """Files that the user names in a directory.
 
     Attributes:
         program: Path of the initial program; None for the name that the other system expects.
