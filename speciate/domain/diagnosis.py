@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from speciate.domain.candidate import Failure
-from speciate.domain.rollout import REFUSED
+from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import Value, storable
 
 MAX_DETAIL: Final = 4000
@@ -79,7 +79,9 @@ class Diagnosis(Value):
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
         if self.reason == REFUSED:
-            return f"the endpoint refused every prompt ({self.failures} in a row): {self.detail[:1000]}"
+            return f"the endpoint refused every prompt ({self.failures} in a row): {self.detail[:1000]} {self.remedy}"
+        if self.reason == ONLY_REASONING:
+            return f"no answer of the policy came as text ({self.failures} in a row): {self.detail} {self.remedy}"
         if self.fault is Fault.POLICY:
             return f"no answer of the policy could be read ({self.failures} in a row): {cause}"
         # Only the seed program's failure is conclusive by itself.

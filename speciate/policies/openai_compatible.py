@@ -394,7 +394,8 @@ class OpenAICompatible:
 
     def _billed(self, reply: Reply, ceilings: TokenCeilings) -> Billed:
         """Return what a response without an answer cost."""
-        computed = reply.status == HTTPStatus.OK or reply.status in _GATEWAY_TIMEOUTS
+        good = reply.status == HTTPStatus.OK and "html" not in reply.content_type  # such as a page for signing in
+        computed = good or reply.status in _GATEWAY_TIMEOUTS
         return billed(reported_usage(reply, ceilings), ceilings, computed=computed)
 
     def _ceilings(self, request: SampleRequest) -> TokenCeilings:

@@ -79,7 +79,7 @@ def parse_completion(
     if finish_reason == REFUSED:
         return [Answer("", rejected(Reason.REFUSED, text))]
     if finish_reason == ONLY_REASONING:
-        sent = f"the endpoint sent its whole answer as reasoning_content ({len(text)} characters)"
+        sent = f"the endpoint sent its whole answer as reasoning_content ({len(text)} characters)."
         return [Answer("", rejected(Reason.ONLY_REASONING, f"{sent}\n{_REASONING_REMEDY}"))]
     cut = finish_reason == _CUT
     text = with_opening(text, problem, policy, parent)

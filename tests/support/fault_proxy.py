@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             case Fault.ERROR:
                 self._reply(500, b'{"error": {"message": "worker died"}}')
             case Fault.GARBLED:
-                told: dict[str, Any] = {**answer.json(), "choices": []}
+                told: dict[str, Any] = {**answer.json(), "choices": "lost"}
                 self._reply(200, json.dumps(told).encode())
             case _:
                 self._reply(answer.status_code, answer.content)

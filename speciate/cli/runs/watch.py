@@ -256,7 +256,8 @@ def status_line(run: RunRecord) -> str:
     budget, spent = run.spec.budget, run.spent
     parts = [f"{format_spent(spent.evaluations, budget.evaluations)} evaluations"]
     if spent.tokens or budget.tokens:
-        parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens")
+        estimated = f" ({run.estimated_tokens:,} estimated)" if run.estimated_tokens else ""
+        parts.append(f"{format_spent(spent.tokens, budget.tokens)} tokens{estimated}")
     if spent.cost or budget.dollars:
         limit = "" if budget.dollars is None else f" of ${budget.dollars:,.2f}"
         parts.append(f"${spent.cost:,.2f}{limit}")

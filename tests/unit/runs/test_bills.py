@@ -140,6 +140,7 @@ def test_a_run_pauses_only_if_many_prompts_in_a_row_are_refused(
     assert run.progress.reasons.keys() == {"refused"}
     if state == "paused":
         assert "refused every prompt (6 in a row): it answered 400: The prompt triggered" in str(run.progress.reason)
+        assert run.progress.diagnosis["remedy"] in str(run.progress.reason)
         assert "filter refused the prompt" in run.progress.diagnosis["remedy"]
 
 
