@@ -309,7 +309,7 @@ class HttpEndpoint:
             return TransientError(message, wait_s, elsewhere=unloaded or status >= 500, remedy=remedy)
         if status not in _BAD_REQUEST or (status == HTTPStatus.FORBIDDEN and not (named and named.of_prompt)):
             return self.unavailable(message, remedy=self._remedy(status))
-        if named is None or named.of_prompt:  # words that nobody knows may be about the prompt
+        if named is None or named.of_prompt:  # unknown words may be about the prompt
             return PromptRefusedError(message, named.remedy if named else _CORRECT)
         return self.unavailable(message, remedy=named.remedy)
 

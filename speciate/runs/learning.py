@@ -75,11 +75,12 @@ class LearningState(BaseModel):
 
 
 def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
-    """Return the groups of a batch as JSON values: consecutive completions of one request."""
+    """Return the groups of a batch as JSON values: consecutive completions of one request, all of them with tokens."""
     found, first = [], 0
     for (role, _, _), same in groupby(rollouts, key=lambda r: (r.role, r.prompt.digest, r.seed)):
         members = list(same)
-        if role is not PolicyRole.ADVISE:
+        written = all(r.completion.has_answer and (r.completion.text or r.completion.token_ids) for r in members)
+        if role is not PolicyRole.ADVISE and written:
             tokens = sum(r.completion.tokens for r in members) + len(members) * members[0].prompt_tokens
             found.append({"first": first, "size": len(members), "tokens": tokens})
         first += len(members)

@@ -164,7 +164,7 @@ def test_options_that_break_budgets_are_refused(
 
 
 def test_other_refusals_are_answers_with_the_general_remedy(endpoint: Endpoint, connect: Connect) -> None:
-    """Words that nobody knows may be about the prompt."""
+    """Unknown words may be about the prompt."""
     refusals = (
         b'{"error": "no"}',
         b"[" * 50_000,

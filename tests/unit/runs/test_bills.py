@@ -1,4 +1,4 @@
-"""What a run records is what its endpoint billed, and a refused prompt is an answer."""
+"""A run records exactly the bill of its endpoint, and a refused prompt is an answer."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_run_that_pauses_records_what_was_billed(endpoint: Endpoint) -> None:
 
 
 def test_a_lost_answer_never_exceeds_the_budget(endpoint: Endpoint) -> None:
-    """Nobody knows the bill of a request that timed out: it counts as the dearest, and the run says so."""
+    """The bill of a request that timed out is unknown: it counts as the dearest, and the run says so."""
     bill = Bill()
     bill.reply = lambda *_: time.sleep(0.4)
     run = run_with(endpoint, bill, Budget(dollars=20.0), timeout_s=0.2, options={"max_retries": 20})
