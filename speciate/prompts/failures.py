@@ -14,12 +14,13 @@ from speciate.prompts.text import bounded, fenced, printable
 
 SHOWN: Final = 4
 """Causes that a prompt lists."""
+_MAX_READ_CHARS: Final = 8000
 _MAX_CAUSE_CHARS: Final = 300
 _MAX_SOURCE_CHARS: Final = 120
 _FRAME: Final = re.compile(
     r'^ *File "([^"\n]+)", line (\d+)[^\n]*\n((?: {4}[^\n]*\n)?)(?:[ ~^]*\n|  \[Previous line[^\n]*\n)*', re.MULTILINE
 )
-_ERROR: Final = re.compile(r"(?i)\w*(?:error|exception)\b")
+_ERROR: Final = re.compile(r"(?i)(?:error|exception)\b")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _EVALUATOR: Final = "evaluator.py"
@@ -54,7 +55,7 @@ def cause_of(failure: Failure, problem: Problem) -> Cause:
         "cpu_limit": f"used more than {limits.cpu_s:g} s of processor time",
         "killed": f"killed near the limit of {limits.memory_bytes >> 20} MiB",
     }
-    detail = within.get(failure.reason) or _ADDRESS.sub("0x…", printable(failure.detail))
+    detail = within.get(failure.reason) or _ADDRESS.sub("0x…", printable(bounded(failure.detail, _MAX_READ_CHARS)))
     frames = [*_FRAME.finditer(detail)]
     message = detail[frames[-1].end() :].strip() if frames else ""
     if not message:

@@ -54,6 +54,16 @@ def test_failures_and_several_answers_are_named(problem: Callable[..., Problem])
     assert "Give 3 different programs" in user
 
 
+def test_the_most_frequent_failure_is_one_line(problem: Callable[..., Problem]) -> None:
+    policy = Policy.model_validate({"slug": "p", "kind": "scripted", "prompt_style": "compact"})
+    causes = ("9 of the last 9 programs: NameError: name 'np' is not defined", "1 of the last 9 programs: other")
+    for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE):
+        parents = [Individual(1, "x = 1\n", (1.0, 0.0, 0.0))] if role is PolicyRole.MUTATE else []
+        user = build_prompt(problem(), role, parents, [], policy, np.random.default_rng(0), causes=causes).user
+        assert "\n\nAvoid what failed before: 9 of the last 9 programs: NameError: name 'np' is not defined\n\n" in user
+        assert "other" not in user
+
+
 OPENINGS: Final = {
     "circle-packing-26": "def centres():",
     "online-bin-packing": "def priority(item, rooms):",

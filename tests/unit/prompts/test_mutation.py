@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from speciate.domain.candidate import Failure, FailureKind, Individual
+from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt
+from speciate.prompts.guidance import guidance_prompt
 from speciate.prompts.mutation import build_prompt
 
 PARENT = Individual(7, "x = 1\n", (2.5, 0.5, 3.0), artifacts={"stderr": "almost"})
@@ -118,6 +120,49 @@ def test_results_of_hidden_cases_are_not_shown(ask: Ask, problem: Callable[..., 
     assert "open >= 1 (now 0.25)" in user
     for hidden in ("777", "888", "0.125", "secret ="):
         assert hidden not in user
+
+
+def test_held_out_values_are_not_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
+    held = problem(
+        objectives=[{"name": "open"}, {"name": "held_out_open", "role": "record"}],
+        targets=[
+            {"name": "general", "rule": "open >= 1 and held_out_open >= 0.5", "unlock": True},
+            {"name": "other", "rule": "held_out_open >= 0.375"},
+        ],
+    )
+    members = (Individual(1, "x = 1", (0.25, 0.125)), Individual(2, "x = 2", (1.0, 0.1875)))
+    for style in ("standard", "compact"):
+        asked = Policy.model_validate({"slug": "p", "kind": "scripted", "prompt_style": style})
+        prompts = [ask((member,), members, of=held, by=asked).user for member in members]
+        prompts.append(guidance_prompt(held, asked, (Advice(),), Advice(), members, ()).user)
+        for user in prompts:
+            assert not any(value in user for value in ("0.125", "0.1875", "held_out_open ="))
+    first, second = (ask((member,), (), of=held).user for member in members)
+    assert "Still missing for the unlock target general: open >= 1 (now 0.25)." in first
+    assert "Still missing for the unlock target general: what is measured on data that is not shown." in second
+    assert "- held_out_open (measured on data that is not shown)" in first
+
+
+def test_a_request_fits_the_program(ask: Ask) -> None:
+    failed = Individual(3, "x = 1\n", None, Failure(FailureKind.CRASHED, "raised"))
+    best = Individual(4, "x = 2\n", (2.7, 0.0, 1.0))
+    requests = [{ask((one,), (), seed=seed).user.rpartition("\n\n")[2] for seed in range(40)} for one in (failed, best)]
+    assert all("repair it" in request for request in requests[0])
+    assert not any("target" in request for request in requests[1])
+
+
+def test_of_other_programs_only_the_lines_that_may_change_are_shown(ask: Ask, problem: Callable[..., Problem]) -> None:
+    marked = "HEAD = 1\n# EVOLVE-BLOCK-START\nx = {}\n# EVOLVE-BLOCK-END\nTAIL = 1\n"
+    of = problem(seed_program=marked.format(0))
+    users = [
+        ask((Individual(1, marked.format(1), (1, 0, 0)),), (Individual(2, marked.format(2), (1, 0, 0)),), of=of).user,
+        ask((), (Individual(2, marked.format(2), (1, 0, 0)),), role=PolicyRole.PROPOSE, of=of).user,
+    ]
+    for user in users:
+        assert "# EVOLVE-BLOCK-START\nx = 2\n# EVOLVE-BLOCK-END\n```" in user
+        assert user.count("HEAD = 1") == user.count("TAIL = 1") == 1
+    alone = ask((), (Individual(2, marked.format(2), (1, 0, 0)),), role=PolicyRole.PROPOSE).user
+    assert marked.format(2) in alone
 
 
 def test_of_many_rewards_the_weakest_are_shown(ask: Ask, problem: Callable[..., Problem]) -> None:

@@ -18,6 +18,8 @@ from speciate.prompts.text import clipped, prompt_tokens, token_bound
 PARENT = Individual(7, "x = 1\n" * 200, (2.5, 0.5, 3.0), artifacts={name: f"<{name}> " * 100 for name in "abc"})
 OTHERS = tuple(Individual(number, f"# {number}\n" + "y = 2\n" * 200, (0.0, 0.0, 0.0)) for number in range(10, 15))
 
+CAUSES = tuple(f"cause {name} " * 30 for name in "xyz")
+
 Shorten = Callable[..., str]
 
 
@@ -27,7 +29,7 @@ def shorten(problem: Callable[..., Problem], policy: Callable[..., Policy]) -> S
         of = problem(kind="cases", evaluator="", **(_CASES | changes))
         rng = np.random.default_rng(seed)
         asked = policy(prompt_tokens=tokens)
-        made = build_prompt(of, PolicyRole.MUTATE, parents, OTHERS, asked, rng)
+        made = build_prompt(of, PolicyRole.MUTATE, parents, OTHERS, asked, rng, causes=CAUSES)
         assert token_bound(made.system) + token_bound(made.user) <= prompt_tokens(made) <= tokens
         return made.user
 
@@ -46,6 +48,7 @@ def shown_of(user: str) -> dict[str, Any]:
     return {
         "others": [number for number in range(10, 15) if f"### Program {number}" in user],
         "feedback": [name for name in "abc" if f"<{name}>" in user],
+        "causes": [name for name in "xyz" if f"cause {name}" in user],
         "examples": "## Examples" in user,
         "parent": user.count("x = 1\n"),
         "description": user.count("The task."),
@@ -55,6 +58,7 @@ def shown_of(user: str) -> dict[str, Any]:
 EVERYTHING = {
     "others": [10, 11, 12, 13, 14],
     "feedback": ["a", "b", "c"],
+    "causes": ["x", "y", "z"],
     "examples": True,
     "parent": 200,
     "description": 60,
@@ -69,14 +73,14 @@ def test_parts_are_dropped_in_order(shorten: Shorten) -> None:
         # A part is dropped only when all parts before it are gone.
         for i, later in enumerate(before[1:], start=1):
             if shown[later] != EVERYTHING[later]:
-                if later in ("feedback", "examples"):
+                if later in ("feedback", "causes", "examples"):
                     assert not any(shown[earlier] for earlier in before[:i])
                 else:
-                    assert not any(shown[earlier] for earlier in before[:3])
-        assert shown["others"] == EVERYTHING["others"][: len(shown["others"])]
-        assert shown["feedback"] == EVERYTHING["feedback"][: len(shown["feedback"])]
+                    assert not any(shown[earlier] for earlier in before[:4])
+        for name in ("others", "feedback", "causes"):
+            assert shown[name] == EVERYTHING[name][: len(shown[name])]
     assert {len(shown["others"]) for shown in seen} == set(range(6))
-    assert {len(shown["feedback"]) for shown in seen} == set(range(4))
+    assert {len(shown["feedback"]) for shown in seen} == {len(shown["causes"]) for shown in seen} == set(range(4))
     assert {shown["examples"] for shown in seen} == {True, False}
     assert seen[0]["parent"] < 200
 
