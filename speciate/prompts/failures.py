@@ -94,7 +94,7 @@ def causes_text(causes: Sequence[str]) -> str:
 def headline(failure: Failure, problem: Problem) -> str:
     """Return a failure in one line: the exception and its place, or the reason with the line that names the error."""
     cause = cause_of(failure, problem)
-    lines = [line.strip() for line in cause.message.splitlines() if line.strip()]
+    lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
     reason = printable(failure.reason).replace("\n", " ")
     head = line if line and (cause.line or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))

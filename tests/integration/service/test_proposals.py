@@ -154,6 +154,20 @@ def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_ad
     assert lab.api.get(f"/v1/runs/{run}").json()["spent"]["evaluations"] == 2
 
 
+def test_a_prompt_names_the_causes_of_the_latest_failures(lab: Lab) -> None:
+    run = lab.start(20, policy="external")
+    lab.work()
+    propose(lab.api, run, *({"program": f"x = {i}\nz = 1\n"} for i in range(3)), {"completion": "I do not know."})
+    lab.work()
+    asks = lab.api.post(f"/v1/runs/{run}:ask", {"count": 16}).json()["items"]
+    assert all("3 of the last 5 programs: not_assigned: 'y'\n1 of the last 5 programs: no_code_block" in ask["user"]
+               for ask in asks)  # fmt: skip
+    repairs = [ask for ask in asks if "repair it" in ask["user"]]
+    assert {ask["parents"][0]["number"] for ask in repairs} <= {4}
+    (chosen,) = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [4]}).json()["items"]
+    assert "repair it" in chosen["user"]
+
+
 def test_a_run_of_another_policy_takes_proposals_and_credits_none_of_the_two(lab: Lab) -> None:
     lab.stores.catalog.add_policy(Policy(slug="agent", kind="external"))
     weak = scripted(["x = 1\ny = 9\n", "x = 2\ny = 9\n", "x = 3\ny = 9\n"], slug="weak")

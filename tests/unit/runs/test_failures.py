@@ -1,0 +1,161 @@
+"""Failures of a run's candidates reach its next prompts, and a share of them asks for repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pytest
+
+from evaluators.contained.program import describe, load
+from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Completion
+from speciate.ports.policy import SampleRequest, SampleResult
+from speciate.ports.work import RunContext
+from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.proposals import plan_asks
+from speciate.search.strategies import STRATEGIES
+from speciate.storage.work.memory import MemoryWorkStore
+from speciate.storage.work.replay import RecordedCompletion, replay
+from tests.support.runs import ticking_clock, toy_policy, toy_problem, toy_spec
+
+BROKEN = "x = np.float64({})\ny = 5\n"
+CAUSE = "NameError: name 'np' is not defined, at line 1: x = np.float64("
+
+
+class Runs:
+    """Evaluator that runs programs and reads ``x`` and ``y``."""
+
+    tier = "none"
+
+    def evaluate(
+        self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+    ) -> list[Evaluation]:
+        return [self._one(program) for program in programs]
+
+    def _one(self, program: str) -> Evaluation:
+        try:
+            names = load(program, "candidate")
+            return Evaluation(rewards=(float(names["x"]), float(names["y"])))
+        except Exception as error:  # noqa: BLE001  # any error of a program
+            return Evaluation(failure=Failure(FailureKind.CRASHED, "raised", describe(error, program, "candidate")))
+
+
+class Forgetful:
+    """Policy that forgets an import in every program, or writes none."""
+
+    def __init__(self, text: str = f"```python\n{BROKEN}```") -> None:
+        self.text = text
+        self.asked: list[SampleRequest] = []
+        self.recorded: list[RecordedCompletion] = []
+
+    def token_ceiling(self, request: SampleRequest) -> int:
+        return request.n
+
+    def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
+        results = []
+        for request in requests:
+            written = [Completion(self.text.format(request.seed % 1000 + i)) for i in range(request.n)]
+            self.recorded += [RecordedCompletion(request.prompt.digest, request.seed, each, 0) for each in written]
+            results.append(SampleResult(tuple(written), 0))
+        self.asked += requests
+        return results
+
+    def ping(self) -> str:
+        return "here"
+
+
+class Lab:
+    """An in-memory run of a policy whose programs fail."""
+
+    def __init__(self, client: Forgetful, policy: Policy | None = None, seed: str = "x = 0.0\ny = 5\n", **spec: object):
+        self.client, self.policy = client, policy or toy_policy()
+        problem = toy_problem(seed_program=seed)
+        self.context = RunContext(uuid4(), problem, self.policy, uuid4(), toy_spec(**{"seed": 1, **spec}))
+        self.store, signals = MemoryWorkStore(ticking_clock()), LocalQueue()
+        self.store.add(self.context)
+        signals.committed(self.store.start(self.context.run_id))
+        drain(WorkExecutor(self.store, signals, Runs(), lambda _: client), signals)
+
+    @property
+    def later(self) -> list[SampleRequest]:
+        """Requests after those of the first batch."""
+        return self.client.asked[2:]
+
+    def repaired(self) -> list[int]:
+        """Numbers of the failed programs that requests show for repair."""
+        return [request.parents[0].number for request in self.later if "repair it" in request.prompt.user]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", ["x = 0.0\ny = 5\n", ""])
+def test_the_cause_of_failures_is_in_all_later_prompts(strategy: str, seed: str) -> None:
+    lab = Lab(Forgetful(), seed=seed, strategy=strategy, budget={"evaluations": 80})
+    assert len(lab.later) > 30
+    assert all(CAUSE in request.prompt.user for request in lab.later)
+    assert not any(CAUSE in request.prompt.user for request in lab.client.asked[:2])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_share_of_the_prompts_asks_for_the_repair_of_the_newest_failed_program(strategy: str) -> None:
+    lab = Lab(Forgetful(), strategy=strategy, budget={"evaluations": 200})
+    repaired = lab.repaired()
+    if strategy == "best_of_n":
+        assert not repaired
+        return
+    assert 0.1 < len(repaired) / len(lab.later) < 0.45
+    candidates = lab.store.runs[lab.context.run_id].candidates
+    for request in lab.later:
+        if "repair it" in request.prompt.user:
+            (parent,) = request.parents
+            assert request.role is PolicyRole.MUTATE
+            assert parent.failure is not None
+            assert [other.rewards for other in request.others if other.number == 1] in ([], [(0.0, 5.0)])
+    children = [c for c in candidates.values() if c.outcome.proposal.parents[:1] in {(n,) for n in repaired}]
+    assert children
+    assert all(c.outcome.proposal.island == candidates[c.outcome.proposal.parents[0]].outcome.proposal.island
+               for c in children)  # fmt: skip
+
+
+def test_rejections_are_named_and_not_repaired() -> None:
+    lab = Lab(Forgetful("I have no idea."), budget={"evaluations": 30})
+    assert all("no_code_block: nothing to read" in request.prompt.user for request in lab.later)
+    assert not lab.repaired()
+
+
+def test_a_run_whose_programs_work_shows_no_failures() -> None:
+    lab = Lab(Forgetful("```python\nx = 0.{}\ny = 5\n```"), budget={"evaluations": 60})
+    assert not any("Recent failures" in request.prompt.user for request in lab.later)
+    assert not lab.repaired()
+
+
+def test_policies_that_read_no_prompts_repair_nothing_and_read_no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryWorkStore, "latest", None)
+    blind = Policy(slug="mutator", kind="program_mutator")
+    lab = Lab(Forgetful(), policy=blind, budget={"evaluations": 60})
+    assert lab.store.runs[lab.context.run_id].progress.evaluations == 60
+    assert not lab.repaired()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_replay_gives_the_same_prompts(strategy: str) -> None:
+    lab = Lab(Forgetful(), strategy=strategy, budget={"evaluations": 100})
+    report = replay(
+        lab.context, lab.client.recorded, lab.store.events(lab.context.run_id),
+        store=MemoryWorkStore(ticking_clock()), evaluator=Runs(), client_for=lambda _: Forgetful(),
+    )  # fmt: skip
+    assert report.identical, report.describe()
+
+
+def test_proposers_from_outside_receive_causes_and_repairs() -> None:
+    lab = Lab(Forgetful(), budget={"evaluations": 60})
+    external = Policy(slug="external", kind="external")
+    asks = plan_asks(lab.context, lab.store, external, [uuid4() for _ in range(60)], batch=20, hinted=False)
+    assert all(CAUSE in ask.shown.prompt.user for ask in asks)
+    repairs = [ask for ask in asks if "repair it" in ask.shown.prompt.user]
+    assert 4 < len(repairs) < 30
+    assert {ask.selection.parents for ask in repairs} == {(60,)}
+    (own,) = plan_asks(lab.context, lab.store, external, [uuid4()], batch=20, hinted=False, parents=[1])
+    assert own.selection.parents == (1,)
