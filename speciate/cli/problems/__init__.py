@@ -178,11 +178,11 @@ def prompt(
     seed: Annotated[int, typer.Option(help="Random seed for the wording of the prompt.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show example prompts for a problem.
+    """Show example prompts for a problem, with the scores of its seed program as measured on this machine.
 
     A directory needs no running service.
     """
-    from speciate.cli.problems.prompts import example_prompts
+    from speciate.cli.problems.prompts import example_prompts, seed_of
     from speciate.problems.loader import load_problem
 
     if _exists(Path(name)):
@@ -190,7 +190,7 @@ def prompt(
     else:
         with client(ctx) as service:
             problem = service.problems.get(name).definition
-    shown = example_prompts(problem, diff=diff, answers=answers, seed=seed)
+    shown = example_prompts(problem, seed_of(problem), diff=diff, answers=answers, seed=seed)
     if as_json:
         output.print_json(
             {role: {"system": rendered.system, "user": rendered.user} for role, rendered in shown.items()}

@@ -7,8 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from speciate.cli import output
+from speciate.cli.problems.check import score_seed
 from speciate.domain.candidate import Individual
-from speciate.domain.errors import ConflictError, NotFoundError
+from speciate.domain.errors import ConflictError, EvaluatorUnavailableError, NotFoundError
 from speciate.domain.guidance import Advice
 from speciate.domain.objective import Direction
 from speciate.domain.policy import EditFormat, Policy, PolicyRole
@@ -23,13 +25,37 @@ TEMPLATE_FILES: Final = {f"{name.value}{TEMPLATE_SUFFIX}": name for name in Temp
 """Template by file name."""
 
 
-def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
-    """Return the prompts by role: for a first program, a change of the seed program, and advice.
+def seed_of(problem: Problem) -> Individual:
+    """Return the seed program as scored on this machine.
 
-    The seed program appears with every reward at the worst end of its range; a problem without one shows no program.
+    Where nothing here can score it, a note says so, and every reward has the worst value of its range.
+    """
+    try:
+        evaluation = score_seed(problem).evaluation
+    except EvaluatorUnavailableError as error:
+        evaluation = None
+        output.print_note(str(error))
+    if evaluation is None:
+        if problem.seed_program:
+            output.print_note("The rewards of the seed program are not measured: the worst values stand for them.")
+        worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
+        return Individual(1, problem.seed_program, worst)
+    return Individual(
+        1,
+        problem.seed_program,
+        evaluation.rewards,
+        evaluation.failure,
+        evaluation.artifacts,
+        stopped_at=evaluation.stopped_at,
+    )
+
+
+def example_prompts(problem: Problem, parent: Individual, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
+    """Return the prompts by role: for a first program, a change of ``parent``, and advice.
 
     Args:
         problem: The problem.
+        parent: The seed program.
         diff: True if the policy answers with diffs.
         answers: m, number of answers per completion.
         seed: Random seed for the wording of the prompt.
@@ -40,9 +66,9 @@ def example_prompts(problem: Problem, *, diff: bool, answers: int, seed: int) ->
         edit_format=EditFormat.DIFF if diff else EditFormat.REWRITE,
         answers_per_rollout=answers,
     )
-    worst = tuple(o.range[0] if o.direction is Direction.MAXIMIZE else o.range[1] for o in problem.objectives)
-    parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (Individual(1, problem.seed_program, worst),)}
-    advise = guidance_prompt(problem, policy, (Advice(),), Advice(), parents[PolicyRole.MUTATE], ())
+    parents = {PolicyRole.PROPOSE: (), PolicyRole.MUTATE: (parent,)}
+    improved, failed = ((parent,), ()) if parent.failure is None else ((), (parent,))
+    advise = guidance_prompt(problem, policy, (Advice(),), Advice(), improved, failed)
     return {
         role.value: build_prompt(problem, role, shown, (), policy, np.random.default_rng(seed))
         for role, shown in parents.items()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from speciate.cli.errors import ExitCode
+from speciate.domain.numbers import short_number
 from speciate.problems.loader import load_problem
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, problem, say
@@ -152,9 +153,11 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     assert outcome.code == ExitCode.OK
     assert outcome.lines[0] == "──── propose: system"
     assert "──── mutate: user" in outcome.lines
-    assert "Still missing for the unlock target tight: smallest_distance >= 0.4 (now 0); outside <= 0 (now 10)." in (
-        outcome.lines
-    )
+    rewards = json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["rewards"]
+    assert rewards["smallest_distance"] > 0
+    distance = short_number(rewards["smallest_distance"])
+    assert f"Still missing for the unlock target tight: smallest_distance >= 0.4 (now {distance})." in outcome.lines
+    assert not outcome.err
     prompts = json.loads(cli("problems", "prompt", tmp_path / "p", "--json", "--diff", "--answers", "3").out)
     assert list(prompts) == ["propose", "mutate", "advise"]
     assert "Write one new piece of advice" in prompts["advise"]["user"]
@@ -162,6 +165,16 @@ def test_prompt_of_a_directory_needs_no_service(cli: Cli, tmp_path: Path) -> Non
     assert "Give 3 answers" in prompts["mutate"]["system"]
     others = {cli("problems", "prompt", tmp_path / "p", "--seed", str(seed)).out for seed in range(5)}
     assert len(others) > 1
+
+
+def test_a_seed_program_that_fails_is_shown_as_failing(cli: Cli, tmp_path: Path) -> None:
+    cli("problems", "init", tmp_path / "p")
+    path = tmp_path / "p" / "seed.py"
+    path.write_text(path.read_text() + "\nboom\n")
+    shown = json.loads(cli("problems", "prompt", tmp_path / "p", "--json").out)
+    for role in ("mutate", "advise"):
+        assert "It failed: crashed (raised).\n```\nNameError: name 'boom' is not defined\n" in shown[role]["user"]
+    assert "repair it" in shown["mutate"]["user"]
 
 
 def test_prompt_of_a_submitted_problem(cli: Cli, service: FakeService) -> None:
