@@ -8,17 +8,21 @@ A block is::
     lines that replace them
     >>>>>>> REPLACE
 
-SEARCH lines are matched exactly, then without trailing blanks, then without indentation (the replacement is shifted
-likewise). The match must be unique; matches in editable regions come before protected ones.
+SEARCH lines are matched exactly, then without trailing blanks, then without indentation, then without blank lines. The
+replacement is indented by the rule that maps the indentation of SEARCH to that of the program: by more or less, with
+tabs for blanks or blanks for tabs, or with other steps. The match must be unique; matches in editable regions come
+before protected ones.
 """
 
 from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final
 
 from speciate.domain.candidate import Failure
@@ -30,6 +34,11 @@ from speciate.prompts.rejection import Reason, rejected
 _SEARCH: Final = re.compile(r"\s*<{5,9}\s*SEARCH\b.*$")
 _DIVIDER: Final = re.compile(r"\s*={5,9}\s*$")
 _REPLACE: Final = re.compile(r"\s*>{5,9}\s*REPLACE\b.*$")
+MARK: Final = re.compile(r"(?m)^[ \t]*+<{5,9}\s*SEARCH\b")
+"""The first line of a SEARCH/REPLACE block."""
+_FENCE_LINE: Final = re.compile(r"[ \t]*+(?:```|~~~)[\w+#.-]*+[ \t]*+$")
+_UNIFIED: Final = re.compile(r"(?m)^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^--- \S.*\n\+\+\+ \S")
+_ELIDED: Final = re.compile(r"[ \t]*+(?:(?:#|//|/\*|--)[ \t]*+)?(?:\.\.\.|…).*")
 _MAX_EDITS: Final = 256
 _MAX_PLACES: Final = 32
 _COMPARED_LINES: Final = 400
@@ -72,6 +81,36 @@ class Edit:
 
 Apply = Callable[[str, Edit, int], str | Failure]
 """``(text, edit, number)`` to the edited text or the failure."""
+
+
+def tolerating_fences(apply: Apply) -> Apply:
+    """Return a function that also applies edits with fences around their lines, or around a part of them.
+
+    In a program that has lines like fences, those of the edit belong to it unless it does not apply with them.
+    """
+
+    def applied(text: str, edit: Edit, number: int) -> str | Failure:
+        plain = replace(edit, search=_unfenced(edit.search), replace=_unfenced(edit.replace))
+        if plain == edit:
+            return apply(text, edit, number)
+        whole = apply(text, edit, number) if any(map(_FENCE_LINE.match, text.split("\n"))) else None
+        return whole if isinstance(whole, str) else apply(text, plain, number)
+
+    return applied
+
+
+def is_unified_diff(text: str) -> bool:
+    """Return True if a text has the headings of a unified diff."""
+    return _UNIFIED.search(text) is not None
+
+
+def _unfenced(lines: list[str]) -> list[str]:
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    if not full:
+        return lines
+    start, end = full[0], full[-1]
+    opened, closed = bool(_FENCE_LINE.match(lines[start])), bool(_FENCE_LINE.match(lines[end]))
+    return lines[start + opened : end + 1 - (closed and end > start - (not opened))]
 
 
 def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
@@ -139,30 +178,60 @@ def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
             Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: SEARCH is empty: it must quote lines of the program"
         )
     lines = text.split("\n")
-    for normal in (str, str.rstrip, str.strip):
-        trimmed = list if normal is str else _without_blank_ends
-        search = trimmed(edit.search)
-        places = _allowed(text, _matches(lines, search, normal), len(search))
+    unit = _unit(lines)
+    alien = _strange(edit.replace, unit) and not _strange(lines, unit)
+    matches = (_exact, _without_trailing_blanks, _reindented, _without_blank_lines)
+    for match in matches[2:] if alien else matches:
+        changes = match(lines, edit)
+        places = _allowed(text, [change.start for change in changes], len(edit.search))
         if len(places) > 1:
             found = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
             return rejected(
                 Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {found}: quote more lines around it"
             )
         if places:
-            start, end = places[0], places[0] + len(search)
-            replace = trimmed(edit.replace)
-            if normal is str.strip:
-                replace = _shifted(replace, _shift(lines[start:end], search))
-            return "\n".join([*lines[:start], *replace, *lines[end:]])
-    return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _closest(lines, edit.search, number))
+            change = next(change for change in changes if change.start == places[0])
+            return "\n".join([*lines[: change.start], *change.lines, *lines[change.end :]])
+    return rejected(Reason.DIFF_SEARCH_NOT_FOUND, _explain(lines, _without_blank_ends(edit.search), number))
 
 
-def _matches(lines: Sequence[str], search: Sequence[str], normal: Callable[[str], str]) -> list[int]:
-    """Return the places where the normalised lines match, with a uniform shift if indentation is ignored."""
-    places = _places(lines, search, normal)
-    if normal is not str.strip:
-        return places
-    return [place for place in places if _shift(lines[place : place + len(search)], search) is not None]
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Lines that take the place of the program's lines ``start`` to ``end``, the end not included."""
+
+    start: int
+    end: int
+    lines: list[str]
+
+
+def _exact(lines: Sequence[str], edit: Edit) -> list[_Change]:
+    places = _places(lines, edit.search, str)
+    return [_Change(place, place + len(edit.search), edit.replace) for place in places]
+
+
+def _without_trailing_blanks(lines: Sequence[str], edit: Edit) -> list[_Change]:
+    search, changed = _without_blank_ends(edit.search), _without_blank_ends(edit.replace)
+    return [_Change(place, place + len(search), changed) for place in _places(lines, search, str.rstrip)]
+
+
+def _reindented(lines: Sequence[str], edit: Edit) -> list[_Change]:
+    search, changed = _without_blank_ends(edit.search), _without_blank_ends(edit.replace)
+    unit = _unit(lines)
+    found = []
+    for place in _places(lines, search, str.strip):
+        indented = _indented(lines[place : place + len(search)], search, changed, unit)
+        if indented is not None:
+            found.append(_Change(place, place + len(search), indented))
+    return found
+
+
+def _without_blank_lines(lines: Sequence[str], edit: Edit) -> list[_Change]:
+    numbers = [i for i, line in enumerate(lines) if line.strip()]
+    full = replace(edit, search=[line for line in edit.search if line.strip()])
+    return [
+        _Change(numbers[change.start], numbers[change.end - 1] + 1, change.lines)
+        for change in _reindented([lines[i] for i in numbers], full)
+    ]
 
 
 def _places(lines: Sequence[str], search: Sequence[str], normal: Callable[[str], str]) -> list[int]:
@@ -188,24 +257,72 @@ def _allowed(text: str, places: list[int], length: int) -> list[int]:
     return inside or places
 
 
-def _shift(found: Sequence[str], search: Sequence[str]) -> tuple[str, str] | None:
+def _indented(own: Sequence[str], search: Sequence[str], changed: Sequence[str], unit: str) -> list[str] | None:
+    """Return the replacement, indented like the program; None unless one rule maps SEARCH to the program's lines.
+
+    Models often leave out the indentation of the first line only, or of SEARCH and not of REPLACE.
+    """
+    pairs = [(_margin(have), _margin(line)) for have, line in zip(own, search, strict=True) if line.strip()]
+    here, there = pairs[0]
+    rule = _rule(pairs, changed, unit)
+    stripped = rule is None and not there and len(pairs) > 1
+    if stripped:
+        rule = _rule(pairs[1:], changed, unit)
+    if rule is None:
+        return None
+    first = _margin(changed[0]) if changed else ""
+    if here and first == here and not there and not stripped:
+        return [*changed]
+    lines = [rule(_margin(line)) + line.lstrip() if line.strip() else "" for line in changed]
+    return [here + changed[0], *lines[1:]] if stripped and changed and not first else lines
+
+
+def _rule(pairs: Sequence[tuple[str, str]], changed: Sequence[str], unit: str) -> Callable[[str], str] | None:
+    """Return the function of an indentation of the edit to that of the program, if one fits all pairs."""
+    shift = _shift(pairs)
+    if shift is not None and not _strange(changed, unit):
+        drop, add = shift
+        return lambda margin: add + margin.removeprefix(drop)
+    widths = {len(there): len(here) for here, there in pairs}
+    if len(widths) != len(set(pairs)) or any(" " in text and "\t" in text for pair in pairs for text in pair):
+        return None
+    (low, low_own), (high, high_own) = min(widths.items()), max(widths.items())
+    if high > low:
+        slope = Fraction(high_own - low_own, high - low)
+    elif unit == "\t":
+        slope = Fraction(1, math.gcd(low, *(len(_margin(line)) for line in changed)) or 1)
+    else:
+        slope = Fraction(len(unit) if _strange(changed, unit) else 1)
+    if slope <= 0 or any(low_own + slope * (width - low) != own for width, own in widths.items()):
+        return None
+    blank = next((here[0] for here, _ in pairs if here), unit[0])
+    return lambda margin: blank * max(0, int(low_own + slope * (len(margin) - low)))
+
+
+def _strange(lines: Sequence[str], unit: str) -> bool:
+    """Return True if lines are indented with tabs where the program has blanks, or the other way round."""
+    return any(line[:1] in " \t" and line[:1] != unit[0] for line in lines if line.strip())
+
+
+def _unit(lines: Sequence[str]) -> str:
+    """Return one step of the program's indentation: a tab, or the smallest number of blanks."""
+    margins = [margin for line in lines if (margin := _margin(line)) and line.strip()]
+    if 2 * sum(margin[0] == "\t" for margin in margins) > len(margins):
+        return "\t"
+    return " " * min((len(margin) for margin in margins if margin[0] == " "), default=4)
+
+
+def _shift(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Return ``(drop, add)`` that maps the indentation of SEARCH to the program's, if one pair fits all lines."""
     rules: set[tuple[str, str]] = set()
-    for have, want in zip(found, search, strict=True):
-        if want.strip():
-            here, there = _margin(have), _margin(want)
-            if here.endswith(there):
-                rules.add(("", here[: len(here) - len(there)]))
-            elif there.endswith(here):
-                rules.add((there[: len(there) - len(here)], ""))
-            else:
-                return None
+    for here, there in pairs:
+        if here.endswith(there):
+            rules.add(("", here[: len(here) - len(there)]))
+        elif there.endswith(here):
+            rules.add((there[: len(there) - len(here)], ""))
+        else:
+            return None
     return rules.pop() if len(rules) == 1 else None
-
-
-def _shifted(lines: Sequence[str], shift: tuple[str, str] | None) -> list[str]:
-    drop, add = shift or ("", "")
-    return [add + line.removeprefix(drop) if line.strip() else "" for line in lines]
 
 
 def _margin(line: str) -> str:
@@ -217,9 +334,55 @@ def _without_blank_ends(lines: Sequence[str]) -> list[str]:
     return list(lines[full[0] : full[-1] + 1]) if full else []
 
 
-def _closest(lines: Sequence[str], search: Sequence[str], number: int) -> str:
-    wanted = next(line.strip() for line in search if line.strip())[:_COMPARED_CHARS]
-    stripped = [line.strip()[:_COMPARED_CHARS] for line in lines[:_COMPARED_LINES]]
+def _explain(lines: Sequence[str], search: Sequence[str], number: int) -> str:
+    """Return why SEARCH is not in the program: the first line that differs, or the lines closest to its first one."""
+    own = [line.strip() for line in lines]
+    if any(_ELIDED.fullmatch(line) for line in {line.strip() for line in search}.difference(own)):
+        return f"block {number}: SEARCH leaves lines out with `...`: quote every line, or write several blocks"
+    starts = [i for i, line in enumerate(own) if line == search[0].strip()][:_MAX_PLACES]
+    if not starts:
+        return _closest(own, search[0].strip(), number)
+    equal, start = max((_equal(own[start : start + len(search)], search), -start) for start in starts)
+    start = -start
+    head = f"block {number}: SEARCH is not in the program."
+    if equal < len(search):
+        line = own[start + equal][:_COMPARED_CHARS] if start + equal < len(own) else "the end of the program"
+        differs = search[equal].strip()[:_COMPARED_CHARS]
+        return (
+            f"{head} It fits from line {start + 1} on, but its line {equal + 1} is: {differs}"
+            f"\nLine {start + equal + 1} of the program is: {line}"
+        )
+    there, here = _margin(search[0]), _margin(lines[start])
+    for offset, line in enumerate(search):
+        if line.strip() and _margin(line) != _margin(lines[start + offset]):
+            equal, there, here = offset, _margin(line), _margin(lines[start + offset])
+            break
+    return (
+        f"{head} Only the indentation differs, first in line {equal % len(search) + 1} of SEARCH: {_width(there)} where"
+        f" line {start + equal % len(search) + 1} of the program has {_width(here)}"
+    )
+
+
+def _equal(own: Sequence[str], search: Sequence[str]) -> int:
+    """Return how many of the first lines are equal without indentation."""
+    pairs = zip(own, search, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), pairs))
+
+
+def _width(margin: str) -> str:
+    tabs, blanks = margin.count("\t"), len(margin) - margin.count("\t")
+    parts = [
+        f"{count} {name}{'' if count == 1 else 's'}" for count, name in ((tabs, "tab"), (blanks, "blank")) if count
+    ]
+    return " and ".join(parts) or "no indentation"
+
+
+def _closest(own: Sequence[str], wanted: str, number: int) -> str:
+    wanted = wanted[:_COMPARED_CHARS]
+    stripped = [line[:_COMPARED_CHARS] for line in own[:_COMPARED_LINES]]
+    parts = [i for i, line in enumerate(stripped) if len(wanted) > 2 and wanted in line]
+    if parts:
+        return f"block {number}: SEARCH begins with a part of line {parts[0] + 1}: quote whole lines: {wanted}"
     close = difflib.get_close_matches(wanted, [line for line in stripped if line], n=3, cutoff=0.5)
     if not close:
         return f"block {number}: no line of the program is like the first line of SEARCH: {wanted}"

@@ -5,25 +5,35 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.candidate import Failure
+from speciate.domain.files import heading_in
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.language import Language
-from speciate.domain.policy import Policy
+from speciate.domain.policy import EditFormat, Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.rollout import ONLY_REASONING, REFUSED
 from speciate.domain.values import MAX_PROGRAM_BYTES
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.compact import with_opening
-from speciate.prompts.diff import apply_edits, read_edits
-from speciate.prompts.evolve_blocks import blocks_or_none, contents_of
+from speciate.prompts.diff import MARK, apply_edit, apply_edits, is_unified_diff, read_edits, tolerating_fences
+from speciate.prompts.envelopes import unwrapped
+from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
+from speciate.prompts.program_blocks import Wanted, best_program, elision_in, is_python, last_long, separate_programs
 from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
 from speciate.prompts.protected import keep_protected, protected_digest
-from speciate.prompts.python_source import complete_part, defined_names, is_program, read_python, shape_key
+from speciate.prompts.python_source import (
+    complete_part,
+    defined_names,
+    is_program,
+    names_of,
+    read_python,
+    shape_key,
+    with_plain_blanks,
+)
 from speciate.prompts.rejection import Reason, rejected
 from speciate.prompts.text import unstorable
 from speciate.prompts.tool_calls import calls_tool, with_programs
@@ -34,6 +44,12 @@ _THOUGHTS: Final = ("think", "thinking", "reasoning")
 _PROGRAM_LABELS: Final = frozenset(
     {"bash", "console", "sh", "shell", *(label for known in KNOWN.values() for label in known.labels), *PYTHON_LABELS}
 ) - {""}
+_FOREIGN: Final = (_PROGRAM_LABELS - PYTHON_LABELS) | {
+    *("css", "csv", "diff", "html", "ini", "java", "json", "jsonc", "latex", "makefile", "markdown", "md", "output"),
+    *("patch", "sql", "toml", "ts", "tsx", "typescript", "xml", "yaml", "yml", "zsh"),
+}
+"""Labels of blocks that hold no Python, unless they define what is wanted."""
+_CALLED: Final = re.compile(r"\.call\(\s*+[\"'](\w{1,100})[\"']")
 _CUT: Final = "length"
 """Finish reason of a completion that reached its limit of tokens."""
 _INCOMPLETE: Final = frozenset({Reason.SYNTAX_ERROR, Reason.DIFF_MALFORMED, Reason.NO_CODE_BLOCK, Reason.NO_ANSWER})
@@ -87,7 +103,7 @@ def parse_completion(
         return [Answer("", rejected(Reason.TRUNCATED_THINKING, _still_reasoning(policy)))]
     base = (parent if parent is not None else problem.seed_program) or None
     wanted = policy.answers_per_rollout
-    body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n"))
+    body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n").lstrip("\ufeff"))
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
@@ -103,6 +119,11 @@ def _nothing_read(text: str, problem: Problem, length: int) -> Failure:
     if (tool := calls_tool(text)) is not None:
         named = f" {tool}" if tool else ""
         return rejected(Reason.TOOL_CALL, f"the completion calls the tool{named} without a program in its arguments")
+    if problem.kind is not ProblemKind.DATA and is_unified_diff(text):
+        detail = "a unified diff cannot be applied: answer with SEARCH/REPLACE blocks or with the whole program"
+        return rejected(Reason.DIFF_MALFORMED, detail)
+    if labels := sorted({block.info for block in filled_blocks(text)} - PYTHON_LABELS):
+        return _no_answer(problem, f"the answer has no program, only blocks labelled {', '.join(labels)[:100]}")
     return _no_answer(problem, f"nothing to read in {length} characters of completion")
 
 
@@ -127,17 +148,25 @@ def _shortened(raw: str | Failure, answer: Answer, base: str | None, problem: Pr
     whole = isinstance(raw, Failure) or answer.failure is None or answer.failure.reason != Reason.SYNTAX_ERROR
     if isinstance(raw, Failure) or whole or problem.many_files:
         return answer
-    part = complete_part(raw, _wanted_names(base, problem))
+    part = complete_part(raw, _wanted(base, problem).names)
     found = answer if part is None else read_program(part, base, problem)
     return answer if found.failure is not None else found
 
 
-def _wanted_names(base: str | None, problem: Problem) -> frozenset[str]:
-    """Return the functions and classes that an answer has to define: those of the region that may change."""
+def _wanted(base: str | None, problem: Problem) -> Wanted:
+    """Return what an answer has to define: the functions and classes of the region that may change.
+
+    Without any these are the names that it assigns; without a program to change, the names that are called.
+    """
     blocks = blocks_or_none(base or "")
     texts = contents_of(base, blocks) if base and blocks else [base or ""]
-    names = frozenset(name for text in texts for name in defined_names(textwrap.dedent(text)))
-    return names or frozenset({problem.entry_point})
+    texts = [textwrap.dedent(text) for text in texts]
+    names = frozenset[str]().union(*map(defined_names, texts)) or frozenset().union(
+        *(names_of(t).written for t in texts)
+    )
+    around = names_of("".join(outside_of(base, blocks))).bound if base and blocks else frozenset[str]()
+    called = frozenset({problem.entry_point, *_CALLED.findall(problem.evaluator)})
+    return Wanted(names or called, "".join(texts), around)
 
 
 def _explain_cut(answer: Answer, policy: Policy) -> Answer:
@@ -149,18 +178,41 @@ def _explain_cut(answer: Answer, policy: Policy) -> Answer:
 
 
 def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
-    wanted = policy.answers_per_rollout
+    several = policy.answers_per_rollout > 1
     if policy.codec is not None:
-        return [*codec_of(policy.codec).read(text, answers=wanted)]
-    if found := _from_diffs(text, base, wanted, many_files=problem.many_files):
+        return [*codec_of(policy.codec).read(text, answers=policy.answers_per_rollout)]
+    if problem.kind is not ProblemKind.DATA and (blocks := unwrapped(text, problem, several=several)) is not None:
+        if not blocks:
+            return [_no_answer(problem, "the answer is JSON without a program in it")]
+        text = blocks
+    wanted = _wanted(base, problem)
+    if not _quotes_edits(text, wanted, problem, policy) and (found := _from_diffs(text, base, problem, policy)):
         return found
     if problem.many_files:
-        return file_sets(text, wanted)
+        return file_sets(text, policy.answers_per_rollout)
     if not problem.is_python:
-        return _texts(text, wanted, problem.language)
+        return _texts(text, policy.answers_per_rollout, problem.language)
     if not filled_blocks(text):  # a program may mention the marks of a call
         text = with_programs(text)
-    return _programs(text, wanted, _wanted_names(base, problem))
+    return _programs(text, wanted, several=several)
+
+
+def _quotes_edits(text: str, wanted: Wanted, problem: Problem, policy: Policy) -> bool:
+    """Return True if the marks of edits in an answer stand within a whole program, such as in its strings."""
+    if MARK.search(text) is None:
+        return False
+    texts = [block.text for block in filled_blocks(text) if MARK.search(block.text)]
+    if problem.is_python:
+        whole = [*texts, text, _all_fenced(text) or ""]
+        return any(is_python(each) and not wanted.names.isdisjoint(defined_names(each)) for each in whole)
+    if policy.edit_format is EditFormat.DIFF:
+        return False
+    return any(not _begins_or_ends_with_edit(each) for each in [*texts, *_tagged(text)])
+
+
+def _begins_or_ends_with_edit(text: str) -> bool:
+    lines = [line for line in text.split("\n") if line.strip() and heading_in(line) is None]
+    return not lines or MARK.match(lines[0]) is not None or lines[-1].lstrip().startswith(">>>>>")
 
 
 def after_reasoning(text: str) -> str:
@@ -184,12 +236,13 @@ def _after(text: str, tag: str) -> str:
     return text
 
 
-def _from_diffs(text: str, base: str | None, wanted: int, *, many_files: bool) -> list[str | Failure]:
+def _from_diffs(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
     """Apply SEARCH/REPLACE blocks if there are any, even if the policy was asked for a rewrite."""
-    groups = read_edits(text, several=wanted > 1)
+    groups = read_edits(text, several=policy.answers_per_rollout > 1)
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
-    return [apply_edits(base or "", edits, apply_to_files if many_files else None) for edits in groups]
+    apply = tolerating_fences(apply_to_files if problem.many_files else apply_edit)
+    return [apply_edits(base or "", edits, apply) for edits in groups]
 
 
 def _texts(text: str, wanted: int, language: Language | None) -> list[str | Failure]:
@@ -207,7 +260,7 @@ def _texts(text: str, wanted: int, language: Language | None) -> list[str | Fail
         if not found and (opened := _ANSWER.search(text)) is not None:
             found = [text[opened.end() :]]  # without an end
     if found and wanted == 1:
-        return [_last_long(found) if language else found[-1]]
+        return [last_long(found) if language else found[-1]]
     if found:
         return [*found]
     if wanted > 1:
@@ -245,50 +298,32 @@ def _unfenced(text: str) -> str:
     return blocks[0].text if len(blocks) == 1 else text
 
 
-def _programs(text: str, wanted: int, names: frozenset[str]) -> list[str | Failure]:
-    blocks = _preferred(filled_blocks(text), PYTHON_LABELS)
+def _programs(text: str, wanted: Wanted, *, several: bool) -> list[str | Failure]:
+    blocks = filled_blocks(text)
     if not blocks:
-        return [*_plain_programs(text, several=wanted > 1)]
-    if wanted == 1:
+        return [*_plain_programs(text, several=several)]
+    blocks = [block for block in _preferred(blocks, PYTHON_LABELS) if _may_be_python(block, wanted)]
+    if not blocks:
+        return []
+    if not several:
         whole = _all_fenced(text)
-        return [_best([block.text for block in blocks], names) if whole is None else whole]
+        return [best_program([block.text for block in blocks], wanted) if whole is None else whole]
     groups = by_section(blocks)
-    return [*groups[0]] if len(groups) == 1 else [_best(group, names) for group in groups]
+    if len(groups) == 1:
+        return [*separate_programs(groups[0], wanted)]
+    return [best_program(group, wanted) for group in groups]
+
+
+def _may_be_python(block: Fenced, wanted: Wanted) -> bool:
+    if block.info in _FOREIGN or is_unified_diff(block.text):
+        return not wanted.names.isdisjoint(names_of(block.text).bound)
+    return True
 
 
 def _plain_programs(text: str, *, several: bool) -> list[str]:
     """Return the programs of a completion without fences."""
     parts = sections(text) if several and not is_program(text) else [text]
     return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
-
-
-def _best(texts: Sequence[str], names: frozenset[str]) -> str:
-    """Return the program among several blocks: the last one that is not a fragment.
-
-    Models draft first and answer last, but also end with a usage example or a test. Of the blocks that are Python,
-    the last one that defines all wanted names is chosen, else the last one with one of them, else of those that define
-    anything the last one at least half as long as the longest.
-    """
-    if len(texts) == 1:
-        return texts[0]
-    valid = [text for text in texts if _is_python(text)]
-    if not valid:
-        return max(texts, key=len)
-    defined = [frozenset(defined_names(text)) for text in valid]
-    for fits in (names.issubset, lambda found: not names.isdisjoint(found)):
-        if fitting := [text for text, found in zip(valid, defined, strict=True) if fits(found)]:
-            return fitting[-1]
-    return _last_long([text for text, found in zip(valid, defined, strict=True) if found] or valid)
-
-
-def _last_long(texts: Sequence[str]) -> str:
-    """Return the last text that is at least half as long as the longest."""
-    longest = max(map(len, texts))
-    return [text for text in texts if 2 * len(text) >= longest][-1]
-
-
-def _is_python(text: str) -> bool:
-    return len(text) <= MAX_PROGRAM_BYTES and isinstance(read_python(text), ast.Module)
 
 
 def _all_fenced(whole: str) -> str | None:
@@ -310,6 +345,7 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
     """
     if isinstance(raw, Failure):
         return Answer("", raw)
+    raw = _repaired(raw, problem)
     if failure := _unstorable(raw):
         return Answer("", failure)
     kept = _restored(raw, base, problem)
@@ -325,7 +361,26 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
         return Answer("", failure)
     if not program.strip():
         return Answer("", _no_answer(problem, "the answer is empty"))
-    return Answer(program, _syntax(program, problem))
+    return Answer(program, _left_out(raw, program, base, problem) or _syntax(program, problem))
+
+
+def _repaired(raw: str, problem: Problem) -> str:
+    """Return a program without a byte order mark and, if it does not parse otherwise, with plain blanks."""
+    if problem.kind is ProblemKind.DATA:
+        return raw
+    raw = raw.removeprefix("\ufeff")
+    return with_plain_blanks(raw) if problem.is_python and not is_python(raw) else raw
+
+
+def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Failure | None:
+    """Return the failure of a program that leaves code out, unless nothing is missing."""
+    if not problem.is_python or problem.many_files or (line := elision_in(raw, base or "")) is None:
+        return None
+    names = names_of(program)
+    wanted = _wanted(base, problem).names if base else frozenset[str]()
+    if is_python(program) and not names.free and wanted <= names.bound:
+        return None
+    return rejected(Reason.CODE_LEFT_OUT, f"this line stands for code that the answer leaves out: {line}")
 
 
 def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:

@@ -12,7 +12,7 @@ from speciate.domain.problem import Problem
 from speciate.prompts.diff import Edit, apply_edit
 from speciate.prompts.evolve_blocks import blocks_or_none
 from speciate.prompts.fences import by_section, filled_blocks, sections
-from speciate.prompts.protected import keep_protected
+from speciate.prompts.protected import Kept, keep_protected, restore
 from speciate.prompts.python_source import parse_python
 from speciate.prompts.rejection import Reason, rejected
 
@@ -71,16 +71,17 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
     if added := [name for name in after if name not in before]:
         return rejected(Reason.PROTECTED_REGION_CHANGED, f"the file {added[0]!r} is new: only EVOLVE-BLOCKs may change")
     kept: dict[str, str] = {}
+    difference = ""
     for name, section in before.items():
-        outcome: str | Failure = section
-        if blocks_or_none(section):
-            outcome = keep_protected(section, after[name])
-        elif after[name].rstrip() != section.rstrip():
-            outcome = rejected(Reason.PROTECTED_REGION_CHANGED, "a file without EVOLVE-BLOCKs must not change")
+        # A file without EVOLVE-BLOCKs stays as it is.
+        changed = "a file without EVOLVE-BLOCKs must not change" if after[name].rstrip() != section.rstrip() else ""
+        outcome = restore(section, after[name]) if blocks_or_none(section) else Kept(section, changed)
         if isinstance(outcome, Failure):
             return rejected(Reason.PROTECTED_REGION_CHANGED, f"{name}: {outcome.detail}")
-        kept[name] = outcome
-    return text_of_sections(kept)
+        kept[name] = outcome.text
+        difference = difference or (outcome.difference and f"{name}: {outcome.difference}")
+    program = text_of_sections(kept)
+    return rejected(Reason.PROTECTED_REGION_CHANGED, difference) if difference and kept == before else program
 
 
 def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:

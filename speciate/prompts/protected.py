@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from speciate.domain.candidate import Failure
 from speciate.domain.values import digest_of
@@ -16,40 +19,78 @@ from speciate.prompts.evolve_blocks import (
     with_contents,
     without_markers,
 )
-from speciate.prompts.python_source import defined_names
+from speciate.prompts.python_source import DEFINITIONS, bound_by, defined_names, names_of, read_python
 from speciate.prompts.rejection import Reason, rejected
+
+_INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
+"""Lines of languages other than Python that may stand within a region as well as before it."""
+
+
+class Kept(NamedTuple):
+    """A child with protected text from its parent.
+
+    Attributes:
+        text: The child.
+        difference: What the restored text replaced, for people; empty if nothing.
+    """
+
+    text: str
+    difference: str = ""
 
 
 def keep_protected(base: str, child: str) -> str | Failure:
     """Return the child with every byte outside of the base's regions as in the base.
 
-    Accepted forms: the whole program with markers; the whole program without markers, if their places are certain; the
-    marked regions alone; and, for a base with one region, only its content. Trailing blanks do not count as a change. A
-    base without regions protects nothing, and its child may not add markers, because a policy must not decide what its
-    descendants may change.
+    Accepted forms: the whole program with markers; the whole program without markers, if the place of everything in it
+    is certain; the marked regions alone; and, for a base with one region, only its content. Changes of protected text
+    are undone, and new imports move into a region. A base without regions protects nothing, and its child may not add
+    markers, because a policy must not decide what its descendants may change.
 
     Args:
         base: The parent, or the seed program.
         child: The policy's program, or the parent with its diff applied.
 
     Returns:
-        The child, or the failure ``protected_region_changed`` with the first line that differs.
+        The child, or the failure ``protected_region_changed``: the place of some text is not certain, or only protected
+        text was changed.
     """
+    kept = restore(base, child)
+    if isinstance(kept, Failure):
+        return kept
+    return (
+        rejected(Reason.PROTECTED_REGION_CHANGED, kept.difference)
+        if kept.difference and kept.text == base
+        else kept.text
+    )
+
+
+def restore(base: str, child: str) -> Kept | Failure:
+    """Return what ``keep_protected`` does, also if only protected text was changed."""
     blocks = blocks_or_none(base)
     if not blocks:
-        return without_markers(child)
+        return Kept(without_markers(child))
+    difference = _difference(base, blocks, child)
     contents = _marked(base, blocks, child)
-    if contents is None:
+    if contents is not None:
+        pieces = outside_of(child, blocks_or_none(child)) if not isinstance(contents, Failure) else []
+        equal = not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside_of(base, blocks))
+    else:
         plain = without_markers(child)
-        contents = _unmarked(outside_of(base, blocks), plain) or _inside_alone(base, blocks, plain)
+        contents = _unmarked(outside_of(base, blocks), plain)
+        equal = contents is not None
+        if contents is None:
+            contents = _assigned(base, blocks, plain)
+        if contents is None:
+            contents = _inside_alone(base, blocks, plain)
+            equal = True
     if contents is None:
-        return rejected(Reason.PROTECTED_REGION_CHANGED, _difference(base, blocks, child))
+        return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
     if isinstance(contents, Failure):
         return contents
     kept = with_contents(base, blocks, contents)
     if len(blocks_or_none(kept)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
-    return kept
+    return Kept(kept, "" if equal else difference)
 
 
 def protected_digest(text: str) -> str:
@@ -61,23 +102,94 @@ def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failu
     """Return the contents of a child's own regions; None without markers."""
     own = blocks_or_none(child)
     if len(own) != len(blocks):
-        return (
-            None
-            if not own
-            else rejected(
-                Reason.PROTECTED_REGION_CHANGED, f"{len(own)} EVOLVE-BLOCKs where the parent has {len(blocks)}"
-            )
-        )
-    kept = outside_of(child, own)
-    if any(piece.strip() for piece in kept) and _plain(kept) != _plain(outside_of(base, blocks)):
-        return rejected(Reason.PROTECTED_REGION_CHANGED, _difference(base, blocks, child))
-    return contents_of(child, own)
+        problem = f"{len(own)} EVOLVE-BLOCKs where the parent has {len(blocks)}"
+        return rejected(Reason.PROTECTED_REGION_CHANGED, problem) if own else None
+    pieces, contents = outside_of(child, own), contents_of(child, own)
+    if not any(piece.strip() for piece in pieces) or _plain(pieces) == _plain(outside_of(base, blocks)):
+        return contents
+    failure = rejected(Reason.PROTECTED_REGION_CHANGED, _difference(base, blocks, child))
+    old = read_python(base)
+    if isinstance(old, Failure):
+        lines = _added_lines(base, blocks, pieces)
+        return failure if lines is None else _with_lines(base, blocks, contents, lines) or failure
+    new = read_python(child)
+    if isinstance(new, Failure):  # a syntax error inside the regions is reported as such, one outside is a change
+        broken = isinstance(read_python(with_contents(base, blocks, contents)), Failure)
+        return contents if broken else failure
+    outside = [node for node in new.body if not _is_inside(node, own)]
+    lines = _new_imports(outside, [node for node in old.body if not _is_inside(node, blocks)], "".join(contents))
+    moved = None if lines is None else _with_lines(base, blocks, contents, lines)
+    if moved is None:
+        return failure
+    added = frozenset[str]().union(*map(bound_by, outside))
+    missing = names_of(with_contents(base, blocks, moved)).free & added
+    if missing:
+        names = ", ".join(sorted(missing))
+        detail = f"{names} is defined outside of the EVOLVE-BLOCKs: define inside of them what they use"
+        return rejected(Reason.PROTECTED_REGION_CHANGED, detail)
+    return moved
+
+
+def _is_inside(node: ast.stmt, blocks: Sequence[Block]) -> bool:
+    return any(block.start < node.lineno < block.end for block in blocks)
+
+
+def _new_imports(nodes: Sequence[ast.stmt], old: Sequence[ast.stmt], uses: str) -> list[str] | None:
+    """Return imports that the old statements lack and a text uses; None if one rebinds a protected name."""
+    keys = {key for node in old for _, key, _ in _imports(node)}
+    protected = frozenset[str]().union(*map(bound_by, old))
+    words = set(re.findall(r"\w+", uses))
+    lines: list[str] = []
+    for name, key, line in (each for node in nodes for each in _imports(node)):
+        if key not in keys and key[0] != "__future__":
+            if name in protected or name == "*":
+                return None
+            if name in words:
+                lines.append(line)
+    return lines
+
+
+def _imports(node: ast.stmt) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield bound name, key and line of each name that a statement imports."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            yield name, (alias.name, name), ast.unparse(ast.Import([alias]))
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            line = ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
+            yield alias.asname or alias.name, (node.module or "", str(node.level), alias.name, alias.asname or ""), line
+
+
+def _added_lines(base: str, blocks: Sequence[Block], pieces: Sequence[str]) -> list[str] | None:
+    """Return the inclusions that a child adds outside of its regions; None if other code differs there."""
+    comment = lines_of(base)[blocks[0].start - 1].strip().partition("EVOLVE-BLOCK")[0].strip()
+    old, new = (
+        [line for piece in each for line in map(str.strip, piece.split("\n")) if line and not line.startswith(comment)]
+        for each in (outside_of(base, blocks), pieces)
+    )
+    before = set(old)
+    added = [line for line in new if line not in before and _INCLUDE.match(line)]
+    return added if [line for line in new if line in before or not _INCLUDE.match(line)] == old else None
+
+
+def _with_lines(base: str, blocks: Sequence[Block], contents: list[str], lines: Sequence[str]) -> list[str] | None:
+    """Return the contents with lines in front of the first region at the left margin, or of the only region."""
+    markers = [lines_of(base)[block.start - 1] for block in blocks]
+    margins = [marker[: len(marker) - len(marker.lstrip())] for marker in markers]
+    place = margins.index("") if "" in margins else 0
+    if not lines:
+        return contents
+    if margins[place] and len(blocks) > 1:
+        return None
+    front = "".join(f"{margins[place]}{line}\n" for line in lines)
+    return [*contents[:place], front + contents[place], *contents[place + 1 :]]
 
 
 def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
     """Locate the protected pieces in a child without markers; None unless each has exactly one possible place."""
     pieces = _plain(outside)
-    lines = [line.rstrip() for line in child.strip("\r\n").split("\n")]
+    lines = _plain([child])[0]
     first, *between, last = pieces
     if lines[: len(first)] != first or (last and lines[-len(last) :] != last) or not all(between):
         return None
@@ -93,8 +205,48 @@ def _unmarked(outside: Sequence[str], child: str) -> list[str] | None:
 
 
 def _only_place(lines: Sequence[str], piece: Sequence[str], start: int, end: int) -> int | None:
-    places = [i for i in range(start, end - len(piece) + 1) if lines[i : i + len(piece)] == piece]
-    return places[0] if len(places) == 1 else None
+    text, needle = "\n".join(["", *lines[start:end], ""]), "\n".join(["", *piece, ""])
+    place = text.find(needle)
+    unique = place >= 0 and text.find(needle, place + 1) < 0
+    return start + text.count("\n", 0, place) if unique else None
+
+
+def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
+    """Return the content of the only region from a whole Python program without markers, by the names of its parts.
+
+    What the protected text defines is left out, as it is restored; everything else belongs to the region. None if the
+    place of a statement is not certain, or if the region loses all functions and classes.
+    """
+    old, new = read_python(base), read_python(child)
+    if len(blocks) != 1 or isinstance(old, Failure) or isinstance(new, Failure):
+        return None
+    if lines_of(base)[blocks[0].start - 1][:1].isspace():
+        return None
+    outside = [node for node in old.body if not _is_inside(node, blocks)]
+    inside = [node for node in old.body if _is_inside(node, blocks)]
+    own = frozenset[str]().union(*map(bound_by, inside))
+    protected = frozenset[str]().union(*map(bound_by, outside)) - own
+    lines, parts, end, seen = lines_of(child), list[str](), 0, set[str]()
+    for node in new.body:
+        names = bound_by(node)
+        if min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) <= end:
+            return None  # two statements share a line
+        if not isinstance(node, ast.Import | ast.ImportFrom) and not _is_text(node):
+            if not names or not (names <= protected or names.isdisjoint(protected)):
+                return None
+            if names.isdisjoint(protected):
+                parts.append("".join(lines[end : node.end_lineno]))
+                seen |= names & own
+        end = node.end_lineno or node.lineno
+    wanted = {node.name for node in inside if isinstance(node, DEFINITIONS)}
+    imports = _new_imports(new.body, outside, "".join(parts))
+    if imports is None or not parts or (wanted and not wanted & seen):
+        return None
+    return ["".join(f"{line}\n" for line in imports) + "".join(parts).strip("\n") + "\n"]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] | None:
@@ -112,7 +264,9 @@ def _inside_alone(base: str, blocks: Sequence[Block], child: str) -> list[str] |
 
 
 def _plain(pieces: Sequence[str]) -> list[list[str]]:
-    return [[line.rstrip() for line in piece.strip("\r\n").split("\n")] if piece.strip() else [] for piece in pieces]
+    """Return the lines of each piece without trailing blanks, and without blank lines at its ends."""
+    stripped = ("\n".join(line.rstrip() for line in piece.split("\n")).strip("\n") for piece in pieces)
+    return [piece.split("\n") if piece else [] for piece in stripped]
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -125,4 +279,9 @@ def _difference(base: str, blocks: Sequence[Block], child: str) -> str:
         for line in piece.splitlines():
             if line.strip() and line.strip() not in have:
                 return f"this line outside of the EVOLVE-BLOCKs is missing or changed: {line.strip()}"
+    own, old = blocks_or_none(child), set(map(str.strip, base.splitlines()))
+    added = (line.strip() for piece in outside_of(child, own) for line in piece.splitlines()) if own else iter(())
+    new = next((line for line in added if line and line not in old), None)
+    if new is not None:
+        return f"this line was added outside of the EVOLVE-BLOCKs: {new}"
     return "outside of the EVOLVE-BLOCKs lines were added, moved or repeated, or the markers are missing"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -39,6 +43,21 @@ def read_python(text: str) -> ast.Module | Failure:
 
 _kept = lru_cache(maxsize=_KEPT_TREES)(parse_python)
 
+DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BUILTINS: Final = frozenset(dir(builtins))
+_WIDE: Final = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_ZERO: Final = "\u200b-\u200d\u2060\ufeff"
+_ODD_BLANK: Final = re.compile(f"[{_WIDE}{_ZERO}]")
+_STRING_OR_ODD: Final = re.compile(
+    rf"#[^\n]*+|[{_WIDE}{_ZERO}]"
+    r"""|\"{3}(?:[^\\"]|\\.|"(?!""))*+(?:"{3}|\\?\Z)|'{3}(?:[^\\']|\\.|'(?!''))*+(?:'{3}|\\?\Z)"""
+    r"""|"(?:[^\\"\n]|\\.)*+"?|'(?:[^\\'\n]|\\.)*+'?""",
+    re.DOTALL,
+)
+"""A comment or string, which stays as it is, or an odd blank outside of them."""
+_PLAIN: Final = {
+    mark: "" if re.match(f"[{_ZERO}]", mark) else " " for mark in map(chr, range(0x10000)) if _ODD_BLANK.match(mark)
+}
 _CLOSING: Final = frozenset(")]}")
 _MOST_CUTS: Final = 8
 
@@ -64,8 +83,112 @@ def defined_names(text: str) -> frozenset[str]:
     tree = read_python(text)
     if isinstance(tree, Failure):
         return frozenset()
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, definitions))
+    return frozenset(node.name for node in tree.body if isinstance(node, DEFINITIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names at the top level of a program.
+
+    Attributes:
+        bound: Names that it binds; functions without content do not count.
+        written: Those of them that it does not import.
+        free: Names that it needs and does not bind, or binds too late.
+        early: Those of them that it needs outside of functions and classes, when it is loaded.
+    """
+
+    bound: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+    early: frozenset[str] = frozenset()
+
+
+def names_of(text: str) -> Names:
+    """Return the names of a program; none if it does not parse.
+
+    Names that a function binds anywhere count as local in all of it, so ``free`` misses a few and adds none.
+    """
+    tree = read_python(text)
+    if isinstance(tree, Failure):
+        return Names()
+    bound, written, later, early = set[str](), set[str](), set[str](), set[str]()
+    for node in _flat(tree.body):
+        loads, stores, globals_ = _uses(node)
+        if isinstance(node, DEFINITIONS):
+            later |= loads - stores - {node.name}
+            stores = globals_ if _is_stub(node) else {node.name} | globals_
+        else:
+            early |= loads - bound - _BUILTINS
+        bound |= stores
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            written |= stores
+    free = {name for name in (later - bound - _BUILTINS) | early if not name.startswith("__")}
+    if "*" in bound:  # imported from anywhere
+        free = early = set()
+    return Names(frozenset(bound), frozenset(written), frozenset(free), frozenset(early))
+
+
+def _flat(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the statements at the top level in order, those of an ``if``, ``try`` or loop instead of the whole."""
+    stack: list[ast.AST] = [*reversed(body)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (*DEFINITIONS, ast.expr)) or not (hasattr(node, "body") or isinstance(node, ast.Match)):
+            yield node
+        else:
+            stack += reversed([*ast.iter_child_nodes(node)])
+            if isinstance(node, ast.ExceptHandler) and node.name:
+                stack.append(ast.Name(node.name, ast.Store()))
+
+
+def bound_by(node: ast.stmt) -> frozenset[str]:
+    """Return the names that a statement binds at the top level."""
+    names = set[str]()
+    for part in _flat([node]):
+        _, stores, globals_ = _uses(part)
+        names |= {part.name} | globals_ if isinstance(part, DEFINITIONS) else stores
+    return frozenset(names)
+
+
+def _uses(node: ast.AST) -> tuple[set[str], set[str], set[str]]:
+    """Return the names that a statement loads, those that it binds, and those that its functions bind as globals."""
+    loads, stores, inner, declared = set[str](), set[str](), set[str](), set[str]()
+    for part in ast.walk(node):
+        match part:
+            case ast.Name():
+                (loads if isinstance(part.ctx, ast.Load) else stores).add(part.id)
+            case ast.alias():
+                stores.add(part.asname or part.name.partition(".")[0])
+            case ast.arg():
+                inner.add(part.arg)
+            case ast.comprehension():
+                inner |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
+            case ast.Global():
+                declared.update(part.names)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                stores.add(name)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                stores.add(part.name)
+    if isinstance(node, DEFINITIONS):
+        return loads, (stores | inner) - declared, stores & declared
+    return loads - inner, stores - inner, set()
+
+
+def _is_stub(node: ast.AST) -> bool:
+    """Return True for a function without content: only ``...``, ``pass``, a text, or ``NotImplementedError``."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and all(
+        isinstance(each, ast.Pass)
+        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        or (isinstance(each, ast.Raise) and "NotImplementedError" in ast.dump(each))
+        for each in node.body
+    )
+
+
+def with_plain_blanks(text: str) -> str:
+    """Replace no-break and other wide blanks by plain ones and remove zero-width characters, outside of strings."""
+    if _ODD_BLANK.search(text) is None:
+        return text
+    return _STRING_OR_ODD.sub(lambda match: _PLAIN.get(match[0], match[0]), text)
 
 
 def complete_part(text: str, needed: frozenset[str]) -> str | None:

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """The completion reached its limit of tokens while the model was still reasoning."""
     SYNTAX_ERROR = "syntax_error"
     """The program is not Python."""
+    CODE_LEFT_OUT = "code_left_out"
+    """A line such as ``# ... rest unchanged`` stands for code that the program lacks."""
     PROGRAM_TOO_LARGE = "program_too_large"
     """The program exceeds ``MAX_PROGRAM_BYTES``."""
     UNSTORABLE_TEXT = "unstorable_text"

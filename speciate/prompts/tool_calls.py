@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from speciate.prompts.envelopes import texts_in
+
 _CALL: Final = re.compile(r"<(tool_call|function_calls|invoke)\b[^>\n]{0,200}>|\[TOOL_CALLS\]")
 _PARAMETER: Final = re.compile(r"<parameter(?:=| name=\")([\w.-]{1,60})\"?>\n?")
 _END: Final = "</parameter>"
 _NAME: Final = re.compile(r"(?:\"name\"\s*:\s*\"|<function=|<invoke name=\")([\w.-]{1,60})")
-_MOST_DEPTH: Final = 4
 
 
 def calls_tool(text: str) -> str | None:
@@ -54,7 +55,7 @@ def _arguments(calls: str) -> Iterator[list[str]]:
         except (ValueError, RecursionError):
             # A truncated or malformed call; searching on from the next brace could take quadratic time.
             return
-        yield [text for text in _texts(value, _MOST_DEPTH) if "\n" in text or " " in text]
+        yield [text for text in texts_in(value) if "\n" in text or " " in text]
 
 
 def _parameters(calls: str) -> Iterator[tuple[str, str]]:
@@ -62,18 +63,3 @@ def _parameters(calls: str) -> Iterator[tuple[str, str]]:
     while opening is not None and (end := calls.find(_END, opening.end())) >= 0:
         yield opening[1], calls[opening.end() : end]
         opening = _PARAMETER.search(calls, end)
-
-
-def _texts(value: object, depth: int) -> Iterator[str]:
-    """Yield the texts in a JSON value; arguments may be JSON in a text."""
-    if isinstance(value, str):
-        inner = None
-        if depth and value.lstrip().startswith("{"):
-            try:
-                inner = json.loads(value, strict=False)
-            except (ValueError, RecursionError):
-                inner = None
-        yield from [value] if inner is None else _texts(inner, depth - 1)
-    elif isinstance(value, dict | list) and depth:
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each, depth - 1)

@@ -54,7 +54,13 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
     "completion": (
         lambda text: parse_completion(text, problem=PROBLEM, policy=SETS, parent=BASE),
         1 << 19,
-        ("```\n", "```python\nx = 1\n", "<answer_1>", "</think>", "a\n", "a = 1\n", "~~~~\n    ", "(", "'''", "# a\r"),
+        ("```\n", "```python\nx = 1\n", "<answer_1>", "</think>", "a\n", "a = 1\n", "~~~~\n    ", "(", "'''", "# a\r",
+         "```python\nx = y\n```\n", "```py\nimport y\n```\n", '{"a": "', '{"x": "x = 1"}\n', "x = 1\u00a0\n",
+         "# ...\n"),
+    ),
+    "program without marks": (
+        lambda text: keep_protected(BASE, f"x = 2\n{text}"), 1 << 19,
+        ("import a\n", "y = 9\n", "z = 1\n", "def f():\n    return x\n", "a;", "if a:\n    b = 1\n"),
     ),
     "completion with files": (
         lambda text: parse_completion(text, problem=FILES, policy=SETS, parent=BASE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,8 @@ def reason(answers: list[Answer]) -> str:
         f"# === file: geometry.py ===\n{NEW}",
         "```\n# === file: geometry.py ===\nx = 1\n```\nBetter:\n```\n# === file: geometry.py ===\n" + NEW + "```\n",
         f"```sh\nls\n```\n# === file: geometry.py ===\n```\n{NEW}```\n",
+        json.dumps({"files": {"geometry.py": NEW}}),
+        "```json\n" + json.dumps({"files": [{"path": "geometry.py", "content": NEW}]}) + "\n```",
     ],
 )
 def test_omitted_files_stay(read: Read, text: str) -> None:
@@ -180,6 +183,10 @@ def test_regions_of_several_files_may_change(read: Read) -> None:
     assert files(answer) == MARKED | {"geometry.py": geometry}
     (answer,) = read(edit("scale = 1", "scale = 2"), MARKED)
     assert files(answer)["candidate.py"] == MARKED["candidate.py"].replace("scale = 1", "scale = 2")
+    # Protected text of that file and another one is restored.
+    changed = f'# === file: fixed.py ===\npi = 4\n# === file: geometry.py ===\n"""Other."""\n{geometry}'
+    (answer,) = read(f"```\n{changed}```", MARKED)
+    assert files(answer) == MARKED | {"geometry.py": geometry}
     # Without markers, whose places are certain.
     (answer,) = read(f"```\n# === file: geometry.py ===\n{NEW}```", MARKED)
     assert files(answer)["geometry.py"] == f"# EVOLVE-BLOCK-START\n{NEW}# EVOLVE-BLOCK-END\n"

@@ -1,5 +1,7 @@
 """Programs in other languages: prompts, parsing and protected regions without a syntax check."""
 
+import json
+
 import pytest
 
 from speciate.domain.policy import Policy
@@ -64,6 +66,26 @@ def test_regions_are_kept_as_in_python(problem):
     (answer,) = parse_completion(f"```cpp\n{program}```", problem=problem, policy=POLICY, parent=None)
     assert answer.failure is not None
     assert answer.failure.reason == "protected_region_changed"
+
+
+def test_comments_are_restored_and_inclusions_move_inside(problem):
+    program = SEED.replace("return 1", "return 2").replace(
+        "#include <cstdio>", "// Fast.\n#include <cstdio>\n#include <map>"
+    )
+    (answer,) = parse_completion(f"```cpp\n{program}```", problem=problem, policy=POLICY, parent=None)
+    assert answer.failure is None
+    assert answer.program == SEED.replace("int f() { return 1;", "#include <map>\nint f() { return 2;")
+
+
+def test_a_program_in_json_and_one_that_quotes_edits(problem):
+    program = SEED.replace("return 1", "return 2")
+    quoting = program.replace("int f", 'auto help = R"(\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n)";\nint f')
+    for text, expected in (
+        (json.dumps({"explanation": "It returns two.", "code": program}), program),
+        (f"```cpp\n{quoting}```", quoting),
+    ):
+        (answer,) = parse_completion(text, problem=problem, policy=POLICY, parent=None)
+        assert (answer.program, answer.failure) == (expected, None)
 
 
 def test_a_completion_without_a_block_is_no_answer(problem):

@@ -24,6 +24,9 @@ def solve(x):
 """
 
 
+TABS = "def f(x):\n\tif x:\n\t\treturn 3\n\treturn 4\n"
+
+
 def edit(search: str, replace: str) -> str:
     return f"<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE"
 
@@ -49,10 +52,48 @@ Read = Callable[..., list[Answer]]
         ("    y = x * 2\n    return y", "    y = x * 3\n    return y"),
         ("\n        y = x * 2\n\n", "\n        y = x * 3\n"),
         ("            y = x * 2\n            return y", "            y = x * 3\n            return y"),
+        ("y = x * 2\n        return y", "y = x * 3\n        return y"),
+        ("y = x * 2\nreturn y", "        y = x * 3\n        return y"),
+        ("  if x > 0:\n    y = x * 2", "  if x > 0:\n    y = x * 3"),
+        ("\tif x > 0:\n\t\ty = x * 2", "\tif x > 0:\n\t\ty = x * 3"),
+        ("\t\ty = x * 2", "\t\ty = x * 3"),
+        ("    if x > 0:\n\n        y = x * 2", "    if x > 0:\n        y = x * 3"),
+        ("```python\n        y = x * 2\n```", "```python\n        y = x * 3\n```"),
+        ("```python\n        y = x * 2", "        y = x * 3\n```"),
+        ("        y = x * 2", "```python\n        y = x * 3\n```"),
     ],
 )
-def test_a_diff_applies_exactly_without_trailing_blanks_or_reindented(read: Read, search: str, replace: str) -> None:
+def test_a_diff_applies_despite_other_blanks_indentation_or_fences(read: Read, search: str, replace: str) -> None:
     assert read(edit(search, replace)) == [Answer(PARENT.replace("x * 2", "x * 3"))]
+
+
+@pytest.mark.parametrize(
+    ("search", "replace", "old", "new"),
+    [
+        ("    if x:\n        return 3", "    if x:\n        return 7", "return 3", "return 7"),
+        ("        return 3", "        x += 1\n        if x:\n            return 3", "", "x += 1\n\t\tif x:\n\t\t\t"),
+        ("def f(x):", "def f(x):\n    x += 1", "def f(x):", "def f(x):\n\tx += 1"),
+        ("\treturn 4", "\treturn 5", "return 4", "return 5"),
+    ],
+)
+def test_blanks_become_the_tabs_of_the_program(read: Read, search: str, replace: str, old: str, new: str) -> None:
+    expected = TABS.replace(old, new) if old else TABS.replace("return 3", f"{new}return 3")
+    assert read(edit(search, replace), TABS) == [Answer(expected)]
+
+
+def test_fences_that_belong_to_the_program_are_edited_with_it(read: Read) -> None:
+    program = 'def f():\n    """So:\n\n```\nf()\n```\n    """\n'
+    assert read(edit("```\nf()\n```", "~~~\nf()\n~~~"), program) == [Answer(program.replace("```", "~~~"))]
+
+
+QUOTING = f"HELP = '''\n{edit('old', 'new')}\n'''\n\n\ndef inner(x):\n    return 3\n"
+
+
+@pytest.mark.parametrize("text", [f"```python\n{QUOTING}```", QUOTING, f"First: {edit('x', 'y')}\n```py\n{QUOTING}```"])
+def test_a_whole_program_may_quote_edits(read: Read, text: str) -> None:
+    (answer,) = read(text)
+    assert answer.failure is None
+    assert QUOTING in answer.program
 
 
 def test_several_edits_apply_in_order_within_prose_and_fences(read: Read) -> None:
@@ -76,6 +117,21 @@ def test_the_replacement_keeps_its_inner_indentation(read: Read) -> None:
     [
         (edit("y = x * 5", "y = 1"), PARENT, "diff_search_not_found", "line 6: y = x * 2"),
         (edit("nothing like it whatsoever", "y = 1"), PARENT, "diff_search_not_found", "no line of the program"),
+        (
+            edit("    if x > 0:\n        z = 1", "y = 1"),
+            PARENT,
+            "diff_search_not_found",
+            "its line 2 is: z = 1\nLine 6 of",
+        ),
+        (edit("x * 2", "x * 3"), PARENT, "diff_search_not_found", "a part of line 6"),
+        (edit("    if x > 0:\n    ...\n    return 0", "y = 1"), PARENT, "diff_search_not_found", "`...`"),
+        (
+            edit("    if x > 0:\n      y = x * 2\n         return y", "y = 1"),
+            PARENT,
+            "diff_search_not_found",
+            "line 2 of SEARCH: 6 blanks where line 6 of the program has 8 blanks",
+        ),
+        (edit("def f(x):\n    if x:\n\t return 3", "y = 1"), TABS, "diff_search_not_found", "4 blanks where"),
         (edit("  ", "y = 1"), PARENT, "diff_search_not_found", "SEARCH is empty"),
         (edit("a = 1", "a = 2"), "a = 1\nb = 1\na = 1\n", "diff_ambiguous", "lines 1, 3"),
         (edit("    return 0", "    return 0"), PARENT, "empty_diff", "as it was"),

@@ -58,6 +58,10 @@ def reason(answer: Answer) -> str | None:
         f"<think>hm</think>\n{FENCED}\n</think>",
         f"<think>so\n{FENCED}\n</think>\n",
         f"<think>so\n{FENCED}\nI split at '</think>' later.",
+        f"\ufeff{FENCED}",
+        f"```python\n\ufeff{GOOD.replace('    ', chr(160) * 4)}```",
+        f"```python\n{GOOD.replace('return', 'return' + chr(0x200B))}```",
+        f"```py\n{GOOD}```\nThe page:\n```js\nconst solve = () => 1\n```\n```json\n[1, 2, 3, 4]\n```",
     ],
 )
 def test_the_program_is_found_in_typical_completions(read: Read, text: str) -> None:
@@ -101,6 +105,11 @@ def test_the_entry_point_decides_between_blocks(problem: MakeProblem, policy: Ma
         ("Sorry", Reason.NO_CODE_BLOCK),
         ("```python\n```", Reason.NO_CODE_BLOCK),
         ("```python\ndef solve(:\n```", Reason.SYNTAX_ERROR),
+        ("```javascript\nx = 1\n```", Reason.NO_CODE_BLOCK),
+        ("```diff\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-x\n+y\n```", Reason.DIFF_MALFORMED),
+        ("@@ -1,2 +1,2 @@\n def solve():\n-    return 0\n+    return 1", Reason.DIFF_MALFORMED),
+        ("```python\ndef solve():\n    # ... rest of the code unchanged ...\n```", Reason.CODE_LEFT_OUT),
+        ("```python\ndef solve():\n    ...\n    return helper\n```", Reason.CODE_LEFT_OUT),
         ("```python\n" + "(" * 5000 + "\n```", Reason.SYNTAX_ERROR),
         ("```python\nx = " + "-" * 50_000 + "1\n```", Reason.SYNTAX_ERROR),
         ("```python\nx = " + "9" * 5000 + "\n```", Reason.SYNTAX_ERROR),
@@ -116,6 +125,11 @@ def test_unusable_answers_have_a_reason(read: Read, text: str, expected: Reason)
     assert answer.failure.reason == expected.value
     assert answer.failure.detail
     assert len(answer.failure.detail) < 2100
+
+
+def test_odd_blanks_in_strings_stay(read: Read) -> None:
+    program = "def solve():\n    return 'a\u00a0b'  # \u200b\n"
+    assert read(f"```python\n{program.replace('    ', chr(160) * 4)}```") == [Answer(program)]
 
 
 def test_a_syntax_error_names_the_line_and_keeps_the_text(read: Read) -> None:
@@ -153,6 +167,17 @@ CHILD = SEED.replace("return 1", "return 2")
 INSIDE = "def inner():\n    return 2\n"
 
 
+def _unmarked(text: str) -> str:
+    return text.replace("# EVOLVE-BLOCK-START\n", "").replace("# EVOLVE-BLOCK-END\n", "")
+
+
+RANDOM = CHILD.replace("return 2", "return random.random()")
+_IMPORTING = RANDOM.replace("import math\n", "import math, random\n")
+_HELPED = CHILD.replace("import math\n", "import math\n\ndef twice():\n    return 2\n").replace(
+    "return 2\n#", "return twice()\n#"
+)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,20 +198,53 @@ def test_text_outside_of_the_blocks_is_kept_to_the_byte(read: Read, text: str) -
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (CHILD.replace("math.pi", "math.tau"), "return math.pi * inner()"),
+        (SEED.replace("math.pi", "math.tau"), "return math.pi * inner()"),
         (CHILD.replace("import math\n", "import cmath as math\n"), "import math"),
-        (CHILD + "\nprint(solve())\n", "added"),
+        (CHILD.replace("import math\n", "import math\nfrom numpy import *\n"), "added outside of"),
+        (SEED + "\nprint(solve())\n", "added outside of the EVOLVE-BLOCKs: print(solve())"),
+        (_unmarked(CHILD) + "\nprint(solve())\n", "added"),
+        (_HELPED, "twice is defined outside of the EVOLVE-BLOCKs"),
         ("def solve():\n    return 3\n", "import math"),
         (CHILD + CHILD, "2 EVOLVE-BLOCKs"),
         (CHILD.replace("    return 2\n# EVOLVE-BLOCK-END", "    return 2  # EVOLVE-BLOCK-END"), "marker"),
-        (CHILD.replace("import math", "import math  # EVOLVE-BLOCK-START"), "import math"),
+        (SEED.replace("import math", "import math  # EVOLVE-BLOCK-START"), "import math"),
+        (CHILD.replace("import math", "import math math"), "import math"),
     ],
 )
-def test_changes_outside_of_the_blocks_are_refused(read: Read, text: str, says: str) -> None:
+def test_changes_outside_of_the_blocks_that_cannot_be_undone_are_refused(read: Read, text: str, says: str) -> None:
     (answer,) = read(f"```python\n{text}```", parent=SEED)
     assert reason(answer) == "protected_region_changed"
     assert answer.failure is not None
     assert says in answer.failure.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ('"""Other words."""\n' + CHILD, INSIDE),
+        (CHILD.replace("math.pi", "math.tau") + "\nprint(solve())\n", INSIDE),
+        (_unmarked('"""Other words."""\n' + CHILD), INSIDE),
+        (_unmarked(CHILD.replace("math.pi", "math.tau")), INSIDE),
+        (_IMPORTING, "import random\ndef inner():\n    return random.random()\n"),
+        (_unmarked(_IMPORTING), "import random\ndef inner():\n    return random.random()\n"),
+        (_unmarked(_HELPED), "def twice():\n    return 2\n\n\ndef inner():\n    return twice()\n"),
+        (CHILD.replace("math.pi", "math.tau").replace("return 2", "return ("), None),
+    ],
+)
+def test_protected_text_is_restored_and_new_imports_move_inside(read: Read, text: str, inside: str | None) -> None:
+    (answer,) = read(f"```python\n{text}```", parent=SEED)
+    if inside is None:
+        assert reason(answer) == "syntax_error"
+    else:
+        assert answer == Answer(SEED.replace("def inner():\n    return 1\n", inside))
+
+
+@pytest.mark.parametrize("edge", ["    \n", "\n", " \n\n\t\n"])
+def test_blank_lines_beside_regions_do_not_count(read: Read, edge: str) -> None:
+    seed = edge + SEED.replace("# EVOLVE-BLOCK-END\n", f"# EVOLVE-BLOCK-END\n{edge}") + edge
+    for text in (CHILD, _unmarked(CHILD), CHILD + " \n"):
+        (answer,) = read(f"```python\n{text}```", parent=seed)
+        assert answer == Answer(seed.replace("return 1", "return 2"))
 
 
 def test_a_policy_cannot_mark_regions(read: Read) -> None:

@@ -1,0 +1,143 @@
+"""Read programs from JSON: whole answers in an object or an array, and the arguments of calls of tools."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+from speciate.domain.files import FilesError, text_of
+from speciate.domain.problem import Problem
+from speciate.prompts.diff import MARK
+from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks
+from speciate.prompts.python_source import is_program, read_python
+from speciate.prompts.text import fenced
+
+MOST_DEPTH: Final = 4
+_LABELS: Final = PYTHON_LABELS | {"json", "jsonc", "json5", "text", "txt"}
+_OPENING: Final = re.compile(r"(?m)^[ \t]*+\{")
+_MOST_TRIES: Final = 4
+_PROGRAM_KEYS: Final = ("code", "program", "solution", "answer", "source", "new_code", "implementation", "content")
+_NAME_KEYS: Final = ("path", "file", "filename", "file_name", "file_path", "name")
+_CONTENT_KEYS: Final = ("content", "contents", "code", "program", "source", "text")
+
+
+def unwrapped(text: str, problem: Problem, *, several: bool) -> str | None:
+    """Return an answer in JSON as fenced blocks; empty if the JSON has no program, None if the answer is not JSON.
+
+    Args:
+        text: The completion without its reasoning.
+        problem: Determines what a program is.
+        several: True if the elements of an array are answers of their own.
+    """
+    value = _envelope(text)
+    within_prose = value is None
+    if within_prose and "```" not in text and not MARK.search(text) and not is_program(text):
+        for opening in islice(_OPENING.finditer(text), _MOST_TRIES):
+            value = value or _parsed(text[opening.start() :], whole=False)
+    if value is None:
+        return None
+    answers = _elements(value) if several else [value]
+    parts = [part for answer in answers if (part := _as_blocks(answer, problem))]
+    return None if within_prose and not parts else f"\n{SEPARATOR}\n".join(parts)
+
+
+def texts_in(value: object, depth: int = MOST_DEPTH) -> Iterator[str]:
+    """Yield the texts in a JSON value. A text may be JSON again, and a list of lines is a text."""
+    if isinstance(value, str):
+        inner = _parsed(value) if depth and value.lstrip().startswith("{") else None
+        yield from [value] if inner is None else texts_in(inner, depth - 1)
+    elif isinstance(value, list) and len(value) > 1 and all(isinstance(e, str) and "\n" not in e for e in value):
+        yield "\n".join(value)
+    elif isinstance(value, dict | list) and depth:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(each, depth - 1)
+
+
+def _envelope(text: str) -> dict[str, object] | list[object] | None:
+    """Return the JSON that makes up an answer: all of it, or its only kind of block."""
+    value = _parsed(text)
+    if value is None and (blocks := [block for block in filled_blocks(text) if block.info in _LABELS]):
+        values = [_parsed(block.text) for block in blocks]
+        value = None if None in values else values[-1]
+    return value
+
+
+def _parsed(text: str, *, whole: bool = True) -> dict[str, object] | list[object] | None:
+    """Return the object or array that a text is, in JSON or as a literal of Python; None for any other text."""
+    text = text.strip()
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        decoder = json.JSONDecoder(strict=False)
+        value, end = decoder.raw_decode(text)
+        if whole and end < len(text):
+            return None
+    except (ValueError, RecursionError):
+        tree = read_python(text)
+        if not (isinstance(tree, ast.Module) and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)):
+            return None
+        try:
+            value = ast.literal_eval(tree.body[0].value)
+        except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
+            return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _elements(value: object) -> list[object]:
+    """Return the answers in a JSON value: the elements of its array, else of the only array in its object."""
+    if isinstance(value, dict):
+        arrays = [each for each in value.values() if isinstance(each, list) and len(each) > 1]
+        value = arrays[0] if len(arrays) == 1 else value
+    return [*value] if isinstance(value, list) else [value]
+
+
+def _as_blocks(value: object, problem: Problem) -> str:
+    """Return the programs in a JSON value as fenced blocks; empty without any."""
+    if problem.many_files and (files := _files(value, MOST_DEPTH)):
+        try:
+            return fenced(text_of(files))
+        except FilesError:
+            return ""
+    texts = [text for text in texts_in(value) if text.strip()]
+    marked = [text for text in texts if MARK.search(text) or "```" in text]
+    if marked:
+        return "\n".join(marked)
+    if problem.is_python:
+        return "\n".join(fenced(text, "python") for text in texts if is_program(text))
+    named = [text for key in _PROGRAM_KEYS for text in _under(value, key, MOST_DEPTH)]
+    longest = max(named or texts, key=lambda text: (text.count("\n"), len(text)), default="")
+    language = problem.language
+    return fenced(longest, language.fence if language else "") if " " in longest else ""
+
+
+def _under(value: object, key: str, depth: int) -> Iterator[str]:
+    """Yield the texts that stand under a key."""
+    if isinstance(value, dict | list) and depth:
+        if isinstance(value, dict) and isinstance(value.get(key), str):
+            yield value[key]
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _under(each, key, depth - 1)
+
+
+def _files(value: object, depth: int) -> Mapping[str, str]:
+    """Return the files of a JSON value: an object of names and texts, or objects with a name and a text each."""
+    if isinstance(value, dict):
+        if value and all(isinstance(name, str) and "." in name and isinstance(t, str) for name, t in value.items()):
+            return value
+        name, text = (_first_text(value, keys) for keys in (_NAME_KEYS, _CONTENT_KEYS))
+        if name and text and "." in name:
+            return {name: text}
+    if not isinstance(value, dict | list) or not depth:
+        return {}
+    files: dict[str, str] = {}
+    for each in value.values() if isinstance(value, dict) else value:
+        files |= _files(each, depth - 1)
+    return files
+
+
+def _first_text(value: Mapping[object, object], keys: tuple[str, ...]) -> str:
+    return next((text for key in keys if isinstance(text := value.get(key), str)), "")

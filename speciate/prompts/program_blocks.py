@@ -1,0 +1,204 @@
+"""Choose the program among the code blocks of an answer, and put the blocks in front of it that it needs.
+
+Models draft first and answer last, but also end with a usage example, a test or a quote; they give imports, constants
+and helpers in blocks of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from speciate.domain.values import MAX_PROGRAM_BYTES
+from speciate.prompts.python_source import DEFINITIONS, Names, defined_names, names_of, read_python
+
+_MOST_BLOCKS: Final = 256
+_MOST_TRIED: Final = 8
+_MOST_JOINED: Final = 24
+_FUTURE: Final = re.compile(r"(?m)^from __future__ import [\w, ]+$")
+_ELISION: Final = re.compile(
+    r"[ \t]*+(?:(?:#|//|/\*|--|%)[ \t]*+)?(?:\.\.\.|…)[ \t]*+"
+    r"(?:$|.*\b(?:rest|remaining|remains|existing|unchanged|same|omitted|previous|others?|before|here|above|code)\b)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a program has to define.
+
+    Attributes:
+        names: Functions and classes that callers expect.
+        base: The program that it changes, or the part of it that may change.
+        available: Names that text around the program provides.
+    """
+
+    names: frozenset[str]
+    base: str = ""
+    available: frozenset[str] = frozenset()
+
+
+def is_python(text: str) -> bool:
+    """Return True if a text of acceptable size parses as Python."""
+    return len(text) <= MAX_PROGRAM_BYTES and isinstance(read_python(text), ast.Module)
+
+
+def elision_in(text: str, base: str = "") -> str | None:
+    """Return the first line that stands for code left out, such as ``# ... rest unchanged``, unless the base has it."""
+    if "..." not in text and "…" not in text:
+        return None
+    own = {line.strip() for line in base.split("\n")}
+    lines = (line.strip() for line in text.split("\n") if _ELISION.match(line))
+    return next((line for line in lines if line not in own), None)
+
+
+def last_long(texts: Sequence[str]) -> str:
+    """Return the last text that is at least half as long as the longest."""
+    longest = max(map(len, texts))
+    return [text for text in texts if 2 * len(text) >= longest][-1]
+
+
+def best_program(texts: Sequence[str], wanted: Wanted) -> str:
+    """Return the last complete program among several blocks, joined with the blocks that it needs.
+
+    A program is complete if it and the blocks that it needs define all names that it uses and all wanted names that
+    the answer defines. Without a complete one the last with all wanted names is chosen, else the last with one of them,
+    else of those that define anything the last one at least half as long as the longest.
+    """
+    if len(texts) == 1:
+        return texts[0]
+    blocks = _Blocks([text for text in texts[-_MOST_BLOCKS:] if is_python(text)])
+    if not blocks.texts:
+        return max(texts, key=len)
+    makers = blocks.makers(wanted.names)
+    quotes = set(makers[-_MOST_TRIED:]) & blocks.quoting(wanted) if len(makers) > 1 else set()
+    for i in reversed([i for i in makers[-_MOST_TRIED:] if i not in quotes] or makers[-_MOST_TRIED:]):
+        order = blocks.order(i, wanted)
+        if blocks.complete(order, wanted):
+            return blocks.joined(order)
+    fitting = [i for i in makers if wanted.names <= blocks.names[i].bound] or makers
+    if not fitting:
+        defining = [text for text in blocks.texts if defined_names(text)]
+        fitting = [blocks.texts.index(last_long(defining or blocks.texts))]
+    return blocks.joined(blocks.order(fitting[-1], wanted))
+
+
+def separate_programs(texts: Sequence[str], wanted: Wanted) -> list[str]:
+    """Return a program for each block that defines a wanted name, joined with the blocks that it needs.
+
+    If no block does, every block is a program.
+    """
+    blocks = _Blocks([text if is_python(text) else "" for text in texts[-_MOST_BLOCKS:]])
+    makers = blocks.makers(wanted.names)[:_MOST_TRIED]
+    if not makers or len(makers) == len(texts):
+        return [*texts]
+    return [blocks.joined(blocks.order(i, wanted, before=i)) for i in makers]
+
+
+class _Blocks:
+    """Blocks of an answer that are Python, by position."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = texts
+        self.names: list[Names] = [names_of(text) for text in texts]
+        self._places: dict[str, list[int]] = defaultdict(list)
+        for i, names in enumerate(self.names):
+            for name in names.bound:
+                self._places[name].append(i)
+
+    def makers(self, wanted: frozenset[str]) -> list[int]:
+        """Return the blocks that define a wanted name, or the first that imports one: an example imports it later."""
+        makers = [i for i, names in enumerate(self.names) if not wanted.isdisjoint(names.written)]
+        return makers or [i for i, names in enumerate(self.names) if not wanted.isdisjoint(names.bound)][:1]
+
+    def quoting(self, wanted: Wanted) -> set[int]:
+        """Return the blocks that define wanted names only as the base does."""
+        old = _definitions(wanted.base, wanted.names)
+        found = [(i, _definitions(self.texts[i], wanted.names)) for i in self.makers(wanted.names)[-_MOST_TRIED:]]
+        return {i for i, own in found if own and own.items() <= old.items()}
+
+    def order(self, last: int, wanted: Wanted, *, before: int | None = None) -> list[int]:
+        """Return the blocks that a block needs, in the order of their needs, and itself as the last.
+
+        The last block that binds a name provides it, if possible one at a position below ``before``.
+        """
+        order, opened, stack = list[int](), {last}, [(last, False)]
+        needs = self.names[last].free | ((wanted.names & self._places.keys()) - self.names[last].bound)
+        while stack:
+            i, provided = stack.pop()
+            if provided:
+                order.append(i)
+                continue
+            stack.append((i, True))
+            for name in sorted((needs if i == last else self.names[i].free) - wanted.available):
+                places = self._places.get(name, [])
+                own = bisect_left(places, i)
+                places = [*places[:own], *places[own + 1 :]] if own < len(places) and places[own] == i else places
+                if places and len(opened) < _MOST_JOINED:
+                    provider = places[(bisect_left(places, before) if before is not None else 0) - 1]
+                    if provider not in opened and not self._is_example(provider, wanted.names):
+                        opened.add(provider)
+                        stack.append((provider, False))
+        return order
+
+    def complete(self, order: Sequence[int], wanted: Wanted) -> bool:
+        """Return True if joined blocks leave no name open and no code out."""
+        bound = frozenset[str]().union(*(self.names[i].bound for i in order))
+        needed = frozenset[str]().union(*(self.names[i].free for i in order)) | (wanted.names & self._places.keys())
+        return needed <= bound | wanted.available and not any(elision_in(self.texts[i], wanted.base) for i in order)
+
+    def joined(self, order: Sequence[int]) -> str:
+        """Return the blocks as one program; definitions that a later block replaces are left out."""
+        if len(order) == 1:
+            return self.texts[order[0]]
+        last = self.names[order[-1]]
+        parts, replaced = [self.texts[order[-1]]], last.written - last.free
+        for i in reversed(order[:-1]):
+            parts.append(_without_checks(self.texts[i], replaced))
+            replaced = (replaced | self.names[i].written) - self.names[i].free
+        program = "\n\n".join(part.strip("\n") for part in reversed(parts) if part.strip()) + "\n"
+        return "".join(f"{line}\n" for line in _FUTURE.findall(program)) + _FUTURE.sub("", program)
+
+    def _is_example(self, i: int, wanted: frozenset[str]) -> bool:
+        """Return True if a block shows or tests a wanted name that it does not define."""
+        return not wanted.isdisjoint(self.names[i].early)
+
+
+def _definitions(text: str, names: frozenset[str]) -> dict[str, str]:
+    """Return the syntax trees of the named functions and classes at the top level."""
+    tree = read_python(text)
+    body = tree.body if isinstance(tree, ast.Module) else []
+    try:
+        return {node.name: ast.dump(node) for node in body if isinstance(node, DEFINITIONS) and node.name in names}
+    except RecursionError:
+        return {}
+
+
+def _without_checks(text: str, replaced: frozenset[str]) -> str:
+    """Return a block without statements that print, assert or run as a script, and without the named definitions."""
+    tree = read_python(text)
+    body = tree.body if isinstance(tree, ast.Module) else []
+    lines = text.split("\n")
+    ends = Counter(line for node in body for line in {node.lineno, node.end_lineno or node.lineno})
+    for node in body:
+        start, end = node.lineno, node.end_lineno or node.lineno
+        alone = ends[start] == ends[end] == 1
+        if alone and (_is_check(node) or (isinstance(node, DEFINITIONS) and node.name in replaced)):
+            if isinstance(node, DEFINITIONS) and node.decorator_list:
+                start = node.decorator_list[0].lineno
+            lines[start - 1 : end] = [""] * (end - start + 1)
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines))
+
+
+def _is_check(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id="print"))) | ast.Assert():
+            return True
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            return True
+    return False
