@@ -163,7 +163,8 @@ def check_url(url: str, network: AllowedNetworks, *, resolve: Resolve = resolve)
 def _place(url: httpx.URL) -> tuple[str, int]:
     """Return the ASCII host name without brackets, and the port."""
     host = url.raw_host.decode("ascii").strip("[]")
-    return host, url.port or (443 if url.scheme == "https" else 80)
+    default = 443 if url.scheme == "https" else 80
+    return host, default if url.port is None else url.port
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from speciate.ports.records.policies import PolicyVersion
 from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import attested, named, not_found, read_stored, uuid7
+from speciate.storage.rows import attested, named, not_found, read_stored, require_page_name, uuid7
 from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
 from speciate.storage.visibility import changed_columns, listed, require_unused
 
@@ -168,6 +168,7 @@ class Catalog(ScopedStore):
         Raises:
             ConflictError: The name is taken; a set never changes.
         """
+        require_page_name(slug)
         set_id = uuid7()
         self._add_problem_set(set_id, slug, title, members)
         return self.problem_set(set_id)
@@ -220,6 +221,7 @@ class Catalog(ScopedStore):
     def _add(
         self, table: sa.Table, slug: str, digest: str, definition: dict[str, Any], extra: dict[str, Any]
     ) -> tuple[sa.Row[Any], bool]:
+        require_page_name(slug)
         project = self._home
         same_name = (table.c.project_id == project, table.c.slug == slug)
         same = sa.select(table).where(*same_name, table.c.digest == digest)
@@ -260,7 +262,7 @@ class Catalog(ScopedStore):
         slug, _, version = str(name).partition("@")
         if not version:
             return named(table, name, self.project)
-        number = int(version) if version.isdecimal() and len(version) < 10 else -1
+        number = int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else -1
         return sa.and_(named(table, slug, self.project), table.c.version == number)
 
     def _change(

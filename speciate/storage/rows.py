@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate import __version__
-from speciate.domain.errors import ConflictError, NewerRecordError, NotFoundError
+from speciate.domain.errors import ConflictError, FieldError, InvalidInputError, NewerRecordError, NotFoundError
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.values import Value, storable
 from speciate.storage.tables import DEFAULT_PROJECT_ID, idempotency_keys
@@ -66,6 +66,13 @@ def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnE
     except ValueError:
         return sa.and_(table.c.slug == storable(str(name)), table.c.project_id == (project or DEFAULT_PROJECT_ID))
     return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+
+
+def require_page_name(slug: str) -> None:
+    """Raise ``InvalidInputError`` for the one name whose page the dashboard's form hides."""
+    if slug == "new":
+        field_error = FieldError("'new' is the address of a form: choose another name", where="slug")
+        raise InvalidInputError(f"The name is not valid: {field_error}", field_errors=(field_error,))
 
 
 def not_found(

@@ -18,7 +18,7 @@ from speciate.ports.records.base import Page
 from speciate.ports.records.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import claim_key, named, not_found, scoped_key, uuid7
+from speciate.storage.rows import claim_key, named, not_found, require_page_name, scoped_key, uuid7
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)
@@ -74,6 +74,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         Raises:
             ConflictError: The name is taken by another declaration, or the key was used for another request.
         """
+        require_page_name(declared.slug)
         # The id is drawn outside the repeated transaction, so that a repetition finds what the first attempt wrote.
         return self._create(uuid7(), declared, request_digest, idempotency_key)
 

@@ -80,3 +80,10 @@ def test_unknown_policy_is_not_found(api: Api) -> None:
     refused(api.get("/v1/policies/nothing"), 404, "not-found")
     refused(api.get("/v1/policies/nothing/versions"), 404, "not-found")
     refused(api.get("/v1/policies", params={"slug": "\x00"}), 422, "invalid-input")
+
+
+def test_names_and_versions_that_would_lead_elsewhere_are_refused(api: Api) -> None:
+    answer = api.post("/v1/policies", {"definition": scripted().definition() | {"slug": "new"}})
+    assert "address of a form" in str(refused(answer, 422, "invalid-input"))
+    api.post("/v1/policies", {"definition": scripted().definition()})
+    refused(api.get("/v1/policies/scripted@١"), 404, "not-found")  # an Arabic digit

@@ -104,6 +104,7 @@ def test_a_name_without_an_address_is_a_failed_connection() -> None:
 @pytest.mark.parametrize(
     ("url", "wrong"),
     [
+        ("http://example.org:0/", "invalid URL"),
         ("https://8.8.8.8/v1", None),
         ("http://missing.invalid/v1", None),
         ("http://10.0.0.1:8000/v1", "private"),
