@@ -64,6 +64,16 @@ class Readiness:
 
 def _postgresql(stores: Stores) -> str:
     try:
+        return _answer_of_postgresql(stores)
+    except UnavailableError as error:
+        # After a restart of the server the first use of the pool finds its connections closed, and renews them.
+        if getattr(error.__cause__, "connection_invalidated", False):
+            return _answer_of_postgresql(stores)
+        raise
+
+
+def _answer_of_postgresql(stores: Stores) -> str:
+    try:
         version = check_version(stores.engine)
         state = schema_state(current_revision(stores.engine))
     except DBAPIError as error:
