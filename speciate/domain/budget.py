@@ -60,7 +60,7 @@ class Budget(Value):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What requests cost.
+    """Cost of requests.
 
     Attributes:
         tokens: Prompt and completion tokens.

@@ -127,7 +127,9 @@ class HttpEndpoint:
     ) -> None:
         self._policy, self._context, self._own_headers = policy, context, headers
         base, _, query = url.partition("#")[0].partition("?")
-        self._url, self._query = base.rstrip("/"), f"?{query}" if query else ""
+        # Providers show addresses with the route, which is added to each request.
+        self._url = base.rstrip("/").removesuffix("/completions").removesuffix("/chat")
+        self._query = f"?{query}" if query else ""
         self._connections, self._max_response_bytes = connections, max_response_bytes
         self._loads_adapter = loads_adapter
         self._lock = threading.Lock()

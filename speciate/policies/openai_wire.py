@@ -330,7 +330,7 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
     if finish == "error" or finish.lower().startswith(_FILTERED):
         said = f": {json.dumps(choice['error'])[:_MOST_SAID]}" if choice.get("error") else ""
         return f"the completion ended with {finish!r}{said}", REFUSED
-    thoughts = (_joined(message.get(name)) for name in ("reasoning_content", "reasoning"))
+    thoughts = (_joined(message.get(name)) for name in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each.strip()), "")
     # Truncated while reasoning, it has no text either; the parser says so.
     return (thought, ONLY_REASONING) if thought and finish != "length" else (text, finish)

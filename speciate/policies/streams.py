@@ -11,13 +11,13 @@ from speciate.policies.numbers import read_count
 _DONE: Final = "[DONE]"
 _WHOLE: Final = ("id", "model", "system_fingerprint", "usage", "error")
 """Fields of a chunk that are about the whole response; the last value counts."""
-_TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
+_TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking", "refusal")
 _MOST_CHOICES: Final = 10_000
 
 
 def is_stream(content_type: str, body: bytes) -> bool:
     """Return True if a response is a stream, by its type or its first line."""
-    return content_type.startswith("text/event-stream") or body.lstrip()[:5] in (b"data:", b"event")
+    return content_type.startswith("text/event-stream") or body.lstrip().startswith((b"data:", b"event:", b":"))
 
 
 def joined_stream(body: bytes) -> dict[str, Any]:

@@ -99,6 +99,8 @@ def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
     written = _first(reported, "completion_tokens", "output_tokens")
     if asked is not None and "prompt_tokens" not in reported:
         asked += sum(read_tokens(reported.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read"))
+    if not asked and not written:  # zeros of a gateway that does not know
+        return Usage()
     prompt = None if asked is None else min(asked, ceilings.prompt)
     if written is None:
         return Usage(prompt)

@@ -313,6 +313,7 @@ def test_an_error_with_status_200_is_treated_by_its_code(
         {"prompt_tokens": -1, "completion_tokens": -5},
         {"prompt_tokens": True},
         {"completion_tokens": 1.5},
+        {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     ],
 )
 def test_tokens_that_are_missing_or_impossible_are_counted_conservatively(
@@ -564,8 +565,9 @@ def test_tokens_in_other_types_and_names(endpoint: Endpoint, connect: Connect, u
     assert (result.prompt_tokens, result.tokens, result.estimated_tokens) == (100, 300, 0)
 
 
-def test_the_query_of_an_address_stays_at_the_end(endpoint: Endpoint, connect: Connect) -> None:
-    url = f"{endpoint.url}/?api-version=1&sig=hunter2"
+@pytest.mark.parametrize("route", ["", "/", "/chat/completions"])
+def test_the_query_of_an_address_stays_at_the_end(endpoint: Endpoint, connect: Connect, route: str) -> None:
+    url = f"{endpoint.url}{route}?api-version=1&sig=hunter2"
     client = connect(base_url=url)
     client.sample([request()])
     assert endpoint.seen[0]["path"] == "/v1/chat/completions?api-version=1&sig=hunter2"
