@@ -70,7 +70,7 @@ class Objective(Value):
 
     @property
     def held_out(self) -> bool:
-        """True if whoever writes candidates must not see its values: a record whose name begins with ``held_out``."""
+        """True if authors of candidates must not see its values: a record whose name begins with ``held_out``."""
         return self.role is ObjectiveRole.RECORD and self.name.startswith("held_out")
 
     @property

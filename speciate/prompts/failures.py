@@ -18,17 +18,20 @@ _MAX_READ_CHARS: Final = 8000
 _MAX_CAUSE_CHARS: Final = 300
 _MAX_SOURCE_CHARS: Final = 120
 _FRAME: Final = re.compile(
-    r'^ *File "([^"\n]+)", line (\d+)[^\n]*\n((?: {4}[^\n]*\n)?)(?:[ ~^]*\n|  \[Previous line[^\n]*\n)*', re.MULTILINE
+    r'^ *File "([^"\n]+)", line ([0-9]{1,9})[^\n]*\n((?: {4}[^\n]*\n)?)(?:[ ~^]*\n|  \[Previous line[^\n]*\n)*',
+    re.MULTILINE,
 )
 _ERROR: Final = re.compile(r"(?i)(?:error|exception)\b")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _EVALUATOR: Final = "evaluator.py"
+_REFUSED: Final = "refused"
+"""Reason of an answer that the endpoint refused to give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What a failure's detail says. Untrusted text.
+    """Cause of a failure, read from its detail. Untrusted text.
 
     Attributes:
         message: Message of the exception, or the whole detail if that is no traceback of Python.
@@ -64,6 +67,11 @@ def cause_of(failure: Failure, problem: Problem) -> Cause:
     return Cause(message, int(own[-1][2]), own[-1][3].strip()) if own else Cause(message)
 
 
+def is_of_program(failure: Failure) -> bool:
+    """Return True if another program could avoid the failure: no worker was lost and no endpoint refused to answer."""
+    return failure.reason not in NOT_THE_PROGRAMS_FAULT and failure.reason != _REFUSED
+
+
 def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tuple[str, ...]:
     """Return the most frequent causes of failure in one line each, with their counts.
 
@@ -76,7 +84,7 @@ def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tup
     counts = Counter[str]()
     newest: dict[str, str] = {}
     for failure in failures:
-        if failure is not None and failure.reason not in NOT_THE_PROGRAMS_FAULT:
+        if failure is not None and is_of_program(failure):
             line = headline(failure, problem)
             key = _NUMBER.sub("0", line)
             counts[key] += 1
@@ -96,7 +104,7 @@ def headline(failure: Failure, problem: Problem) -> str:
     cause = cause_of(failure, problem)
     lines = [line.strip() for line in cause.message.splitlines() if any(map(str.isalnum, line))]
     line = next((line for line in lines if _ERROR.search(line)), next(iter(lines), ""))
-    reason = printable(failure.reason).replace("\n", " ")
+    reason = printable(failure.reason).replace("\n", " ") or failure.kind.value
     head = line if line and (cause.line or failure.reason == "raised") else ": ".join(filter(None, (reason, line)))
     return ", ".join(filter(None, (bounded(head, _MAX_CAUSE_CHARS).replace("\n", " "), cause.place)))
 

@@ -229,11 +229,11 @@ def _setting(problem: Problem) -> str:
 def _limits_text(problem: Problem) -> str:
     limits = problem.limits
     cores = f" on {limits.cores} cores" if limits.cores > 1 else ""
-    measured = " (`time.process_time()`)" if problem.is_python else ""
+    measured = " (`time.process_time()`)" if problem.is_python else " for each call"
     return (
-        f"Each evaluation may use {_seconds(limits.cpu_s)} of processor time{measured}{cores} and"
-        f" {limits.memory_bytes >> 20} MiB of memory, and may last {_seconds(limits.wall_s)}, not counting waits for a"
-        " processor."
+        f"Each evaluation may use {limits.memory_bytes >> 20} MiB of memory and {_seconds(limits.cpu_s)} of processor"
+        f" time{cores}{measured}, and may last {_seconds(limits.wall_s)}, not counting waits for a processor that others"
+        " use."
     )
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, FailureKind
+from speciate.domain.candidate import FailureKind
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.ports.work import RunContext, WorkStore
-from speciate.prompts.failures import frequent_causes
+from speciate.prompts.failures import frequent_causes, is_of_program
 from speciate.runs.progress import ALARM_WINDOW
 from speciate.search.strategy import Selection, Strategy
 
@@ -38,15 +38,10 @@ class RecentFailures:
         reads = any(policy.reads_prompts for policy in policies)
         latest = work.latest(context.run_id, ALARM_WINDOW) if reads else ()
         self.causes = frequent_causes(context.problem, [failure for _, _, failure in latest])
-        failed = [(number, island, failure) for number, island, failure in latest if failure is not None]
-        self._broken = [
-            (number, island)
-            for number, island, failure in failed
-            if failure.kind is not FailureKind.REJECTED and failure.reason not in NOT_THE_PROGRAMS_FAULT
-        ][:1]
-        most_fail = 2 * len(failed) > len(latest)
-        if not (most_fail and strategy.changes_programs and all(policy.reads_prompts for policy in readers)):
-            self._broken = []
+        failed = [(number, island, failure) for number, island, failure in latest if failure and is_of_program(failure)]
+        evaluated = [(number, island) for number, island, each in failed if each.kind is not FailureKind.REJECTED]
+        repairs = strategy.changes_programs and all(policy.reads_prompts for policy in readers)
+        self._broken = evaluated[:1] if repairs and 2 * len(failed) > len(latest) else []
 
     def or_repair(self, selection: Selection, rng: np.random.Generator) -> Selection:
         """Return the selection; while most of the latest candidates fail, at times the newest failed program instead.

@@ -13,12 +13,14 @@ import pytest
 
 from service.diffs import unified_diff
 from speciate.cli.output import sanitize
+from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.errors import SpeciateError
 from speciate.domain.files import FilesError, sections_of
 from speciate.domain.rule import parse_rule
 from speciate.domain.unstorable import storage_errors, values_within
 from speciate.problems.loader import parse_problem
 from speciate.prompts.evolve_blocks import find_blocks, without_markers
+from speciate.prompts.failures import frequent_causes
 from speciate.prompts.guidance import read_advice
 from speciate.prompts.parse import parse_completion
 from speciate.prompts.protected import keep_protected
@@ -77,6 +79,10 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
     "protected code": (lambda text: keep_protected(BASE * 20, text), 1 << 20, ("y = 9\n", BASE, "a\n", "\n")),
     "files": (sections_of, 1 << 20, ("# === file: a.py ===\n", "# \\=== file: ", "# " * 9)),
     "advice": (read_advice, 1 << 20, ("<advice>", "</advice>", "<advice", "<")),
+    "failure": (
+        lambda text: frequent_causes(PROBLEM, [Failure(FailureKind.CRASHED, "raised", text)]), 1 << 20,
+        ('  File "a", line 1\n', "    \n", "~^\n", "e", "Error", '  File "'),
+    ),
     "template": (lambda text: template_field_errors("change", text, where="x"), 1 << 17, ("{", "{problem}", "}", "{a")),
     "diff of programs": (
         lambda text: unified_diff(text, text[::-1], before="a", after="b"), 1 << 20, ("a\n", "\n", "a", "a\nb\n")

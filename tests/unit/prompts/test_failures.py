@@ -52,7 +52,8 @@ def test_causes_are_counted_whatever_their_numbers(problem: Callable[..., Proble
     protected = Failure(FailureKind.REJECTED, "protected_region_changed", "the text differs")
     built = Failure(FailureKind.CRASHED, "build_failed", "a.cpp: In function 'main':\na.cpp:3:5: error: no x\n")
     lost = Failure(FailureKind.CRASHED, "worker_lost", "gone")
-    causes = frequent_causes(problem(), [protected, *alike, None, lost, built, protected])
+    refused = Failure(FailureKind.REJECTED, "refused", "the filter refused the prompt")
+    causes = frequent_causes(problem(), [protected, *alike, lost, refused, built, protected])
     assert causes == (
         "5 of the last 10 programs: ValueError: 0 rows, at line 2: raise ValueError('0 rows')",
         "2 of the last 10 programs: protected_region_changed: the text differs",
