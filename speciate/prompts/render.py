@@ -232,8 +232,8 @@ def _limits_text(problem: Problem) -> str:
     measured = " (`time.process_time()`)" if problem.is_python else " for each call"
     return (
         f"Each evaluation may use {limits.memory_bytes >> 20} MiB of memory and {_seconds(limits.cpu_s)} of processor"
-        f" time{cores}{measured}, and may last {_seconds(limits.wall_s)}, not counting waits for a processor that others"
-        " use."
+        f" time{cores}{measured}, and may last {_seconds(limits.wall_s)}, not counting waits for a processor that"
+        " others use."
     )
 
 
