@@ -175,6 +175,28 @@ class RunPage:
             lambda number: queries.candidate_of(self.run.id, number),
         )
 
+    @cached_property
+    def seed(self) -> dict[str, float]:
+        """Rewards of candidate 1 by objective, if it is a seed program; else empty."""
+        columns, names = self.population.columns, self.problem.space.names
+        rows = (columns.seed & columns.scored & (columns.number == 1)).nonzero()[0]
+        return dict(zip(names, columns.rewards[rows[0]].tolist(), strict=True)) if len(rows) else {}
+
+    @property
+    def empty(self) -> str:
+        """Text of a chart without data."""
+        if not self.run.state.ended:
+            return "No data yet."
+        return f"No data: {(self.run.no_result or 'the run has ended').partition(':')[0]}."
+
+    @property
+    def decides(self) -> str:
+        """The measure that ranks candidates that meet the same targets."""
+        selected = self.problem.space.selected
+        if self.problem.weights is not None:
+            return "the weighted sum"
+        return selected[0].name if len(selected) == 1 else "the distance to the next target"
+
     @property
     def program(self) -> ProgramView | None:
         """The program of the answer; None before the first rewards."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from speciate.cli.export import replaced_file
 from speciate.cli.output import format_number, format_rewards, print_fields, sanitize
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.policy import PolicyRole
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from speciate.client import Client, RunHandle
+    from speciate.domain.objective import Objective
     from speciate.ports.records.candidates import CandidateDetail
     from speciate.ports.records.problems import ProblemVersion
     from speciate.ports.records.runs import RankedCandidate
@@ -27,6 +30,7 @@ FACTS: Final = "best.json"
 """File of an answer with its facts; its field ``run`` tells answers of different runs apart."""
 
 _FOLDER: Final = "program"
+_MOST_COMPARED: Final = 12
 
 
 @dataclass(frozen=True)
@@ -132,19 +136,57 @@ class Answer:
         sys.stdout.buffer.flush()
 
     def print_facts(self, written: Path | None, *, stderr: bool = False) -> None:
-        """Print number, rewards, targets, the page's address and where the program was written."""
-        found = self.ranked
+        """Print what ``best_fields`` returns, the page's address and where the program was written."""
         print_fields(
             (
-                ("best", f"candidate {found.number:,}"),
-                ("rewards", format_rewards(found.rewards)),
-                ("weighted sum", format_number(found.scalar)),
-                ("meets", ", ".join(found.targets) or "no target"),
+                *best_fields(self.run, self.problem.definition.objectives),
                 ("written to", written),
                 ("page", self.run.url),
             ),
             stderr=stderr,
         )
+
+
+def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[str, str | None]]:
+    """Return what the best candidate of a run is: its rewards beside the seed's, its targets, and the trade-offs."""
+    record = run.record
+    best = record.best
+    if best is None:
+        return []
+    seed, front = seed_rewards(run), len(run.front())
+    name = f"candidate {best.number:,}"
+    if seed and best.number <= max(record.seeds, 1):
+        nothing = "nothing better was found" if record.state.ended else "nothing better so far"
+        name += f", {'a given' if record.seeds else 'the'} seed program: {nothing}"
+        seed = {}
+    return [
+        ("best", name),
+        ("rewards", compared_rewards(best.rewards, seed, objectives)),
+        ("weighted sum", format_number(best.scalar)),
+        ("meets", ", ".join(best.targets) or "no target"),
+        ("trade-offs", f"{front:,}: speciate best {run.id} --front" if front > 1 else None),
+    ]
+
+
+def compared_rewards(rewards: dict[str, float], seed: dict[str, float], objectives: Sequence[Objective]) -> str:
+    """Return rewards on one line, each with its comparison with the seed's; many ones with a count of these."""
+    if len(objectives) <= _MOST_COMPARED:
+        return ", ".join(each.against_seed(rewards[each.name], seed.get(each.name)) for each in objectives)
+    verdicts = Counter(each.verdict(rewards[each.name], seed[each.name]) for each in objectives) if seed else {}
+    counts = [f"{verdicts[word]:,} {word}" for word in ("better", "worse", "equal") if word in verdicts]
+    than = f"  (beside the seed's: {', '.join(counts)})" if counts else ""
+    return format_rewards(rewards) + than
+
+
+def seed_rewards(run: RunHandle) -> dict[str, float]:
+    """Return the rewards of the run's first seed program; empty without one, or before they are recorded."""
+    if run.record.evaluated == 0:
+        return {}
+    try:
+        first = run.candidate(1)
+    except NotFoundError:  # candidates are booked in the order in which their batches finish
+        return {}
+    return first.rewards or {} if first.role is PolicyRole.SEED else {}
 
 
 def find_answer(service: Client, run: RunHandle) -> Answer:
@@ -193,7 +235,7 @@ def _without_answer(run: RunHandle) -> str:
     elites = run.archive()
     none = f"run {run.id} has no feasible candidate"
     if not elites:
-        return f"{none}: none of its {run.record.candidates:,} candidates has rewards."
+        return f"{none}: {run.record.no_result or f'none of its {run.record.candidates:,} candidates has rewards'}."
     ranking = run.problem().definition.ranking
     vectors = [tuple(elite.rewards.values()) for elite in elites]
     at = ranking.nearest(vectors)

@@ -60,6 +60,12 @@ class Failure:
     detail: str = ""
 
     @property
+    def last_line(self) -> str:
+        """The last line of the detail, at most 300 characters: of a traceback, the error. Else kind and reason."""
+        lines = self.detail.strip().splitlines()
+        return lines[-1].strip()[:300] if lines else f"{self.kind.value} ({self.reason})"
+
+    @property
     def by_evaluator(self) -> bool:
         """True if the evaluator failed: its script raised, died or gave invalid rewards, or its worker was lost."""
         return self.reason.startswith(EVALUATOR_PREFIX) or self.reason in _EVALUATOR_FAULTS

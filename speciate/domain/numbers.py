@@ -11,3 +11,12 @@ def short_number(value: float, digits: int = 6) -> str:
     """Return a number as a short text: whole ones in full, others with some significant digits."""
     whole = abs(value) < _MOST_WHOLE and value == int(value)
     return str(int(value)) if whole else f"{value:.{digits}g}"
+
+
+def distinct_numbers(value: float, other: float) -> tuple[str, str]:
+    """Return two numbers as the shortest texts of at least six digits that differ as the numbers do."""
+    for digits in range(6, 18):
+        texts = short_number(value, digits), short_number(other, digits)
+        if texts[0] != texts[1]:
+            break
+    return texts

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from speciate.domain.numbers import distinct_numbers, short_number
 from speciate.domain.values import Finite, Identifier, Value
 
 
@@ -95,3 +96,21 @@ class Objective(Value):
         """Worst end of the range: the value if nothing was measured."""
         low, high = self.range
         return low if self.direction is Direction.MAXIMIZE else high
+
+    def verdict(self, value: float, seed: float) -> str:
+        """Return whether a reward is ``better`` or ``worse`` than the seed's, or ``equal``; empty for a record."""
+        if not self.aim:
+            return ""
+        if value == seed:
+            return "equal"
+        return "better" if (value > seed) == (self.direction is Direction.MAXIMIZE) else "worse"
+
+    def against_seed(self, value: float, seed: float | None) -> str:
+        """Return a reward with its name, and how it compares with that of the seed program, if that has one."""
+        verdict = "" if seed is None else self.verdict(value, seed)
+        if seed is None or not verdict:
+            return f"{self.directed} {short_number(value)}"
+        text, seed_text = distinct_numbers(value, seed)
+        if verdict == "equal":
+            return f"{self.directed} {text} (equal to the seed's)"
+        return f"{self.directed} {text} ({verdict} than the seed's {seed_text})"

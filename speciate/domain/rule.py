@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speciate.domain.errors import RuleError
 from speciate.domain.lazy import LazyModule
-from speciate.domain.numbers import short_number
+from speciate.domain.numbers import distinct_numbers
 from speciate.domain.reward import FloatArray
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ class Shortfall(NamedTuple):
     size: float
 
     def __str__(self) -> str:
-        for digits in range(6, 18):  # until limit and value differ
-            limit, value = short_number(self.limit, digits), short_number(self.value, digits)
-            if limit != value:
-                break
+        limit, value = distinct_numbers(self.limit, self.value)
         return f"{self.name} must be {self.sign} {limit}, is {value}"
 
 

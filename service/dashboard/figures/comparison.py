@@ -48,7 +48,9 @@ class Measure:
 def best_of(objective: Objective) -> Measure:
     """Return an objective's value of the best candidate so far."""
     name = objective.name
-    note = f"{better(objective)}. The best candidate meets the most targets first, so that the line may also get worse."
+    note = (
+        f"{better(objective)}. Targets met decide first which candidate is best, so that the line may also get worse."
+    )
     return Measure(
         "best",
         f"Best candidate so far: {name}",

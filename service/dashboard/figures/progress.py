@@ -38,10 +38,10 @@ def best_so_far_chart(population: Population) -> Chart:
     title = objectives[0].name if alone else "share of the declared range"
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(title), "showlegend": not alone}
     note = (
-        "The value of the best candidate so far: most targets met, then the objectives. A long flat end is a plateau."
+        "The value of the best candidate so far: targets met, then the objectives. A long flat end is a plateau."
         if alone
         else "The values of the best candidate so far, on their declared ranges with the better end on top. The best"
-        " meets the most targets, so a value may become worse when it meets another one."
+        " meets the unlock target or most others, so a value may become worse when it meets another one."
     )
     table = Table(("objective", "at evaluations", "best"), rows)
     return Chart("best", "Best so far", note + feasible_only(population), data, layout, table)

@@ -25,7 +25,7 @@ def show_lineage(request: Request, run_id: RunDep, dashboard: DashboardDep, y: _
     view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
     names = [*(view.problem.space.names if not view.many else ()), GENERATION]
     context: dict[str, Any] = {"run": view.run, "chart": _chart(view, y, of), "names": names, "y": y, "of": of}
-    return page(request, "lineage.html", **context, query=address("", y=y, of=of))
+    return page(request, "lineage.html", **context, empty=view.empty, query=address("", y=y, of=of))
 
 
 def _figure(run_id: RunDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Figure:

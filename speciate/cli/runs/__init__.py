@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.answer import require_one_answer
+from speciate.cli.answer import best_fields, require_one_answer
 from speciate.cli.common import (
     AnswerDir,
     AsJson,
@@ -29,7 +29,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.visibility import Visibility, VisibilityChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from speciate.client import Client
     from speciate.ports.records.base import Record
@@ -97,10 +97,11 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
     with client(ctx) as service:
         run = service.runs.get(run_id)
         reached = [] if as_json else list(run.unlocks())
+        best = [] if as_json else best_fields(run, run.problem().definition.objectives)
     if as_json:
         output.print_json(run.record)
         return
-    _print_run(run.record)
+    _print_run(run.record, best)
     output.print_diagnosis(run.record)
     if run.record.ensembles:
         output.print_line()
@@ -174,7 +175,7 @@ def watch(
     """Watch a run until it ends or is paused; then print its best candidate and write the program.
 
     Exit code: 0 if it completed with a confirmed unlock, 9 if it completed without one, 10 if it is paused, 1 if it
-    failed or was cancelled.
+    has no result, failed or was cancelled.
     """
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
@@ -298,7 +299,7 @@ def _write(path: Path, records: Iterator[Record], expected: int) -> int:
 def _row(run: RunRecord) -> tuple[object, ...]:
     return (
         run.id,
-        marked(run.state.value, run),
+        marked(run.outcome, run),
         f"{run.problem}@{run.problem_version}",
         _proposers(run),
         run.spec.strategy,
@@ -315,18 +316,23 @@ def _stop_reason(run: RunRecord) -> str:
     from textwrap import shorten
 
     return (
-        shorten(run.reason or "", 100, placeholder=" …") if run.state.value in {"paused", "failed", "running"} else ""
+        shorten(run.no_result or run.reason or "", 100, placeholder=" …")
+        if run.no_result or run.state.value in {"paused", "failed", "running"}
+        else ""
     )
 
 
-def _print_run(run: RunRecord) -> None:
+def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
     plateau = output.format_spent(run.since_improvement, run.spec.stop_on_plateau)
     options = "  ".join(f"{key}={value}" for key, value in run.spec.strategy_options.items())
     output.print_fields(
         (
             ("run", run.id),
             *zip(_LABELS, _labels(run), strict=True),
-            ("state", output.format_state(run.state.value, "waits for proposals" if run.waits else run.reason)),
+            (
+                "state",
+                output.format_state(run.outcome, "waits for proposals" if run.waits else run.no_result or run.reason),
+            ),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _proposers(run)),
             ("mutator", _mutators(run)),
@@ -340,9 +346,7 @@ def _print_run(run: RunRecord) -> None:
             *_counters(run),
             *learning_fields(run.learning, over=run.state.ended),
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
-            ("best", f"candidate {run.best.number}: {output.format_rewards(run.best.rewards)}" if run.best else None),
-            ("best meets", ", ".join(run.best.targets) or "no target" if run.best else None),
-            ("best weighted sum", output.format_number(run.best.scalar) if run.best else None),
+            *best,
             ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),
             ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),

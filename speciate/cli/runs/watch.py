@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from speciate.cli import output
-from speciate.cli.answer import find_answer, require_free
+from speciate.cli.answer import compared_rewards, find_answer, require_free, seed_rewards
 from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
 from speciate.cli.runs.tracking import RunLog, Tracker, open_log
-from speciate.domain.errors import NotFoundError, SpeciateError
+from speciate.domain.errors import SpeciateError
 from speciate.domain.event import EventKind
-from speciate.domain.numbers import short_number
-from speciate.domain.policy import PolicyRole
+from speciate.domain.objective import Objective
 from speciate.domain.run import RunState
 from speciate.ports.records.runs import EventRecord, RunRecord
 
@@ -74,7 +73,7 @@ def watch_run(
 
     Returns:
         ``OK`` if the run completed with a confirmed unlock, ``NOT_UNLOCKED`` if it completed without one, ``PAUSED``
-        if it is paused, ``FAILED`` if it failed or was cancelled.
+        if it is paused, ``FAILED`` if it has no result, failed or was cancelled.
     """
     if out is not None:
         require_free(out, run.id)
@@ -82,7 +81,7 @@ def watch_run(
         record = _show(run, log, as_json=as_json)
     _conclude(service, run, out, write=write and (out is not None or not as_json), as_json=as_json)
     match record.state:
-        case RunState.COMPLETED:
+        case RunState.COMPLETED if record.no_result is None:
             return ExitCode.OK if record.unlocked else ExitCode.NOT_UNLOCKED
         case RunState.PAUSED:
             return ExitCode.PAUSED
@@ -103,7 +102,7 @@ def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
                     break
                 paused = False
         return retry_unavailable(run.refresh)
-    with _open_view(run, {o.name: o.directed for o in run.problem().definition.objectives if o.aim}) as view:
+    with _open_view(run, run.problem().definition.objectives) as view:
         record = _watch(run, view, log)
     _print_result(record)
     return record
@@ -125,14 +124,14 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
         except SpeciateError as error:
             output.print_note(f"The best program is not written: {error}")
     if not as_json:
-        answer.print_facts(written)
+        retry_unavailable(lambda: answer.print_facts(written))
         output.print_note(f"Print it with: speciate best {run.id}")
 
 
 def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
     record = run.refresh()
     known = record.last_event
-    seed = _seed_rewards(run, record)
+    seed = seed_rewards(run)
     view.show_progress(record, seed)
     if record.state is RunState.PAUSED:
         _log_history(run, log, known)
@@ -148,11 +147,11 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
             break
         if time.monotonic() - shown_at >= view.refresh_s:
             record = retry_unavailable(run.refresh)
-            seed = seed or _seed_rewards(run, record)
+            seed = seed or seed_rewards(run)
             view.show_progress(record, seed)
             shown_at = time.monotonic()
     record = retry_unavailable(run.refresh)
-    view.show_progress(record, seed or _seed_rewards(run, record))
+    view.show_progress(record, seed or seed_rewards(run))
     return record
 
 
@@ -171,19 +170,12 @@ def _is_paused(run: RunHandle) -> bool:
     return retry_unavailable(run.refresh).state is RunState.PAUSED
 
 
-def _seed_rewards(run: RunHandle, record: RunRecord) -> dict[str, float]:
-    if record.evaluated == 0:
-        return {}
-    try:
-        first = run.candidate(1)
-    except NotFoundError:  # candidates are booked in the order in which their batches finish
-        return {}
-    return first.rewards or {} if first.role is PolicyRole.SEED else {}
-
-
 def _print_result(record: RunRecord) -> None:
     reached = ", ".join(record.reached) or "no target"
     reason = f" ({record.reason})" if record.reason else ""
+    if record.no_result:
+        output.print_line(f"{record.state.value}{reason} without a result: {record.no_result}")
+        return
     output.print_line(f"{record.state.value}{reason}: reached {reached}")
     output.print_diagnosis(record)
     if record.state is RunState.PAUSED:
@@ -191,15 +183,15 @@ def _print_result(record: RunRecord) -> None:
 
 
 @contextmanager
-def _open_view(run: RunHandle, names: Mapping[str, str]) -> Iterator[RunView]:
+def _open_view(run: RunHandle, objectives: Sequence[Objective]) -> Iterator[RunView]:
     if not sys.stdout.isatty():
         output.print_line(f"{run.id}  {run.url}")
-        yield PlainRunView(names)
+        yield PlainRunView(objectives)
         return
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8, transient=False) as live:
-        yield LiveRunView(live, names)
+        yield LiveRunView(live, objectives)
 
 
 class LiveRunView:
@@ -207,9 +199,9 @@ class LiveRunView:
 
     refresh_s = LIVE_REFRESH_S
 
-    def __init__(self, live: Live, names: Mapping[str, str]) -> None:
+    def __init__(self, live: Live, objectives: Sequence[Objective]) -> None:
         self._live = live
-        self._names = names
+        self._objectives = objectives
 
     def show_event(self, event: EventRecord) -> None:
         """Print the event; alarms are part of the progress display."""
@@ -218,7 +210,7 @@ class LiveRunView:
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Draw the progress."""
-        self._live.update(render_progress(run, seed, self._names))
+        self._live.update(render_progress(run, seed, self._objectives))
 
 
 class PlainRunView:
@@ -226,10 +218,10 @@ class PlainRunView:
 
     refresh_s = PLAIN_REFRESH_S
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self._objectives = objectives
         self._state: RunState | None = None
-        self._best: list[str] = []
+        self._best = ""
         self._alarmed = False
 
     def show_event(self, event: EventRecord) -> None:
@@ -241,13 +233,12 @@ class PlainRunView:
             output.print_line(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Print the spent budget if the state changed, and the values of the best candidate that changed."""
+        """Print the spent budget if the state changed, and the best candidate if it changed."""
         if run.state is not self._state:
             output.print_line(status_line(run))
-        best = best_lines(run, seed, self._names)
-        for line in best:
-            if line not in self._best:
-                output.print_line(f"{line}  after {pluralize(run.spent.evaluations, 'evaluation')}")
+        best = best_line(run, seed, self._objectives)
+        if best != self._best:
+            output.print_line(f"{best}  after {pluralize(run.spent.evaluations, 'evaluation')}")
         self._state, self._best = run.state, best
 
 
@@ -271,32 +262,25 @@ def status_line(run: RunRecord) -> str:
     return sanitize(f"{name}{run.state.value}: {'  '.join(parts)}")
 
 
-def best_lines(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> list[str]:
-    """Return one line per objective: its value in the best candidate and the change since the seed program.
+def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> str:
+    """Return the best candidate with its rewards beside those of the seed program; empty before the first.
 
     Args:
         run: The run.
         seed: Rewards of its seed program by objective.
-        names: Displayed names of the objectives and constraints.
+        objectives: The objectives; records are left out.
     """
-    rewards = _best_rewards(run, names)
-    width = max((len(names[name]) for name in rewards), default=0)
-    lines = []
-    for name, value in rewards.items():
-        change = _change(value, seed.get(name))
-        since = f"{change} since the seed" if change else ""
-        lines.append(sanitize(f"best {names[name]:<{width}}  {short_number(value):<12} {since}".rstrip()))
-    return lines
+    if run.best is None:
+        return ""
+    is_seed = bool(seed) and run.best.number == 1
+    compared = [each for each in objectives if each.aim]
+    rewards = {each.name: run.best.rewards[each.name] for each in compared}
+    name = f"best candidate {run.best.number:,}{', the seed' if is_seed else ''}"
+    return sanitize(f"{name}: {compared_rewards(rewards, {} if is_seed else seed, compared)}")
 
 
-def _best_rewards(run: RunRecord, names: Mapping[str, str]) -> dict[str, float]:
-    """Return the rewards of the best candidate without records."""
-    rewards = run.best.rewards if run.best else {}
-    return {name: value for name, value in rewards.items() if name in names}
-
-
-def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, str]) -> RenderableType:
-    """Return the progress display of a terminal; the arguments are those of ``best_lines``."""
+def render_progress(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> RenderableType:
+    """Return the progress display of a terminal; the arguments are those of ``best_line``."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -308,18 +292,24 @@ def render_progress(run: RunRecord, seed: dict[str, float], names: Mapping[str, 
     bar = Table.grid(padding=(0, 2))
     bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(status_line(run)))
     best = Table(box=None, pad_edge=False, show_edge=False)
-    for name in ("objective", "best", "since the seed"):
-        best.add_column(name, justify="left" if name == "objective" else "right")
-    for name, value in _best_rewards(run, names).items():
-        change = _change(value, seed.get(name))
-        best.add_row(Text(sanitize(names[name])), Text(format_number(value)), Text(change, style="green"))
+    for name in (f"best candidate {run.best.number:,}" if run.best else "", "value", "seed", ""):
+        best.add_column(name, justify="left" if name.startswith("best") else "right")
+    for each in objectives:
+        if run.best and each.aim:
+            value, of_seed = run.best.rewards[each.name], seed.get(each.name)
+            verdict = "" if of_seed is None else each.verdict(value, of_seed)
+            style = {"better": "green", "worse": "red"}.get(verdict, "")
+            best.add_row(
+                Text(sanitize(each.directed)), format_number(value), format_number(of_seed), Text(verdict, style=style)
+            )
     parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]
     if run.reached:
         parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
     if run.alarm:
         parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
     if run.state is not RunState.RUNNING or run.reason:
-        parts.append(Text(sanitize(format_state(run.state.value, run.reason)), style=_STYLES.get(run.state, "")))
+        style = "red" if run.no_result else _STYLES.get(run.state, "")
+        parts.append(Text(sanitize(format_state(run.outcome, run.no_result or run.reason)), style=style))
     return Group(*parts)
 
 
@@ -350,7 +340,3 @@ _EVENT_LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
         f"gave up {data.get('work')} of batch {data.get('batch')}: {data.get('reason')}"
     ),
 }
-
-
-def _change(value: float, seed: float | None) -> str:
-    return "" if seed is None or value == seed else f"{value - seed:+.6g}"

@@ -158,6 +158,8 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         candidates: Candidates evaluated or failed.
         best: The best feasible candidate: unlock target met, then most targets, then hardest, then the objectives; None
             before the first.
+        no_result: Why a completed run has no result: all candidates failed, or the seed program failed and none is
+            feasible. None for other runs. Untrusted text.
         failures: Failed candidates by kind.
         reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar.
         reached: Names of the confirmed targets.
@@ -179,6 +181,7 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     failures: dict[str, int]
     reasons: dict[str, int]
     best: RankedCandidate | None
+    no_result: str | None = None
     reached: tuple[str, ...]
     unlocked: bool
     granted: int | None = None
@@ -189,6 +192,11 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     pruned_at: datetime | None = None
     last_event: int
     revision: int
+
+    @property
+    def outcome(self) -> str:
+        """The state for display; a completed run without a result says so."""
+        return "no result" if self.no_result else self.state.value
 
     @property
     def spending(self) -> tuple[tuple[str, float, float | None], ...]:

@@ -97,7 +97,7 @@ class Overview(ScopedStore):
     def bests(self, problem: ProblemVersion) -> tuple[PolicyBest, ...]:
         """Return the best candidate of each policy, pair and ensemble on a problem version, best first.
 
-        Of each, the 50 newest runs among those whose best candidates meet the most targets are compared.
+        Of each, the 50 newest runs among those whose best candidates rank first by their targets are compared.
         """
         definition = problem.definition
         binds = {"problem": problem.id, "project": self.project, "runs": _BEST_RUNS, "limit": _BEST_ROWS}

@@ -10,6 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.labels import NO_LABELS, Labels, Relabelling
 from speciate.domain.learning import learned_slug
@@ -49,7 +50,10 @@ SELECT r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
   ARRAY(SELECT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id
     WHERE e.run_id = r.id AND e.role = 'external' ORDER BY e.ord) AS proposers,
   a.slug AS policy, a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
-  {SHARES} AS shares, c.id AS best_id, c.scalar AS best_scalar) AS x) AS document
+  {SHARES} AS shares, c.id AS best_id, c.scalar AS best_scalar,
+  CASE WHEN g.state = 'completed' AND g.best_number IS NULL THEN (SELECT json_build_array(f.failure, f.failure_reason,
+    left(f.failure_detail, 10000)) FROM candidates f WHERE f.run_id = r.id AND f.number = 1 AND f.role = 'seed'
+    AND f.failure IS NOT NULL) END AS seed_failure) AS x) AS document
 """
 _GET = sa.text(f"{_SELECT} FROM {RUN_TABLES} WHERE r.id = :id")
 _USES_POLICY = (
@@ -494,6 +498,7 @@ def _record(row: sa.Row[Any]) -> RunRecord:
             "spent": SpentRecord(seconds=document["seconds_now"], **spent),
             "candidates": document["evaluated"] + document["failed"],
             "best": _best(document),
+            "no_result": _no_result(document),
             "reached": tuple(target["name"] for target in confirmed),
             "unlocked": any(target["unlock"] for target in confirmed),
             "since_improvement": document["evaluations"] - document["improved_at"],
@@ -501,6 +506,22 @@ def _record(row: sa.Row[Any]) -> RunRecord:
             "last_event": document["events"],
         }
     )
+
+
+def _no_result(document: Mapping[str, Any]) -> str | None:
+    """Return why a completed run has no result; None for other runs."""
+    seed = document["seed_failure"]
+    without = document["state"] == RunState.COMPLETED and document["best_number"] is None and document["failed"]
+    if not without or (document["evaluated"] and seed is None):
+        return None
+    head = "no candidate is feasible" if document["evaluated"] else "no candidate has rewards"
+    if seed is not None:
+        failure = Failure(FailureKind(seed[0]), seed[1] or "", seed[2] or "")
+        fails = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
+        return f"{head}: {fails}: {failure.last_line}"
+    reasons: dict[str, int] = document["reasons"]
+    most = max(reasons, key=reasons.__getitem__)
+    return f"{head}: {reasons[most]:,} of {document['failed']:,} failed by {most}"
 
 
 def _learning(document: Mapping[str, Any]) -> LearningRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,7 @@ from service.dashboard.context import DashboardContext
 from speciate.cli.runs.replay import replay_run
 from speciate.storage import cursors
 from tests.integration.service.conftest import Lab, refused, scripted
-from tests.support.runs import ToyEvaluator
+from tests.support.runs import ToyEvaluator, toy_problem
 
 pytestmark = pytest.mark.servers
 
@@ -41,6 +42,42 @@ def test_candidates_are_listed_read_and_exported(lab: Lab) -> None:
     refused(lab.api.get(f"{run}/candidates/14"), 404, "not-found")
     for cursor in ("WyJ4Il0", "bm8", "W3RydWVd"):
         refused(lab.api.get(f"{run}/candidates", params={"cursor": cursor}), 422, "invalid-input")
+
+
+def test_a_run_in_which_every_candidate_failed_has_no_result_and_says_why(lab: Lab) -> None:
+    lab.stores.catalog.add_problem(
+        toy_problem(seed_program="raise ValueError('bad seed')").model_copy(update={"slug": "bad"})
+    )
+    lab.stores.catalog.add_policy(scripted(slug="lost", completions=["```python\nx = y\n```"]))
+    run = lab.start(5, problem="bad", policy="lost")
+    lab.work()
+    read = lab.api.get(f"/v1/runs/{run}").json()
+    assert (read["state"], read["best"], read["failed"]) == ("completed", None, 5)
+    assert read["no_result"].startswith("no candidate has rewards: the seed program fails: ")
+    page = lab.api.http.get(f"/runs/{run}").text
+    assert '<span class="state no-result">no result</span>' in page
+    assert "No data: no candidate has rewards." in page
+    assert "No data yet" not in page
+    assert "No answer yet" not in page
+    assert "state completed" not in page
+    assert "no result" in lab.api.http.get("/runs").text
+    scored = lab.start(5)
+    lab.work()
+    assert lab.api.get(f"/v1/runs/{scored}").json()["no_result"] is None
+
+
+def test_the_page_compares_the_best_candidate_with_the_seed(lab: Lab) -> None:
+    run = lab.start(1)
+    lab.work()
+    assert "This is the seed program: nothing better was found." in lab.api.http.get(f"/runs/{run}").text
+    lab.stores.catalog.add_policy(scripted(slug="other", completions=["```python\nx = 3\ny = 10\n```"]))
+    run = lab.start(5, policy="other")
+    lab.work()
+    page = lab.api.http.get(f"/runs/{run}").text
+    assert re.search(r"3 <small[^>]*>better than the seed&#39;s 1</small>", page)
+    assert re.search(r"10 <small[^>]*>worse than the seed&#39;s 9</small>", page)
+    assert ">2 trade-offs</a>" in page
+    assert "then the weighted sum decides" in page
 
 
 def test_duplicates_are_reported(lab: Lab) -> None:

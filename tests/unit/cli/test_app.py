@@ -20,7 +20,7 @@ from speciate.cli.app import app
 from speciate.cli.errors import ExitCode, exit_code
 from speciate.domain import errors
 from tests.unit.cli.conftest import MAIN, Cli
-from tests.unit.client.fake_service import RUN, FakeService, event, page, problem, run_json, say, stream
+from tests.unit.client.fake_service import RUN, FakeService, event, page, problem, run_json, say, serve_best, stream
 
 ROOT = Path(__file__).parents[3]
 
@@ -180,6 +180,7 @@ def test_hostile_text_cannot_control_the_terminal(cli: Cli, service: FakeService
     )
     service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
     service.on("GET", "/v1/runs", page(run_json(problem=hostile)))
+    serve_best(service)
     said = [cli("runs", "show", RUN), cli("runs", "show", RUN), cli("runs", "list")]
     for outcome in said:
         text = outcome.out + outcome.err

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from uuid import UUID
-
 from speciate.cli.errors import ExitCode
 from tests.unit.cli.conftest import Cli
-from tests.unit.client.fake_service import END, RUN, FakeService, page, problem_json, run_json, say, stream
+from tests.unit.client.fake_service import END, RUN, FakeService, page, run_json, say, serve_best, stream
 
 LABELS = {"name": "four \x1b[2Jislands", "tags": ["baseline", "arm:a"], "note": "first\nsecond"}
 
@@ -41,7 +39,7 @@ def test_labels_appear_in_list_and_show(cli: Cli, service: FakeService) -> None:
     assert (service.requests[0].query["tag"], service.requests[0].query["name"]) == (["baseline", "arm:a"], ["four"])
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(**LABELS, state="completed")))
     service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
-    service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json()))
+    serve_best(service)
     service.on("GET", f"/v1/runs/{RUN}/events", stream(END))
     shown = [line.split() for line in cli("runs", "show", RUN).lines]
     assert ["tags", "baseline", "arm:a"] in shown

@@ -28,6 +28,7 @@ from tests.unit.client.fake_service import (
     problem_json,
     run_json,
     say,
+    serve_best,
 )
 
 
@@ -132,6 +133,7 @@ def test_times_are_local_with_the_time_zone(cli: Cli, service: FakeService) -> N
     service.on("GET", f"/v1/runs/{RUN}", say(run_json()))
     service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
     there = "2026-01-01 22:04:05 EST"
+    serve_best(service)
     assert f"created      {there}" in cli("runs", "show", RUN).lines
     listed = cli("tokens", "list").lines[1]
     assert f"expired {there}" in listed

@@ -212,7 +212,8 @@ def test_ensemble_run_shows_each_member(cli: Cli, service: FakeService) -> None:
     member = {"policy_id": str(RUN), "policy_version": 1, "weight": 1.0, "asked": 40, "judged": 36}
     members = [member | {"role": "propose", "policy": name, "won": won} for name, won in (("big", 9), ("small", 3))]
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(ensembles=members)))
-    service.on("GET", f"/v1/runs/{RUN}/unlocks", say({"items": [], "next_cursor": None}))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    serve_best(service)
     lines = cli("runs", "show", RUN).lines
     assert any("big@1 + small@1" in line for line in lines)
     assert any(line.split() == ["propose", "small@1", "1", "40", "3", "0"] for line in lines)
@@ -221,7 +222,8 @@ def test_ensemble_run_shows_each_member(cli: Cli, service: FakeService) -> None:
 def test_run_shows_every_counter(cli: Cli, service: FakeService) -> None:
     counts = {name: 1000 + i for i, name in enumerate(RunCounters.model_fields)}
     service.on("GET", f"/v1/runs/{RUN}", say(run_json(**counts)))
-    service.on("GET", f"/v1/runs/{RUN}/unlocks", say({"items": [], "next_cursor": None}))
+    service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    serve_best(service)
     shown = cli("runs", "show", RUN).out
     assert all(f"{count:,}" in shown for count in counts.values())
 
@@ -267,15 +269,16 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
     assert outcome.lines == [
         f"{RUN}  {service.url}/runs/{RUN}",
         "running: 40 of 100 evaluations  1.5 s  about 0:00:02 left  4 failed, 2 duplicates",
-        "best radius ↑  1.5          +0.5 since the seed  after 40 evaluations",
+        "best candidate 9: radius ↑ 1.5 (better than the seed's 1)  after 40 evaluations",
         "unlocked first with candidate 9 after 40 evaluations",
-        "best radius ↑  1.75         +0.75 since the seed  after 40 evaluations",
+        "best candidate 9: radius ↑ 1.75 (better than the seed's 1)  after 40 evaluations",
         "completed: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
-        "best radius ↑  2.5          +1.5 since the seed  after 40 evaluations",
+        "best candidate 9: radius ↑ 2.5 (better than the seed's 1)  after 40 evaluations",
         "completed: reached first",
         "best        candidate 9",
-        "rewards     radius=2.5",
+        "rewards     radius ↑ 2.5 (better than the seed's 1)",
         "meets       first",
+        f"trade-offs  2: speciate best {RUN} --front",
         "written to  best/packing-00000007/candidate.py",
         f"page        {service.url}/runs/{RUN}",
     ]
@@ -307,6 +310,11 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
     [
         (DONE, "completed: reached first", ExitCode.OK),
         ({"state": "completed", "reached": ["other"]}, "completed: reached other", ExitCode.NOT_UNLOCKED),
+        (
+            {"state": "completed", "best": None, "no_result": "no candidate has rewards: the seed program fails: x"},
+            "completed without a result: no candidate has rewards: the seed program fails: x",
+            ExitCode.FAILED,
+        ),
         ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume", ExitCode.PAUSED),
         ({"state": "failed", "reason": "broken"}, "failed (broken)", ExitCode.FAILED),
         ({"state": "cancelled"}, "cancelled", ExitCode.FAILED),
@@ -336,6 +344,7 @@ def test_a_diagnosis_is_shown_by_every_command(cli: Cli, service: FakeService) -
     paused = {"state": "paused", "reason": "the seed program could not be scored " + "x" * 200, "diagnosis": DIAGNOSIS}
     _watched(service, paused, event(1, "run.paused", reason="x"), END)
     service.on("GET", f"/v1/runs/{RUN}/unlocks", page())
+    serve_best(service)
     service.on("GET", "/v1/runs", page(run_json(**paused), run_json(reason="completed early", state="completed")))
     for command in ("watch", "show"):
         outcome = cli("runs", command, RUN)
@@ -481,9 +490,9 @@ def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
     text = _on_terminal(service, "runs", "watch", str(RUN))
     assert "\x1b[" in text
     for expected in (
-        "since the seed",
+        "best candidate 9",
         "radius ↑",
-        "+1.5",
+        "better",
         "reached: first",
         "alarm: 60% failed",
         "unlocked first with candidate 9",

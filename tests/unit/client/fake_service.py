@@ -256,6 +256,7 @@ def serve_best(service: FakeService, number: int = 9, definition: dict[str, Any]
         definition=Policy(slug="mutator", kind="program_mutator", training_method="none"),
     )
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(**definition or {})))
+    service.on("GET", f"/v1/runs/{RUN}/front", page(*[best(radius=float(n)).model_dump(mode="json") for n in (9, 8)]))
     service.on("GET", f"/v1/policies/{UUID(int=2)}", say(policy.model_dump(mode="json")))
     service.on("GET", f"/v1/runs/{RUN}/candidates/{number}", say(candidate_json(number, **values)))
     service.on("GET", f"/v1/candidates/{UUID(int=100 + number)}/lineage", page(candidate_json(1)))
