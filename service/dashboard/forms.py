@@ -137,15 +137,17 @@ class FormErrors:
         return "; ".join(detail.message for detail in self.details if detail.where == name)
 
 
-def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object]) -> None:
-    """Require the tick ``confirmed`` for a budget beyond reason.
+def require_confirmation(values: Mapping[str, str], limits: Mapping[str, object], doubt: str = "") -> None:
+    """Require the tick ``confirmed`` for a budget beyond reason, or if there is a ``doubt``.
 
     Raises:
         InvalidInputError: It is missing.
     """
-    if (large := beyond_reason(limits)) and values.get("confirmed") != "on":
+    if large := beyond_reason(limits):
+        doubt = f"A budget of {large} is unusually large"
+    if doubt and values.get("confirmed") != "on":
         detail = FieldError("tick the box above the button to start anyway", where="confirmed")
-        raise InvalidInputError(f"A budget of {large} is unusually large.", field_errors=(detail,))
+        raise InvalidInputError(f"{doubt}.", field_errors=(detail,))
 
 
 def form_errors(error: SpeciateError | ValidationError) -> FormErrors:

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Yes, client, command_group, confirm_budget, examples, invalid_argument
+from speciate.cli.common import (
+    AsJson,
+    Yes,
+    client,
+    command_group,
+    confirm,
+    confirm_budget,
+    examples,
+    invalid_argument,
+)
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
 from speciate.domain.errors import FieldError, InvalidInputError
 
 if TYPE_CHECKING:
+    from speciate.client import Client
     from speciate.domain.entrant import Entrant
     from speciate.ports.records.declarations import TournamentRecord
 
@@ -122,19 +132,39 @@ def create(
     limits = declaration.get("budget")
     confirm_budget(limits if isinstance(limits, dict) else {}, yes=yes, as_json=as_json)
     with client(ctx) as service:
+        if why := _undecidable(service, declaration):
+            confirm(f"{why}. Start anyway?", yes=yes, as_json=as_json)
         created = service.tournaments.create(declaration)
     if as_json:
         output.print_json(created)
         return
     output.print_line(f"{created.slug}: {output.pluralize(created.planned, 'run')}")
-    if why := created.declaration.too_few(len(created.declaration.problems)):
-        output.print_note(f"warning: {why}.")
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
 
         for said in methods_power(created.declaration):
             output.print_note(f"{said}.")
     output.print_note(f"Watch it with: speciate tournaments watch {created.slug}")
+
+
+def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
+    """Return why the tournament cannot decide any comparison; empty if it can, or if the service will reject it."""
+    from pydantic import ValidationError
+
+    from speciate.domain.tournament import Tournament
+    from speciate.runs.declarations import SET_PREFIX
+    from speciate.tournaments.report.methods import methods_doubt
+
+    try:
+        declared = Tournament.model_validate(declaration)
+    except ValidationError:
+        return ""
+    problems: list[str] = []
+    for name in declared.problems:
+        is_set = name.startswith(SET_PREFIX)
+        found = service.problem_sets.get(name.removeprefix(SET_PREFIX)).problems if is_set else ()
+        problems += [problem.slug for problem in found] if is_set else [name]
+    return declared.model_copy(update={"problems": tuple(problems)}).doubt or methods_doubt(declared)
 
 
 @app.command("show", epilog=examples("speciate tournaments show mazes", "speciate tournaments show mazes --json"))

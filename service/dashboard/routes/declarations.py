@@ -171,9 +171,10 @@ class DeclarationPages(ABC, Generic[D, R]):
         try:
             given = self.read_form(values)
             declared = self._declaration.model_validate(given)
-            require_confirmation(values, given.get("budget", given))
+            pinned = self._pin(declared, dashboard.stores.catalog)
+            require_confirmation(values, given.get("budget", given), pinned.doubt)
             declared_id, _ = store.create(
-                self._pin(declared, dashboard.stores.catalog),
+                pinned,
                 request_digest=declared.digest,
                 # A form that is sent twice creates one declaration.
                 idempotency_key=f"form:{values['key'][:100]}" if values.get("key") else None,

@@ -51,6 +51,15 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def methods_doubt(declared: Tournament) -> str:
+    """Return why no comparison of methods can be decided, whatever the results; empty if one can."""
+    pairs = declared.method_comparisons
+    said = [
+        too_few_runs(len(a.runs), len(b.runs), declared.alpha, len(pairs), paired=a.paired_with(b)) for a, b in pairs
+    ]
+    return said[0] if said and all(said) else ""
+
+
 def compare_groups(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results
 ) -> tuple[MethodComparison, ...]:

@@ -41,13 +41,24 @@ def _record(declared: Tournament | None = None, **values: Any) -> dict[str, Any]
     return {**record.model_dump(mode="json"), **values}
 
 
+def _serve_set(service: FakeService, name: str, problems: int) -> None:
+    member = {"id": str(UUID(int=3)), "slug": "p", "version": 1, "title": "", "kind": "cases", "digest": "d"}
+    member |= {"objectives": ["x"], "targets": ["t"], "created_at": AT.isoformat()}
+    found = {"id": str(UUID(int=4)), "slug": name, "title": "", "created_at": AT.isoformat()}
+    service.on("GET", f"/v1/problem-sets/{name}", say(found | {"problems": [member] * problems}))
+
+
 def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
+    _serve_set(service, "mazes", 5)
     args = ["--set", "mazes", "--problem", "p@2", "-p", "base", "-p", "new", "-b", 90, "--tokens", 500, "--seeds", 2]
-    outcome = cli("tournaments", "create", "mine", *args)
+    refused = cli("tournaments", "create", "mine", *args)
+    assert refused.code == ExitCode.CONFIGURATION
+    assert "6 problems cannot decide any comparison: expected at least 7. Start anyway?" in refused.err
+    assert service.asked("/v1/tournaments") == []
+    outcome = cli("tournaments", "create", "mine", *args, "--yes")
     assert (outcome.code, outcome.lines) == (ExitCode.OK, ["synthetic: 12 runs"])
-    assert "warning: 3 problems cannot decide any comparison: expected at least 6." in outcome.err
-    (request,) = service.requests
+    (request,) = service.asked("/v1/tournaments")
     assert request.headers["Idempotency-Key"]
     assert request.body["problems"] == ["p@2", "set:mazes"]
     assert (request.body["budget"], request.body["seeds"]) == (
@@ -61,7 +72,22 @@ def test_options_form_the_standard_head_to_head(cli: Cli, service: FakeService) 
 
 def test_best_of_n_has_no_evolved_group(cli: Cli, service: FakeService) -> None:
     service.on("POST", "/v1/tournaments", say(_record(), 202))
-    args = ["tournaments", "create", "mine", "--problem", "p", "-p", "base", "-p", "new", "-b", 90, "-s", "best_of_n"]
+    args = [
+        "tournaments",
+        "create",
+        "mine",
+        "--problem",
+        "p",
+        "-p",
+        "base",
+        "-p",
+        "new",
+        "-b",
+        90,
+        "-s",
+        "best_of_n",
+        "-y",
+    ]
     assert cli(*args).code == ExitCode.OK
     (request,) = service.requests
     assert [entrant["name"] for entrant in request.body["entrants"]] == ["base-independent", "new-independent"]
@@ -73,12 +99,16 @@ def test_best_of_n_has_no_evolved_group(cli: Cli, service: FakeService) -> None:
 def test_methods_are_declared_by_their_training_runs(cli: Cli, service: FakeService) -> None:
     declared = methods_of(3, 3).declared
     service.on("POST", "/v1/tournaments", say(_record(declared), 202))
+    _serve_set(service, "mazes", 5)
     runs = ["--method", "grpo=g-a,g-b", "--method", "vpo=v-a:3, v-b:4"]
-    outcome = cli("tournaments", "create", "mine", "--set", "mazes", "-b", 90, *runs)
+    refused = cli("tournaments", "create", "mine", "--set", "mazes", "-b", 90, *runs)
+    assert "cannot show a difference between methods" in refused.err
+    assert service.asked("/v1/tournaments") == []
+    outcome = cli("tournaments", "create", "mine", "--set", "mazes", "-b", 90, *runs, "--yes")
     assert outcome.code == ExitCode.OK, outcome.err
     told = " ".join(outcome.err.split())
     assert "3 paired training seeds cannot show a difference between methods: p is at least 0.25" in told
-    sent = service.requests[0].body["entrants"]
+    sent = service.asked("/v1/tournaments")[0].body["entrants"]
     assert [(e["policy"], e["method"], e["training_seed"]) for e in sent[:4]] == [
         ("g-a", "grpo", 0),
         ("g-b", "grpo", 1),
