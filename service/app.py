@@ -39,7 +39,7 @@ from speciate import __version__
 from speciate.domain.access import Scope
 from speciate.messaging.seed_checks import SeedChecks
 from speciate.settings import Settings, check_exposure, load_settings
-from speciate.storage.stores import open_stores
+from speciate.storage.stores import Stores, open_stores
 from speciate.telemetry import configure_telemetry
 
 THREADS: Final = 14
@@ -148,15 +148,23 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         asyncio.get_running_loop().run_in_executor(None, warm, settings.data_dir)
         listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
         listener.add_done_callback(log_listener_failure)
+        rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
         try:
             with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
                 yield
         finally:
             dashboard.live.close()
             listener.cancel()
-            await asyncio.gather(listener, hub.close(), return_exceptions=True)
+            rest.cancel()
+            await asyncio.gather(listener, rest, hub.close(), return_exceptions=True)
             authenticator.close()
             metrics.forget(installation)
             stores.close()
 
     return lifespan
+
+
+async def _close_surplus(stores: Stores, interval_s: float) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        await asyncio.to_thread(stores.close_surplus)

@@ -134,6 +134,8 @@ class Settings(BaseModel):
         work_nice: Niceness (0 to 19) of generate and evaluate workers, of candidates, and of the inference server, so
             that API and databases go first when CPUs are scarce.
         lease_s: Seconds after which the work of an unresponsive worker goes to another.
+        rest_s: Seconds without work after which processes give up what they keep for the next work: warm sandboxes,
+            loaded models, connections to PostgreSQL.
         drain_s: Seconds that a stopping worker has to finish its work; the rest is returned to the queue.
         shutdown_delay_s: Seconds that a stopping API still answers while it reports itself as not ready.
         retain_days: Days after its end that a run keeps its programs and prompts; None keeps them forever.
@@ -181,6 +183,7 @@ class Settings(BaseModel):
     generate_slots: int = Field(default=8, ge=1, le=1024)
     work_nice: int = Field(default=5, ge=0, le=19)
     lease_s: float = Field(default=30.0, ge=1, le=3600)
+    rest_s: float = Field(default=60.0, ge=1, le=86_400)
     drain_s: float = Field(default=8.0, ge=0, le=3600)
     shutdown_delay_s: float = Field(default=3.0, ge=0, le=300)
     retain_days: float | None = Field(default=None, gt=0, le=36_525)

@@ -37,6 +37,7 @@ _LONG = (
     "unit/training/test_trainer.py",
     "unit/experiments/test_reproduction.py",
     "integration/cli/test_service.py",
+    "integration/cli/test_rest.py",
     "dashboard/test_live.py",
     "dashboard/test_pages.py",
     "integration/service/test_described.py",

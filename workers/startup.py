@@ -22,7 +22,7 @@ from speciate.settings import Settings
 from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores
 from speciate.storage.work.tools import needed_tools
-from workers.composition import evaluator
+from workers.composition import evaluator, settings
 
 _POLL_S: Final = 0.2
 _WARN_S: Final = 10.0
@@ -62,10 +62,14 @@ class Presence:
         self._stores = stores
         self._worker = worker
         self._stopping = threading.Event()
+        self._renewing = threading.Lock()
 
     def start(self) -> None:
         """Announce immediately, then at every interval."""
         announce(self._stores.redis, self._worker)
+        # A pool process must not inherit a lock that the thread holds.
+        lock = self._renewing
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
         threading.Thread(target=self._repeat, name="presence", daemon=True).start()
 
     def stop(self) -> None:
@@ -77,8 +81,13 @@ class Presence:
         # In this thread: an engine may take seconds to answer.
         if Queue.EVALUATE.value in self._worker.queues and (removed := evaluator().sweep_containers()):
             _log.warning("removed %d containers that a killed worker had left", removed)
+        rested_at = time.monotonic()
         while not self._stopping.wait(ANNOUNCE_INTERVAL_S):
-            announce(self._stores.redis, self._renewed())
+            with self._renewing:
+                announce(self._stores.redis, self._renewed())
+                if time.monotonic() - rested_at >= settings().rest_s:
+                    rested_at = time.monotonic()
+                    self._stores.close_surplus()
 
     def _renewed(self) -> WorkerProcess:
         """Return the worker with the programs that running problems need now, which may be installed meanwhile."""

@@ -126,12 +126,12 @@ def _serve(
     from speciate.priority import lower_priority
     from speciate.settings import KEEP_ALIVE_S, http_address, load_settings
 
-    out = console(stderr=True)
+    out, settings = console(stderr=True), load_settings()
     # Listen first: a run that a restarted service resumes would pause if its requests were refused.
     with _listening(host, port) as listener:
         with out.status("Reading checkpoints …"):
-            app = create_app(folders, token=token, learned=learned, waiting=waiting)
-        lower_priority(load_settings().work_nice)  # after the start, for which others wait
+            app = create_app(folders, token=token, learned=learned, waiting=waiting, rest_s=settings.rest_s)
+        lower_priority(settings.work_nice)  # after the start, for which others wait
         base_url = f"{http_address(host, listener.getsockname()[1])}/v1"
         out.print(f"Serving {sanitize(', '.join(folders))} at {base_url} (Ctrl-C stops it).", soft_wrap=True)
         config = uvicorn.Config(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +43,12 @@ _MOST_COMPLETIONS: Final = 4 * MAX_N
 
 
 def create_app(
-    models: Mapping[str, Path], *, token: str | None = None, learned: Path | None = None, waiting: bool = False
+    models: Mapping[str, Path],
+    *,
+    token: str | None = None,
+    learned: Path | None = None,
+    waiting: bool = False,
+    rest_s: float = math.inf,
 ) -> FastAPI:
     """Return the application.
 
@@ -49,6 +57,7 @@ def create_app(
         token: Token that requests must carry; None admits requests over loopback without one.
         learned: Folder of the versions that runs learn, each of which is loaded when it is first requested.
         waiting: True to load each checkpoint when it is first requested; False (default) loads and checks all now.
+        rest_s: Seconds without a request after which a model that was loaded on request is unloaded.
 
     Raises:
         ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
@@ -59,7 +68,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.routes.scheduler = Scheduler({name: each.engine for name, each in loaded.items()})
+        unloading = asyncio.create_task(_unload_idle(served, app.state.routes.scheduler, rest_s))
         yield
+        unloading.cancel()
         await asyncio.to_thread(app.state.routes.scheduler.close)
 
     app = FastAPI(
@@ -77,6 +88,19 @@ def create_app(
     app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(AccessMiddleware, token=token)
     return app
+
+
+async def _unload_idle(served: ServedModels, scheduler: Scheduler, rest_s: float) -> None:
+    while rest_s < math.inf:
+        await asyncio.sleep(rest_s / 2)
+        if served.unload_idle(scheduler, rest_s):
+            await asyncio.to_thread(_return_memory)
+
+
+def _return_memory() -> None:
+    gc.collect()
+    with suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Routes:

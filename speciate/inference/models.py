@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,16 +77,15 @@ class ServedModels:
 
     Args:
         loaded: Models that were given at the start.
-        waiting: Folders of further ones by name, which stay once they are loaded.
-        learned: Folder with one checkpoint per learned version; None for none. Old versions are unloaded; they and a
-            restarted server find their checkpoints there.
+        waiting: Folders of further ones by name.
+        learned: Folder with one checkpoint per learned version; None for none. Old versions are unloaded.
     """
 
     def __init__(self, loaded: Mapping[str, LoadedModel], waiting: Mapping[str, Path], learned: Path | None) -> None:
         self.loaded = dict(loaded)
         self._waiting, self._learned = dict(waiting), learned
         self._cards: dict[str, ModelCard] = {}
-        self._recent: dict[str, None] = {}
+        self._requested: dict[str, float] = {}  # when, the least recent first; not those given at the start
         self._loading = asyncio.Lock()
 
     @property
@@ -106,21 +106,25 @@ class ServedModels:
         Raises:
             ConfigurationError: Its checkpoint cannot be used.
         """
-        if name in self.loaded:
-            if name in self._recent:
-                self._recent[name] = self._recent.pop(name)
-            return True
-        if (folder := self._folder(name)) is None:
-            return False
-        async with self._loading:
-            if name not in self.loaded:
-                loaded = await asyncio.to_thread(load_model, folder)
-                scheduler.add(name, loaded.engine)
-                self.loaded[name] = loaded
-                if name not in self._waiting:
-                    self._recent[name] = None
-                    self._unload(scheduler)
+        if name not in self.loaded:
+            if (folder := self._folder(name)) is None:
+                return False
+            async with self._loading:
+                if name not in self.loaded:
+                    loaded = await asyncio.to_thread(load_model, folder)
+                    scheduler.add(name, loaded.engine)
+                    self.loaded[name] = loaded
+                    self._requested[name] = time.monotonic()
+        if self._requested.pop(name, None) is not None:
+            self._requested[name] = time.monotonic()
+            learned = [each for each in self._requested if each not in self._waiting]
+            self._unload(learned[:-MOST_LEARNED], scheduler)
         return True
+
+    def unload_idle(self, scheduler: Scheduler, idle_s: float) -> bool:
+        """Unload models that nobody requested for a time, and can be loaded again; return True if there were any."""
+        until = time.monotonic() - idle_s
+        return self._unload([name for name, at in self._requested.items() if at <= until], scheduler)
 
     def _folder(self, name: str) -> Path | None:
         if name in self._waiting:
@@ -129,7 +133,8 @@ class ServedModels:
             return None
         return self._learned / name
 
-    def _unload(self, scheduler: Scheduler) -> None:
-        for name in list(self._recent)[:-MOST_LEARNED]:
-            if scheduler.remove(name):
-                del self.loaded[name], self._recent[name]
+    def _unload(self, names: Iterable[str], scheduler: Scheduler) -> bool:
+        removed = [name for name in names if scheduler.remove(name)]
+        for name in removed:
+            del self.loaded[name], self._requested[name]
+        return bool(removed)

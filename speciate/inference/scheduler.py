@@ -91,10 +91,7 @@ class Scheduler:
 
     def _run(self) -> None:
         while self._admit():
-            with self._change:
-                busy = [(name, engine) for name, engine in self._engines.items() if self._futures[name]]
-            for name, engine in busy:
-                self._step(name, engine)
+            self._step_busy()
         for name in self._engines:
             self._fail(name, UnavailableError("the server is stopping."))
 
@@ -107,6 +104,13 @@ class Scheduler:
                 self._futures[name][request] = future
                 self._engines[name].add(request)
         return not self._closed
+
+    def _step_busy(self) -> None:
+        # A function: while this thread waits, it must not hold a model that was removed.
+        with self._change:
+            busy = [(name, engine) for name, engine in self._engines.items() if self._futures[name]]
+        for name, engine in busy:
+            self._step(name, engine)
 
     def _step(self, name: str, engine: Engine) -> None:
         futures = self._futures[name]

@@ -62,7 +62,8 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
 
     Args:
         url: ``postgresql://…`` or ``postgresql+psycopg://…``.
-        pool_size: Maximum number of connections. They stay open: opening one costs more than a request.
+        pool_size: Maximum number of connections. They stay open, since opening one costs more than a request, until
+            ``SurplusConnections`` closes them.
         pooled: True if the URL leads through a pooler in transaction mode, where every transaction may run in
             another session.
         statement_s: Time limit of a statement in seconds; 0 is none. Behind a pooler, whose sessions are shared, the
@@ -98,6 +99,37 @@ def connect(url: str, *, pool_size: int = 20, pooled: bool = False, statement_s:
     if statement_s and not pooled:
         sa.event.listen(engine, "connect", functools.partial(_bound_statements, statement_s))
     return engine
+
+
+class SurplusConnections:
+    """The connections in an engine's pool beyond those that its process needed lately.
+
+    PostgreSQL has a process for each connection, and its memory grows with every table and statement that it has used.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._needed = 0
+        self._before: list[sa.QueuePool] = []
+        sa.event.listen(engine, "checkout", self._note)
+
+    def close(self) -> None:
+        """Close all unused connections if more are open than were in use at once since the last call."""
+        pool = self._pool
+        needed, self._needed = self._needed, pool.checkedout()
+        for before in self._before:
+            before.dispose()  # what was in use then and has been returned
+        self._before = [before for before in self._before if before.checkedout()]
+        if pool.checkedin() + pool.checkedout() > needed:
+            self._before.append(pool)
+            self._engine.dispose()
+
+    @property
+    def _pool(self) -> sa.QueuePool:
+        return cast("sa.QueuePool", self._engine.pool)
+
+    def _note(self, *_: object) -> None:
+        self._needed = max(self._needed, self._pool.checkedout())
 
 
 class _BoundedConnection(psycopg.Connection[Any]):

@@ -22,7 +22,7 @@ from speciate.storage.access.secrets import PolicyKeyStore, SealedSecrets
 from speciate.storage.access.tokens import TokenStore
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.catalog import Catalog
-from speciate.storage.database import connect
+from speciate.storage.database import SurplusConnections, connect
 from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.summaries import RunSummaries
@@ -42,10 +42,12 @@ class Stores:
 
     Attributes:
         direct: Engine that bypasses the pooler, for session locks; the same engine without a pooler.
+        surplus: Connections of both that are not needed.
     """
 
     engine: sa.Engine
     direct: sa.Engine
+    surplus: tuple[SurplusConnections, ...]
     redis: redis.Redis
     celery: Celery
     cache: ElitesCache
@@ -84,6 +86,11 @@ class Stores:
             campaigns=replace(self.campaigns, project=project),
             webhooks=replace(self.webhooks, project=project),
         )
+
+    def close_surplus(self) -> None:
+        """Close the database connections that this process did not need since the last call."""
+        for surplus in self.surplus:
+            surplus.close()
 
     def after_fork(self) -> None:
         """In a forked process, give up the database connections of its parent: two processes must never share one."""
@@ -125,9 +132,11 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     celery = make_celery(redis_url)
     cache = ElitesCache(client)
     work, queries = PostgresWorkStore(engine, cache, lease_s=settings.lease_s), RunQueries(engine)
+    direct = engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2)
     return Stores(
         engine=engine,
-        direct=engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2),
+        direct=direct,
+        surplus=tuple(map(SurplusConnections, {engine, direct})),
         redis=client,
         celery=celery,
         cache=cache,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -248,6 +250,19 @@ def test_models_that_wait_are_listed_and_loaded_when_they_are_requested(folders:
         assert list(served.loaded) == ["other"]
         assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["toy", "other"]
         assert 'model_name="other"' in client.get("/metrics").text
+
+
+def test_a_model_that_waits_is_unloaded_after_a_rest_and_loaded_again(folders: dict[str, Path]) -> None:
+    with _client(folders, waiting=True, rest_s=0.2) as client:
+        served, scheduler = client.app.state.routes._served, client.app.state.routes.scheduler
+        first = _complete(client)["choices"]
+        engine = weakref.ref(scheduler._engines["toy"])
+        deadline = time.monotonic() + 30
+        while engine() is not None:
+            assert time.monotonic() < deadline, "the model is still in memory"
+            time.sleep(0.05)
+        assert served.loaded == {}
+        assert _complete(client)["choices"] == first
 
 
 def test_a_broken_checkpoint_that_waits_is_reported_to_its_caller_alone(

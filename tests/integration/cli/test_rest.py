@@ -1,0 +1,108 @@
+"""A service that rests after work has the processes, the sessions and about the memory that it had before."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from speciate.cli.problems.importing import import_task
+from speciate.cli.stack import Stack
+from speciate.client import Client
+from speciate.settings import Settings
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc"),
+]
+
+GROWTH = 1.2
+RUNS = 24
+WAIT_S = 120.0
+MODELS = ("maze-grpo", "maze-vpo")
+SCRIPT = """
+def evaluate(candidate, context):
+    return {"x": float(candidate.call("f", 3).unwrap())}
+"""
+PROBLEMS = (
+    {},
+    {"preload": ["numpy", "scipy.optimize"]},
+    {"data_files": {"points.txt": "1 2 3"}},
+    {"limits": {"cores": 2}},
+    {"data_files": {"points.txt": "4 5 6"}, "preload": []},
+)
+
+
+@pytest.fixture
+def stack(open_dir: Path) -> Iterator[Stack]:
+    settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=2, generate_slots=4, rest_s=3)
+    with Stack(settings) as stack:
+        for _ in stack.start():
+            pass
+        yield stack
+
+
+def _processes(stack: Stack) -> list[psutil.Process]:
+    assert stack.processes is not None
+    assert stack.servers is not None
+    guards = [psutil.Process(pid) for pid in (stack.processes.guard_pid, stack.servers.guard_pid)]
+    return [process for guard in guards for process in (guard, *guard.children(recursive=True))]
+
+
+def _sessions(processes: list[psutil.Process]) -> int:
+    return sum("postgres: speciate: speciate" in " ".join(process.cmdline()) for process in processes)
+
+
+def _search(client: Client, number: int) -> None:
+    """Complete a number of runs, of which some are in progress together, over all problems and policies."""
+    runs = []
+    for i in range(number):
+        problem, policy = f"rest-{i % len(PROBLEMS)}", "mutator"
+        if i % 3 == 0:
+            problem, policy = "maze-test-0", MODELS[i % len(MODELS)]
+        runs.append(client.runs.create(problem, policy, budget=6, seed=i))
+    deadline = time.monotonic() + WAIT_S
+    while not all(run.refresh().state.ended for run in runs):
+        assert time.monotonic() < deadline, [run.state for run in runs]
+        time.sleep(0.2)
+
+
+def test_memory_processes_and_sessions_return(stack: Stack) -> None:
+    with Client(stack.url) as client:
+        client.policies.add({"slug": "mutator", "kind": "program_mutator"})
+        import_task(client, "maze", "test", 1, into="mazes")
+        for i, parts in enumerate(PROBLEMS):
+            definition = {
+                "slug": f"rest-{i}",
+                "title": "Larger numbers",
+                "kind": "evaluator",
+                "objectives": [{"name": "x", "range": [0, 100]}],
+                "targets": [{"name": "all", "rule": "x >= 100", "unlock": True}],
+                "seed_program": "# EVOLVE-BLOCK-START\ndef f(n):\n    return n + 0.5\n# EVOLVE-BLOCK-END\n",
+                "evaluator": SCRIPT,
+            }
+            client.problems.add(definition | parts)
+        before = _processes(stack)
+        megabytes = _megabytes(before)
+        _search(client, RUNS)
+        assert len(_processes(stack)) > len(before), "the work started processes"
+        at_work = max(_sessions(_processes(stack)), 1)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            now = _processes(stack)
+            if len(now) <= len(before) and _megabytes(now) <= GROWTH * megabytes:
+                break
+            assert time.monotonic() < deadline, (
+                f"{len(before)} processes with {megabytes:.0f} MB became {len(now)} with {_megabytes(now):.0f} MB"
+            )
+            time.sleep(1)
+        assert _sessions(now) < at_work
+        _search(client, len(PROBLEMS))
+
+
+def _megabytes(processes: list[psutil.Process]) -> float:
+    return sum(process.memory_full_info().pss for process in processes) / 1e6
