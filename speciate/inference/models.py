@@ -122,7 +122,7 @@ class ServedModels:
         return True
 
     def unload_idle(self, scheduler: Scheduler, idle_s: float) -> bool:
-        """Unload models that nobody requested for a time, and can be loaded again; return True if there were any."""
+        """Unload models without a request for a time that can be loaded again; return True if there were any."""
         until = time.monotonic() - idle_s
         return self._unload([name for name, at in self._requested.items() if at <= until], scheduler)
 
