@@ -135,13 +135,13 @@ class Answer:
         sys.stdout.buffer.write((text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
         sys.stdout.buffer.flush()
 
-    def print_facts(self, written: Path | None, *, stderr: bool = False) -> None:
-        """Print what ``best_fields`` returns, the page's address and where the program was written."""
+    def print_facts(self, written: Path | None, *, stderr: bool = False, page: bool = True) -> None:
+        """Print what ``best_fields`` returns, where the program was written and, with ``page``, the page's address."""
         print_fields(
             (
                 *best_fields(self.run, self.problem.definition.objectives),
                 ("written to", written),
-                ("page", self.run.url),
+                ("page", self.run.url if page else None),
             ),
             stderr=stderr,
         )

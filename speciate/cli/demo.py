@@ -224,14 +224,13 @@ def _format(value: float | None) -> str:
 
 def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
     """Print improvements and unlocks; return True if every run completed."""
-    columns = ("problem", "objective", "direction", ">seed", ">best", ">evaluations", ">failed")
+    columns = ("problem", "objective", ">seed", ">best", ">evaluations", ">failed")
     improved = titled_table("Seed program and best candidate", columns)
     for each in runs:
         name = each.source.objective
         improved.add_row(
             each.source.slug,
-            name,
-            each.objective().direction.value,
+            each.objective().directed,
             _format(None if each.seed is None else each.seed[name]),
             _format(each.best),
             str(each.evaluations),
@@ -261,20 +260,20 @@ def print_answers(client: Client, runs: Sequence[DemoRun], out: Console) -> None
         out.print(Text(each.source.slug, style="bold"))
         try:
             answer = find_answer(client, each.run)
-            answer.print_facts(answer.write(answer.default_directory))
+            # The service ends with the demo, and its address with it.
+            answer.print_facts(answer.write(answer.default_directory), page=False)
         except SpeciateError as error:
             out.print(Text(sanitize(error)))
 
 
 def _target_table(unlocks: Sequence[UnlockRecord]) -> Table:
-    columns = ("problem", "target", "", "policy", ">candidate", ">evaluations", ">seconds")
+    columns = ("problem", "target", "", ">candidate", ">evaluations", ">seconds")
     table = titled_table("Targets reached (✔ unlocks the problem)", columns)
     for unlock in unlocks:
         table.add_row(
-            f"{unlock.problem}@{unlock.problem_version}",
+            unlock.problem,
             unlock.target,
             "✔" if unlock.unlock else "",
-            f"{unlock.policy}@{unlock.policy_version}",
             str(unlock.number),
             str(unlock.evaluations),
             f"{unlock.seconds:.1f}",

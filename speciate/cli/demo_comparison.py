@@ -155,5 +155,5 @@ def report(client: Client, comparisons: Sequence[TaskComparison], out: Console) 
             out.print(table)
     out.print(
         "p: exact McNemar test over problems, against GRPO. It compares these checkpoints, one training run of each"
-        " method; docs/evidence/methods.md compares the methods."
+        " method; the evidence in the documentation compares the methods."
     )

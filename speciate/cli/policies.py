@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +20,14 @@ from speciate.cli.common import (
     drop_none,
     examples,
     first_records,
+    invalid_argument,
     parse_key_values,
 )
 from speciate.cli.providers import contact, key_from_environment, preset_fields, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.merging import merged
+from speciate.domain.values import SLUG
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
 
@@ -137,6 +140,8 @@ def add(
     An unchanged registration keeps its version; a changed one becomes the next version, as do different weights if the
     endpoint reveals them.
     """
+    if slug is not None and not re.fullmatch(SLUG, slug):
+        raise invalid_argument("NAME", f"is {slug!r}: expected lower-case words joined by hyphens, such as small-model")
     sampled = parse_key_values(sampling, "--sampling")
     start = preset_fields(provider, model, sampled)
     read = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -490,7 +491,7 @@ class Problem(Value):
             except FilesError:
                 return {"candidate.txt": program}
         if self.kind is ProblemKind.DATA:
-            return {"candidate.json" if program.lstrip()[:1] in {"{", "["} else "candidate.txt": program}
+            return {"candidate.json" if _is_json(program) else "candidate.txt": program}
         return {self.main_file: program}
 
     @cached_property
@@ -616,6 +617,16 @@ class Problem(Value):
     def definition(self) -> dict[str, Any]:
         """Return the definition as JSON values."""
         return self.model_dump(mode="json")
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in {"{", "["}:
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refuse_repeats(what: str, names: Iterable[str]) -> None:

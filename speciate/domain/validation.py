@@ -16,7 +16,7 @@ from speciate.domain.values import Value
 _PATTERNS: Final = {
     image.FOLDER: "an absolute path of letters, digits, dots, hyphens and underscores, such as /app",
     values.REQUIREMENT: "a package with versions, such as networkx==3.4, without paths, URLs and options",
-    values.SLUG: "lower-case words joined by hyphens, such as my-problem",
+    values.SLUG: "lower-case words joined by hyphens, such as two-words",
     values.IDENTIFIER: "letters, digits and underscores, and no digit first",
     values.FILE_NAME: "the name of a file without a folder: letters, digits, dots, hyphens and underscores",
     values.MODULE_NAME: "the name of a Python module, such as scipy.optimize",

@@ -59,6 +59,12 @@ _WHOLE_CHECKS: Final = {
     "carry needs": "carry",
 }
 
+_MISSING: Final = {
+    "objectives": "is missing: add an [[objectives]] with a name, such as name = 'gain', for each reward",
+    "targets": "is missing: add a [[targets]] that counts as success, such as name = 'good', rule = 'gain >= 1' and"
+    " unlock = true",
+}
+
 
 def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
     """Return the problem of a definition in JSON values.
@@ -131,7 +137,7 @@ def _field_error_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Fiel
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
-            return FieldError(validation_message(detail), where)
+            return FieldError(_MISSING.get(where) or validation_message(detail), where)
         case "extra_forbidden":
             path = detail["loc"]
             model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem

@@ -18,6 +18,7 @@ from typing import Final
 from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
+from speciate.domain.validation import shorten
 from speciate.problems.definition import examine, invalid
 from speciate.problems.siblings import DataReader, Reader, Siblings, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
@@ -31,6 +32,9 @@ _KNOWN: Final = (*Problem.model_fields, "seed")
 _OPENED: Final = re.compile(r"""=\s*(\'\'\'|\"\"\")(.*?)\r?$""")
 _MANY_DIGITS: Final = re.compile(r"\d[\d_]{4300}")
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+_BARE_TEXT: Final = re.compile(r"[\w.-]+\s*=\s*[^\W\d][^\"'\[{=]*")
+_QUOTE_IT: Final = ": write texts in quotes"
 
 
 def bundled() -> dict[str, Path]:
@@ -159,7 +163,10 @@ def _parse(text: str, read: Reader, file: str, name: str, read_data: DataReader 
 def _syntax_field_error(message: str, text: str, file: str) -> FieldError:
     place = _TOML_PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place and place[1] else (text.count("\n") + 1, None)
-    return FieldError(f"is not valid TOML: {_TOML_PLACE.sub('', message)}", file=file, line=line, column=column)
+    written = text.split("\n")[line - 1].strip() if column else ""
+    hint = f", in {shorten(written)}" if written else ""
+    hint += _QUOTE_IT if _BARE_TEXT.fullmatch(written) else ""
+    return FieldError(f"is not valid TOML: {_TOML_PLACE.sub('', message)}{hint}", file=file, line=line, column=column)
 
 
 def _placed(field_error: FieldError, key_line: int, text: str, file: str) -> FieldError:

@@ -265,7 +265,10 @@ def _note_unchanged(service: Client, version: ProblemVersion) -> None:
     newest = next(iter(service.problems.list(slug))).version
     if newest != version.version:
         # After reverting a change, the bare name would still mean the changed version.
-        note += f" {slug} means the newest version, {slug}@{newest}; use {slug}@{version.version} for this one."
+        note += (
+            f" {slug} means the newest version, {slug}@{newest}, which is not what this folder holds;"
+            f" run {slug}@{version.version} for this one."
+        )
     output.print_note(note)
 
 

@@ -37,7 +37,19 @@ if TYPE_CHECKING:
 
 app = command_group()
 
-_COLUMNS: Final = ("run", "state", "problem", "policy", "strategy", ">spent", ">tokens", ">cost", ">seconds", "reached")
+_COLUMNS: Final = (
+    "run",
+    "state",
+    "problem",
+    "policy",
+    "strategy",
+    ">spent",
+    ">tokens",
+    ">cost",
+    ">seconds",
+    "best",
+    "reached",
+)
 _LABELS: Final = ("name", "tags")
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the run.")]
 
@@ -307,8 +319,16 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         f"{run.spent.tokens:,}",
         f"${run.spent.cost:,.2f}" if run.spent.cost else "–",
         f"{run.spent.seconds:,.0f}",
+        _best(run),
         "unlocked" if run.unlocked else ", ".join(run.reached),
     )
+
+
+def _best(run: RunRecord) -> str:
+    """Return the rewards of the best candidate, as far as they fit into a column."""
+    from textwrap import shorten
+
+    return "" if run.best is None else shorten(output.format_rewards(run.best.rewards), 48, placeholder=" …")
 
 
 def _stop_reason(run: RunRecord) -> str:

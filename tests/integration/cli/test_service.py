@@ -273,7 +273,7 @@ def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, mon
             ExitCode.INVALID,
             "min_elites",
         ),
-        (["policies", "add", "Bad Name", "--kind", "program_mutator"], ExitCode.INVALID, "slug"),
+        (["policies", "add", "Bad Name", "--kind", "program_mutator"], ExitCode.INVALID, "NAME: is 'Bad Name'"),
         (["policies", "add", "p", "--kind", "magic"], ExitCode.INVALID, "program_mutator"),
         (["policies", "add", "p", "--kind", "openai_compatible"], ExitCode.INVALID, "base_url"),
         (["runs", "list", "--state", "asleep"], ExitCode.INVALID, "state"),

@@ -195,6 +195,7 @@ def test_a_file_name_cannot_leave_the_directory(cli: Cli, done: FakeService) -> 
         ({"language": Language(name="C", file="main.c", run=("./main",))}, "int main;", "main.c"),
         ({"kind": ProblemKind.DATA}, '{"a": 1}', "candidate.json"),
         ({"kind": ProblemKind.DATA}, "up down", "candidate.txt"),
+        ({"kind": ProblemKind.DATA}, "[a-z]+", "candidate.txt"),
     ],
 )
 def test_the_file_has_the_ending_of_the_language(

@@ -93,7 +93,7 @@ def test_doctor_names_workers_that_started_before_the_stronger_tier(cli: Cli, se
     if "ok    sandbox: candidates run in tier A" not in outcome.lines:
         pytest.skip("tier A does not work on this machine")
     assert "warn  tiers: evaluate@a: B; this machine can run tier A" in outcome.lines
-    assert outcome.lines[-1].endswith("checks failed.")
+    assert outcome.lines[-1].endswith(" checks failed.")
     assert "lease_s" not in outcome.out  # a setting that has its default
 
 

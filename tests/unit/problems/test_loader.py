@@ -83,6 +83,7 @@ def test_all_field_errors_are_told_at_once_in_the_order_of_the_file() -> None:
     ("old", "new", "line", "where", "words"),
     [
         ('title = "Small"\n', "", 1, "title", "missing"),
+        ('title = "Small"', "title = Small problem", 2, "", "in 'title = Small problem': write texts in quotes"),
         ('name = "cost"\n', "", 10, "objectives.1.name", "missing"),
         ('name = "cost"', 'name = "cost"\nrange = [2, 1]', 10, "objectives.1", "expected low < high"),
         ('name = "cost"', 'name = "cost"\nrange = [0, inf]', 12, "objectives.1.range.1", "finite"),
