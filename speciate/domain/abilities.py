@@ -51,7 +51,10 @@ def lack_of(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> t
     return " and ".join(missing), remedy_for(missing)
 
 
-TIER_REMEDY: Final = "Install the Debian package bubblewrap where candidates are evaluated, then restart `speciate up`"
+TIER_REMEDY: Final = (
+    "Install the Debian package bubblewrap where candidates are evaluated, unset SPECIATE_SANDBOX if it is set, then"
+    " restart `speciate up`"
+)
 
 
 def remedy_for(missing: Collection[str]) -> str:

@@ -28,6 +28,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import ProblemKind
 from speciate.domain.run import RunState
 from speciate.embedded import EmbeddedServerError
+from speciate.policies.bundled import bundled_policies
 from speciate.ports.records.runs import RunRecord
 from speciate.settings import Settings
 from speciate.storage.database import with_retries
@@ -168,7 +169,9 @@ class Storm:
         self._mazes = maze.slug
         for each in (problem, maze):
             self.stores.catalog.add_problem(each)
-        self.stores.catalog.add_policy(policy)
+        base = next(each for each in bundled_policies() if each.slug == "maze-base")
+        for registered in (policy, base):
+            self.stores.catalog.add_policy(registered)
 
     def _keep(self) -> None:
         while not self._enough.wait(0.3):
