@@ -1,7 +1,7 @@
 """Environments: the packages that problems require, each set installed once in a folder named by its digest.
 
-No code of a package runs during a build. The folder is sealed with a digest of every file, which each process verifies
-before it uses the folder for the first time.
+No code of a package runs during a build, whose memory, time and space are bounded. The folder is sealed with a digest
+of every file, which each process verifies before it uses the folder for the first time.
 """
 
 from __future__ import annotations
@@ -13,38 +13,24 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from evaluators.package_installation import install
 from evaluators.private_folder import open_private_folder
-from evaluators.temporary_folder import temporary_folder
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 
 _FORMAT: Final = 1
-_BUILD_S: Final = 1800.0
 _SITE: Final = "site"
 _SEAL: Final = "seal.json"
 _LOCK: Final = ".lock"
-_INHERITED: Final = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
-_PIP: Final = """
-import sys
-DENIED = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"}
-def refuse(event, args):
-    if event in DENIED:
-        raise PermissionError("a build may not start processes: only wheels are installed")
-sys.addaudithook(refuse)
-from pip._internal.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
 _log = logging.getLogger(__name__)
 
 
@@ -128,7 +114,7 @@ class EnvironmentStore:
                 self._clear(name)
                 try:
                     self._build(name, requirements, report)
-                except (OSError, ValueError, subprocess.SubprocessError) as error:
+                except (OSError, ValueError) as error:
                     raise _unavailable(requirements, str(error)) from error
             fcntl.flock(lock, fcntl.LOCK_SH)  # not atomic: another process may prune in between
             self.prune()
@@ -161,7 +147,7 @@ class EnvironmentStore:
             site.mkdir()
             listed = folder / "requirements.txt"
             listed.write_text("".join(f"{line}\n" for line in requirements), "utf-8")
-            _install(site, listed, report)
+            install(folder, site, listed, self._max_bytes, report)
             seal = _seal(_digests(site))
             self._check_size(folder)
             for path in (folder, *folder.rglob("*")):
@@ -200,80 +186,6 @@ class EnvironmentStore:
 def _name(requirements: Sequence[str]) -> str:
     python = [_FORMAT, sys.implementation.cache_tag, sys.version_info[:3], sysconfig.get_platform(), sys.base_prefix]
     return digest_of([sorted(requirements), python])[:32]
-
-
-def _install(site: Path, listed: Path, report: Callable[[str], None]) -> None:
-    """Install packages and compile them.
-
-    Raises:
-        ValueError: pip failed; the message is its reason.
-    """
-    arguments = [
-        "install",
-        "--only-binary",
-        ":all:",
-        "--no-compile",
-        "--ignore-installed",
-        "--no-input",
-        "--retries",
-        "1",
-    ]
-    arguments += [
-        "--timeout",
-        "20",
-        "--disable-pip-version-check",
-        "--no-warn-script-location",
-        "--progress-bar",
-        "off",
-    ]
-    arguments += ["--target", str(site), "--requirement", str(listed)]
-    with temporary_folder("pip") as home:
-        environment = _environment(str(home))
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _PIP, *arguments],
-            env=environment,
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        overdue = threading.Timer(_BUILD_S, process.kill)
-        overdue.start()
-        lines: list[str] = []
-        try:
-            with process:
-                for line in process.stdout or ():
-                    lines = [*lines[-50:], line.rstrip()]
-                    report(line.rstrip())
-        finally:
-            overdue.cancel()
-            process.kill()
-        if process.returncode:
-            errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-            raise ValueError(" ".join(errors or lines[-3:])[-1500:] or f"pip ended with status {process.returncode}")
-        report("Compiling")
-        compiling = [
-            sys.executable,
-            "-I",
-            "-m",
-            "compileall",
-            "-qq",
-            "--invalidation-mode",
-            "unchecked-hash",
-            str(site),
-        ]
-        # Some packages contain files for other versions of Python, which do not compile.
-        subprocess.run(compiling, env=environment, cwd=home, check=False, timeout=_BUILD_S, capture_output=True)
-
-
-def _environment(home: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name.upper().startswith(_INHERITED)}
-    # pip keeps its cache and reads its configuration beneath the user's home.
-    kept = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME") if name in os.environ}
-    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": home} | kept | inherited
 
 
 def _digests(site: Path) -> dict[str, str]:

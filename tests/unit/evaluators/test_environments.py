@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from evaluators.broker import Broker
-from evaluators.environments import EnvironmentStore, _environment
+from evaluators.environments import EnvironmentStore
+from evaluators.package_installation import environment
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
@@ -27,7 +28,7 @@ def wheel(folder, name, version="1.0", value=1, more="", extra=None):
     info = f"{name}-{version}.dist-info"
     files |= {f"{info}/METADATA": _METADATA.format(name=name, version=version, more=more), f"{info}/WHEEL": _WHEEL}
     files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files.items():
             archive.writestr(file, text)
 
@@ -170,7 +171,7 @@ def test_changed_folders_are_built_again(index, store):
 def test_builds_inherit_no_libraries_and_no_secrets(index, monkeypatch):
     for name in ("LD_PRELOAD", "PYTHONPATH", "SPECIATE_SECRET_KEY"):
         monkeypatch.setenv(name, "x")
-    inherited = _environment("/tmp")
+    inherited = environment("/tmp")
     assert not {"LD_PRELOAD", "PYTHONPATH", "SPECIATE_SECRET_KEY"} & inherited.keys()
     assert inherited["PIP_FIND_LINKS"] == str(index)
 
@@ -205,3 +206,33 @@ def test_pruning_keeps_what_is_used_or_new(index, store):
     assert (small.prune(), one.site.exists()) == (1, False)
     with pytest.raises(EvaluatorUnavailableError, match="environments_bytes"), small.use(["one"]):
         pass
+
+
+def test_a_wheel_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(index, store):
+    small = EnvironmentStore(store._root, max_bytes=8 << 20)
+    wheel(index, "bomb", extra={"bomb/data.txt": "0" * (64 << 20)})
+    wheel(index, "half", extra={"half/data.txt": "0" * (5 << 20)}, more="Requires-Dist: other\n")
+    wheel(index, "other", extra={"other/data.txt": "0" * (5 << 20)})
+    for name in ("bomb", "half"):
+        with pytest.raises(EvaluatorUnavailableError, match=r"unpack to .* `environments_bytes` = 8388608"):
+            small.use([name]).__enter__()
+    assert not [*store._root.glob("*-*")]
+
+
+def test_a_folder_is_measured_while_it_is_filled(index, store, monkeypatch):
+    monkeypatch.setattr("evaluators.package_installation._PIP", "while True: open('part', 'ab').write(bytes(1 << 16))")
+    small = EnvironmentStore(store._root, max_bytes=8 << 20)
+    with pytest.raises(EvaluatorUnavailableError, match=r"File too large|fills .* `environments_bytes`"):
+        small.use(["endless"]).__enter__()
+    many = "for i in range(10**9): open(f'part{i}', 'w').close()"
+    monkeypatch.setattr("evaluators.package_installation._PIP", many)
+    monkeypatch.setattr("evaluators.package_installation._MOST_FILES", 100)
+    with pytest.raises(EvaluatorUnavailableError, match="100 files, are allowed"):
+        small.use(["endless"]).__enter__()
+
+
+def test_what_needs_too_much_memory_is_not_compiled(index, store, monkeypatch):
+    monkeypatch.setattr("evaluators.package_installation._COMPILER_BYTES", 128 << 20)
+    wheel(index, "names", extra={"names/many.py": "a\n" * 1_000_000})
+    with store.use(["names"]) as environment:
+        assert {path.name.partition(".")[0] for path in environment.site.rglob("*.pyc")} == {"__init__"}
