@@ -1,4 +1,4 @@
-"""Why a run cannot make progress: its evaluator is broken, or its policy's answers cannot be read."""
+"""Why a run cannot make progress: its evaluator is broken, or its policy's answers are unreadable or repeat."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ MAX_DETAIL: Final = 4000
 """Characters of a failure's detail that a diagnosis keeps."""
 
 
+REPEATED: Final = "repeated_answers"
+"""Reason of a diagnosis: the policy gives answers that the run has already."""
+_PROTECTED: Final = "protected_region_changed"
+
+
 class Fault(StrEnum):
     """Part that failed."""
 
@@ -27,6 +32,14 @@ _REMEDIES: Final[dict[str, str]] = {
         "See the logs of the evaluate workers and the kernel log: the workers are killed, most likely for memory."
         " Give them more memory or fewer slots, then resume the run."
     ),
+    REPEATED: (
+        "Set a temperature above 0, check that the endpoint heeds `temperature`, `seed` and `n`, or use another model;"
+        " then start a new run. `speciate runs resume RUN` goes on with this one."
+    ),
+    _PROTECTED: (
+        "Compare the prompt, the completion and the reason. If the problem protects too much, move its EVOLVE-BLOCK"
+        " markers, add it with `speciate problems add DIR` and start a new run; otherwise use another policy."
+    ),
     Fault.EVALUATOR: (
         "If a package or file is missing on the workers, install it and resume the run. Otherwise fix the evaluator,"
         " test it with `speciate problems check DIR`, add it with `speciate problems add DIR`, and start a new run."
@@ -38,6 +51,12 @@ _REMEDIES: Final[dict[str, str]] = {
 }
 
 _SEED: Final = "the seed program could not be scored"
+_UNREADABLE: Final = "no answer of the policy could be read"
+_ANSWERS: Final = {
+    REPEATED: "the policy repeats its answers",
+    _PROTECTED: "every answer of the policy changes protected text",
+}
+"""What is wrong with the answers of a policy, by the reason, if they can be read."""
 
 
 class Diagnosis(Value):
@@ -74,6 +93,15 @@ class Diagnosis(Value):
         )
 
     @property
+    def title(self) -> str:
+        """What failed, in a few words."""
+        if self.fault is Fault.EVALUATOR:
+            return "The evaluator failed"
+        return {REPEATED: "The answers repeat", _PROTECTED: "The answers change protected text"}.get(
+            self.reason, "The answers cannot be read"
+        )
+
+    @property
     def summary(self) -> str:
         """One line: what failed, how often, and the last line of the detail."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
@@ -82,8 +110,10 @@ class Diagnosis(Value):
             return f"the endpoint refused every prompt ({self.failures} in a row): {self.detail[:1000]} {self.remedy}"
         if self.reason == ONLY_REASONING:
             return f"no answer of the policy came as text ({self.failures} in a row): {self.detail} {self.remedy}"
+        if self.reason == REPEATED:
+            cause = cause.removeprefix(f"{REPEATED}: ")
         if self.fault is Fault.POLICY:
-            return f"no answer of the policy could be read ({self.failures} in a row): {cause}"
+            return f"{_ANSWERS.get(self.reason, _UNREADABLE)} ({self.failures} in a row): {cause}"
         # Only the seed program's failure is conclusive by itself.
         what = f"no program could be scored ({self.failures} in a row)" if self.failures > 1 else _SEED
         return f"{what}: {cause}"

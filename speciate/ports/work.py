@@ -171,9 +171,17 @@ class RunContext:
     @property
     def token_price(self) -> float:
         """Price of a token of the run's dearest policy, in US dollars: what a token costs at most."""
+        return max((policy.price.dearest for policy in self._members if policy.price is not None), default=0.0)
+
+    @property
+    def samples_at_endpoint(self) -> bool:
+        """True if a policy samples free text at an endpoint, so that it repeats its answers only by mistake."""
+        return any(policy.base_url is not None and policy.codec is None for policy in self._members)
+
+    @property
+    def _members(self) -> list[Policy]:
         members = [self.proposer, *([] if self.mutator is None else [self.mutator])]
-        members += [share.policy for shares in self.ensembles.values() for share in shares]
-        return max((policy.price.dearest for policy in members if policy.price is not None), default=0.0)
+        return members + [share.policy for shares in self.ensembles.values() for share in shares]
 
     def policies(self, role: PolicyRole) -> tuple[WeightedPolicy, ...]:
         """Return the policies of a role. Proposers also mutate if there is no mutator; mutators also advise."""

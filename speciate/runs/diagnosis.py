@@ -1,16 +1,17 @@
-"""Decide when a run cannot make progress and must pause: its evaluator is broken, or its policy writes no programs."""
+"""Decide when a run must pause, for it cannot make progress: its evaluator is broken, or nothing new is written."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from speciate.domain.candidate import Failure
-from speciate.domain.diagnosis import Diagnosis, Fault
+from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.diagnosis import REPEATED, Diagnosis, Fault
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
-from speciate.ports.work import CandidateOutcome
+from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.prompts.rejection import Reason
 from speciate.runs.progress import RunProgress
 from speciate.runs.silent_failure import silent_failure
@@ -30,6 +31,19 @@ SAYING_WHY_FIRST: Final = 6
 SAYING_WHY_LATER: Final = 32
 """A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
 
+REPEATS_LEAST: Final = 11
+REPEATS_EACH: Final = 4
+_EVEN: Final = 2
+"""A run pauses after 11 answers in a row that repeat programs, and 4 more for each of these, if all are as frequent.
+
+An endpoint that ignores its prompt or its seed gives the same answers to every request. A policy that still finds
+something new now and then repeats its favourites, some more often than others.
+"""
+REPEATS_LATER: Final = 96
+"""A run pauses after this many answers in a row that repeat programs, however often each occurs."""
+_MOST_REPEATED: Final = 32
+"""Programs that are counted; a policy that repeats more of them still varies its answers."""
+
 _SPOILED: Final = (
     "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
     " learning_rate or a larger kl of learning."
@@ -37,18 +51,23 @@ _SPOILED: Final = (
 
 
 def diagnose(
-    progress: RunProgress, problem: Problem, first: int, outcomes: Sequence[CandidateOutcome]
+    progress: RunProgress, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
 ) -> Diagnosis | None:
     """Count a batch; return a diagnosis if the run must pause.
 
     Args:
         progress: Progress of the run; its ``streaks`` change in place.
-        problem: The problem.
+        context: The run.
         first: Number of the first candidate.
         outcomes: Outcomes of the batch.
     """
     numbered = list(enumerate(outcomes, start=first))
-    return _silent(problem, numbered) or _evaluator(progress.streaks, numbered) or _policy(progress.streaks, numbered)
+    return (
+        _silent(context.problem, numbered)
+        or _evaluator(progress.streaks, numbered)
+        or _policy(progress.streaks, numbered)
+        or (_repeating(progress.streaks, numbered) if context.samples_at_endpoint else None)
+    )
 
 
 def forget(progress: RunProgress) -> None:
@@ -122,3 +141,30 @@ def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure
             said, _, remedy = failure.detail.partition("\n")
             return Diagnosis.of(Fault.POLICY, replace(failure, detail=said), number, count, remedy=remedy or None)
     return None
+
+
+def _repeating(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    """Return a diagnosis if the policies give the same few answers again and again."""
+    numbers = Counter({name: count for name, count in streaks.items() if name.startswith(REPEATED)})
+    last = 0
+    for number, outcome in outcomes:
+        proposal = outcome.proposal
+        if outcome.repeats and proposal.role is not PolicyRole.SEED and not proposal.proposed_by:
+            numbers[f"{REPEATED}:{outcome.duplicate_of}"] += 1
+            last = number
+        elif outcome.duplicate_of is None and proposal.failure is None:
+            numbers.clear()
+    for name in [name for name in streaks if name.startswith(REPEATED)]:
+        del streaks[name]
+    if len(numbers) > _MOST_REPEATED:
+        return None
+    streaks |= numbers
+    count = numbers.total()
+    even = bool(numbers) and max(numbers.values()) - min(numbers.values()) <= _EVEN
+    if not last or count < (REPEATS_LEAST + REPEATS_EACH * len(numbers) if even else REPEATS_LATER):
+        return None
+    such = [name.rpartition(":")[2] for name, _ in numbers.most_common(3)]
+    detail = f"all give the program of candidate {such[0]}"
+    if len(numbers) > 1:
+        detail = f"all give one of {len(numbers)} programs, such as those of candidates {', '.join(such)}"
+    return Diagnosis.of(Fault.POLICY, Failure(FailureKind.REJECTED, REPEATED, detail), last, count)

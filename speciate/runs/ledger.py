@@ -258,7 +258,7 @@ def record_evaluations(
     book_groups(progress, context, effects, lease, batch.outcomes)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
-    diagnosis = diagnose(progress, context.problem, first, batch.outcomes)
+    diagnosis = diagnose(progress, context, first, batch.outcomes)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:
@@ -278,7 +278,7 @@ def _record_outcome(
     won: bool,
 ) -> None:
     progress.evaluations += 1
-    count(progress, outcome)
+    count(progress, context, outcome)
     proposal = outcome.proposal
     if proposal.proposed_by is None:
         count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)

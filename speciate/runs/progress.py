@@ -16,7 +16,9 @@ from speciate.domain.target import Claim
 from speciate.ports.work import WorkKind
 
 ALARM_WINDOW = 64
-"""Candidates in the window of the failure alarm."""
+"""Candidates in the window of the alarm."""
+EARLY_ALARM = 16
+"""Candidates after which the first alarm is raised if nearly all of them are bad."""
 
 
 class RunProgress(RunCounters):
@@ -44,14 +46,16 @@ class RunProgress(RunCounters):
         best_targets: Bit mask of the targets that it meets.
         claimed: Bit mask of the targets that are claimed or confirmed.
         confirmed: Bit mask of the targets that are confirmed.
-        recent: Candidates in the current alarm window, by outcome (``ok`` or the failure's kind).
+        recent: Candidates in the current alarm window: ``ok``, ``duplicate``, the reason of an answer that was rejected
+            when it was read, or the failure's kind.
         improved_at: Evaluations spent when a batch last improved the archive.
         stopping: Why the run starts no further batch, or None.
         arms: Statistics of each policy of an ensemble, by role and position: fields of ``BanditArm``.
         advice: Statistics of each piece of advice in use, by number: fields of ``Gain``.
         alarm: Message of the alarm, or None.
         streaks: Counts of ``speciate.runs.diagnosis``: ``batches`` and ``programs`` without a score for the evaluator's
-            reason, ``unreadable`` answers in a row, and ``readable`` after the first readable one.
+            reason, ``unreadable`` answers in a row, ``readable`` after the first readable one, and
+            ``repeated_answers:NUMBER`` for answers in a row without a new program.
         diagnosis: Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
         learning: Fields of ``LearningState``; empty if the run does not learn or has no group yet.
         events: Sequence number of the newest event.

@@ -1,4 +1,4 @@
-"""Count candidate outcomes, track the best candidate, claim targets and raise the failure alarm."""
+"""Count candidate outcomes, track the best candidate, claim targets and raise the alarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speciate.domain.event import EventKind
 from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
-from speciate.runs.progress import ALARM_WINDOW, Effects, RunProgress
+from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
 
 MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
@@ -23,14 +23,20 @@ _CAUSES: Final[dict[str, str]] = {
     FailureKind.REJECTED: "their answers were refused before the evaluation",
     BUILD_FAILED: "they did not build",
 }
+_DUPLICATE = "duplicate"
+_REPEATING = "set a temperature above 0, and check that the endpoint heeds temperature, seed and n"
 
 
-def count(progress: RunProgress, outcome: CandidateOutcome) -> None:
+def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
     """Count the outcome of a candidate."""
     failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
     progress.duplicates += outcome.repeats
     progress.reused += outcome.reused_from is not None
     label = "ok" if failure is None else BUILD_FAILED if failure.reason == BUILD_FAILED else failure.kind.value
+    if outcome.proposal.failure is not None:
+        label = outcome.proposal.failure.reason
+    elif outcome.repeats and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
+        label = _DUPLICATE
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
         progress.failed += 1
@@ -114,17 +120,27 @@ def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
 
 
 def judge_alarm(progress: RunProgress, effects: Effects) -> None:
-    """Raise the alarm if more than half of the latest window of candidates failed, else clear it."""
+    """Raise the alarm if more than half of the latest window of candidates failed or repeat others, else clear it.
+
+    The first alarm does not wait for a full window if more than nine tenths failed or three quarters repeat others.
+    """
     total = sum(progress.recent.values())
-    if total < ALARM_WINDOW:
+    failed = {kind: count for kind, count in progress.recent.items() if kind not in ("ok", _DUPLICATE)}
+    repeated = progress.recent.get(_DUPLICATE, 0)
+    share = max(sum(failed.values()), repeated) / max(total, 1)
+    early = progress.alarm is None and total >= EARLY_ALARM and (share > 0.9 or repeated >= 0.75 * total)
+    if total < ALARM_WINDOW and not early:
         return
-    failed = {kind: count for kind, count in progress.recent.items() if kind != "ok"}
-    share = sum(failed.values()) / total
     if share > 0.5:
-        worst = max(failed, key=lambda kind: (failed[kind], kind))
-        cause = _CAUSES.get(worst, f"of {worst}")
-        progress.alarm = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
-        effects.event(EventKind.ALARM_RAISED, share=share, failures=dict(failed), message=progress.alarm)
+        if repeated > sum(failed.values()):
+            failed = {_DUPLICATE: repeated}
+            message = f"{share:.0%} of the last {total} candidates repeat earlier programs: {_REPEATING}"
+        else:
+            worst = max(failed, key=lambda kind: (failed[kind], kind))
+            cause = _CAUSES.get(worst, f"{_CAUSES[FailureKind.REJECTED]} ({worst})")
+            message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
+        progress.alarm = message
+        effects.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
     elif progress.alarm:
         progress.alarm = None
         effects.event(EventKind.ALARM_CLEARED, share=share)

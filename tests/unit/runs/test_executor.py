@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from uuid import uuid4
@@ -138,6 +138,61 @@ def test_a_duplicate_costs_but_is_not_evaluated_again() -> None:
     assert {c.outcome.duplicate_of for n, c in run.candidates.items() if n > 2} == {2}
 
 
+def endpoint_session(answers: Iterable[str], budget: int, problem: Problem | None = None, **more: object) -> Session:
+    """Return a run whose policy is registered with an endpoint, and answers from a list."""
+    s = session(toy_spec(budget, batch=16, samples_per_prompt=4), problem, completions=[*answers], **more)
+    s.context = replace(s.context, proposer=s.context.proposer.model_copy(update={"base_url": "http://127.0.0.1:1/v1"}))
+    s.store.add(s.context, None)
+    s.signals = LocalQueue()
+    s.signals.committed(s.store.start(s.context.run_id))
+    return s
+
+
+@pytest.mark.parametrize("different", [1, 2, 4])
+def test_a_policy_that_repeats_a_few_answers_pauses_the_run(different: int) -> None:
+    s = endpoint_session([f"```python\nx = {i}\ny = 3\n```" for i in range(2, 2 + different)], 400)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    diagnosis = Diagnosis.model_validate(progress.diagnosis)
+    assert (progress.state, diagnosis.fault, diagnosis.reason) == (RunState.PAUSED, Fault.POLICY, "repeated_answers")
+    assert progress.evaluations <= 33
+    assert str(progress.reason).startswith("the policy repeats its answers (")
+    assert "temperature" in diagnosis.remedy
+    spent = progress.evaluations
+    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.go()
+    assert (progress.state, progress.evaluations > spent) == (RunState.PAUSED, True)
+
+
+@pytest.mark.parametrize("favourites", [2, 5, 10])
+def test_a_policy_that_sometimes_finds_something_new_raises_the_alarm_and_goes_on(favourites: int) -> None:
+    """Every sixth answer is new, on average."""
+    texts = [f"```python\nx = {i % favourites if i % 6 else 10 + i}\ny = 3\n```" for i in range(6000)]
+    s = endpoint_session(texts, 600, order="seed")
+    s.go()
+    assert s.store.runs[s.context.run_id].progress.state is RunState.COMPLETED
+    messages = [event.data["message"] for event in s.events if event.kind is EventKind.ALARM_RAISED]
+    assert messages
+    assert all("repeat earlier programs: set a temperature above 0" in message for message in messages)
+
+
+def test_answers_that_change_only_protected_text_raise_an_alarm_in_its_words() -> None:
+    seed = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\ny = 9\n"
+    problem = toy_problem().model_copy(update={"seed_program": seed})
+    s = endpoint_session([f"```python\n{seed.replace('9', '8')}```"], 30, problem)
+    s.go()
+    progress = s.store.runs[s.context.run_id].progress
+    assert progress.alarm is not None
+    assert progress.alarm.startswith("94% of the last 17 candidates failed, most often because")
+    assert "(protected_region_changed)" in progress.alarm
+    paused = endpoint_session([f"```python\n{seed.replace('9', '8')}```"], 200, problem)
+    paused.go()
+    reason = str(paused.store.runs[paused.context.run_id].progress.reason)
+    assert reason.startswith(
+        "every answer of the policy changes protected text (48 in a row): protected_region_changed"
+    )
+
+
 def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     answers = ["I would rather not."] * 19 + ["```python\nx = 3\ny = 3\n```"]
     s = session(toy_spec(80, batch=16), completions=answers)
@@ -145,7 +200,7 @@ def test_unreadable_answers_are_counted_by_reason_and_raise_the_alarm() -> None:
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.evaluations, progress.reasons) == (80, {"no_code_block": 76})
     assert progress.alarm is not None
-    assert progress.alarm.endswith("failed, most often because their answers were refused before the evaluation")
+    assert progress.alarm.endswith("their answers were refused before the evaluation (no_code_block)")
     assert EventKind.ALARM_RAISED in [event.kind for event in s.events]
 
 
