@@ -271,11 +271,8 @@ def read_outcome(
     match message:
         case {"rewards": dict(rewards)}:
             space = RewardSpace(objectives)
-            measured = {name: _number(value) for name, value in rewards.items()}
-            if unmeasured := space.unmeasured(measured):
-                measured |= {o.name: o.worst for o in objectives if o.name in unmeasured}
             try:
-                vector = space.vector(measured)
+                vector, _ = space.measured({name: _number(value) for name, value in rewards.items()})
                 return dict(zip(space.names, vector, strict=True))
             except InvalidRewardsError as error:
                 return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", sanitize(str(error)))

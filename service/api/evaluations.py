@@ -96,13 +96,13 @@ class ReportedEvaluation(HeldLease):
     """The result of one evaluation: either ``rewards`` or ``failure``.
 
     Attributes:
-        rewards: Rewards by objective, in the author's units.
+        rewards: Rewards by objective, in the author's units; null for a record that was not measured.
         failure: Why there are none.
         feedback: Named texts that later prompts show, 256 KiB in all.
         wall_s: Duration in seconds.
     """
 
-    rewards: dict[Identifier, _Reward] | None = Field(default=None, max_length=512)
+    rewards: dict[Identifier, _Reward | None] | None = Field(default=None, max_length=512)
     failure: ReportedFailure | None = None
     feedback: dict[Identifier, _Text] = Field(default_factory=dict, max_length=16)
     wall_s: float = Field(default=0.0, ge=0, le=1e9)

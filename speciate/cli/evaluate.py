@@ -289,7 +289,8 @@ def _read(printed: str) -> Rewards:
     feedback = found.get("feedback", {}) if rewards is not found else {}
     if isinstance(feedback, str):
         feedback = {"feedback": feedback}
-    wrong = [name for name, value in rewards.items() if isinstance(value, bool) or not isinstance(value, int | float)]
+    numbers = {name: value for name, value in rewards.items() if value is not None}
+    wrong = [name for name, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int | float)]
     if wrong or not isinstance(feedback, dict):
         what = f"reward {wrong[0]!r} is not a number" if wrong else "feedback is neither a text nor an object of texts"
         raise CandidateFailedError(what, kind="invalid_output", reason="refused_rewards")

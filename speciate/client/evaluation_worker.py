@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -50,15 +51,15 @@ class Rewards:
     """Result of an evaluation function that also gives feedback.
 
     Attributes:
-        rewards: Rewards by objective, in the author's units.
+        rewards: Rewards by objective, in the author's units. A record that is None or not finite is not measured.
         feedback: Named texts that later prompts show.
     """
 
-    rewards: Mapping[str, float]
+    rewards: Mapping[str, float | None]
     feedback: Mapping[str, str] = field(default_factory=dict)
 
 
-Evaluate = Callable[[LeasedEvaluation], Mapping[str, float] | Rewards]
+Evaluate = Callable[[LeasedEvaluation], Mapping[str, float | None] | Rewards]
 Report = Callable[[LeasedEvaluation, Mapping[str, Any], SubmittedEvaluation], None]
 
 
@@ -201,7 +202,7 @@ class EvaluationWorker:
         try:
             found = self.function(candidate)
             rewards = found if isinstance(found, Rewards) else Rewards(found)
-            result: dict[str, Any] = {"rewards": dict(rewards.rewards), "feedback": dict(rewards.feedback)}
+            result: dict[str, Any] = {"rewards": _finite(rewards.rewards), "feedback": dict(rewards.feedback)}
         except BrokenEvaluatorError:
             raise
         except CandidateFailedError as error:
@@ -245,6 +246,20 @@ class EvaluationWorker:
             held = [*self._held.values()]
         with suppress(UnavailableError):  # their leases lapse
             self.client.evaluations.renew(held, lease_s=0)
+
+
+def _finite(rewards: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return rewards as JSON has them: null for NaN, an infinity or a whole number beyond float."""
+
+    def finite(value: float | None) -> float | None:
+        try:
+            return None if value is None or not math.isfinite(value) else value
+        except OverflowError:
+            return None
+        except TypeError:
+            return value  # no number: the service refuses it by its name
+
+    return {name: finite(value) for name, value in rewards.items()}
 
 
 def _failure(kind: FailureKind, reason: str, detail: str) -> dict[str, Any]:

@@ -35,8 +35,6 @@ _ABOUT: Final = re.compile(
     r"(?i).*\.(md|rst|ipynb|lock|sh|png|jpe?g|gif|svg|pdf)|requirements.*\.txt|licen[cs]e.*|pyproject\.toml|dockerfile"
 )
 _SOLUTION: Final = re.compile(r"(?i)(best|evolved|solutions?|checkpoints?|outputs?|results?)([_.-].*)?|.*[_-]best\..*")
-
-
 _DESCRIBES: Final = "describes the problem but is not part of it"
 _CONFIGURES: Final = "configures another system and may hold keys"
 _SOLVES: Final = "may contain published solutions, and the evaluator does not name it"
@@ -96,9 +94,9 @@ def _add_further(
     """Add the files that are not required, or the reason for leaving one out; ``named`` is the evaluator's text."""
     room = _MAX_ALL_BYTES
     for path in _walk(folder, named, needed, patterns, content.left_out):
+        wanted = patterns.match(path)
         if path in needed:
             continue
-        wanted = patterns.match(path)
         if path in without and not wanted:
             if path in named:
                 content.left_out[path] = _CONFIGURES

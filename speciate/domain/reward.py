@@ -97,6 +97,16 @@ class RewardSpace:
         """Return the names of records without a finite number; a record decides nothing, so that loses no candidate."""
         return [name for name in self.records if not _is_finite(rewards.get(name))]
 
+    def measured(self, rewards: Mapping[str, object]) -> tuple[tuple[float, ...], list[str]]:
+        """Return the vector, with the worst end of its range for each record without a number, and their names.
+
+        Raises:
+            InvalidRewardsError: As ``vector``, for objectives and constraints.
+        """
+        unmeasured = self.unmeasured(rewards)
+        worst = {o.name: o.worst for o in self.objectives if o.name in unmeasured}
+        return self.vector({**rewards, **worst}), unmeasured
+
     def normalise(self, rewards: Sequence[Sequence[float]] | FloatArray) -> FloatArray:
         """Return the vectors that the search compares.
 
@@ -191,7 +201,8 @@ def _oriented(column: FloatArray, objective: Objective) -> FloatArray:
 
 def _finite(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRewardsError(f"reward {name!r} is {type(value).__name__}: expected a finite number")
+        kind = "null" if value is None else type(value).__name__
+        raise InvalidRewardsError(f"reward {name!r} is {kind}: expected a finite number")
     if not _is_finite(value):
         shown = value if isinstance(value, float) else "a whole number beyond 1.8e308"
         raise InvalidRewardsError(f"reward {name!r} is {shown}: expected a finite number")

@@ -108,13 +108,13 @@ class ExternalResult:
     """Report of an external evaluator about a candidate: either ``rewards`` or ``failure``.
 
     Attributes:
-        rewards: Rewards of the external stage by objective, in the author's units.
+        rewards: Rewards of the external stage by objective, in the author's units; None for a record without one.
         failure: Why there are none.
         feedback: Named texts for later prompts.
         wall_s: Wall-clock seconds.
     """
 
-    rewards: Mapping[str, float] | None
+    rewards: Mapping[str, float | None] | None
     failure: Failure | None = None
     feedback: Mapping[str, str] = field(default_factory=dict)
     wall_s: float = 0.0
@@ -144,7 +144,9 @@ def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult
         artifacts={**early.artifacts, **result.feedback},
     )
     if result.failure is None:
-        vector = RewardSpace(stage.objectives).vector(result.rewards or {})
+        vector, unmeasured = RewardSpace(stage.objectives).measured(result.rewards or {})
+        if unmeasured:
+            whole = replace(whole, artifacts={**whole.artifacts, "not measured": ", ".join(unmeasured)})
         rewards = dict(zip((o.name for o in stage.objectives), vector, strict=True))
         _check_ranges(stage, rewards)
         return replace(whole, rewards=problem.padded(measured_rewards(problem, early) | rewards))

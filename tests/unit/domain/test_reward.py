@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,3 +77,13 @@ def test_invalid_vectors_are_refused(rewards: dict[str, object], expected: str) 
 def test_the_front_holds_the_nondominated_points(points: np.ndarray) -> None:
     expected = [not any((q >= p).all() and (q > p).any() for q in points) for p in points]
     assert pareto_front(points).tolist() == expected
+
+
+@pytest.mark.parametrize("value", [None, math.nan, -math.inf, 10**400, "3", True, [1]])
+def test_a_record_without_a_number_takes_the_worst_end_of_its_range(value: object) -> None:
+    rewards = {"gain": 1.0, "cost": 2.0, "overlap": 0.0, "ms": value}
+    vector, unmeasured = SPACE.measured(rewards)
+    assert (vector, unmeasured) == ((1.0, 2.0, 0.0, SPACE.objectives[3].worst), ["ms"])
+    assert SPACE.objectives[3].directed == "ms"
+    with pytest.raises(InvalidRewardsError, match="'gain'"):
+        SPACE.measured({**rewards, "gain": value})
