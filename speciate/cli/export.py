@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def _csv(path: Path, model: type[Record], records: Iterator[Record]) -> None:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return " + ".join(map(str, value))
+        return _text(value)
     # A spreadsheet would evaluate text with these prefixes as a formula.
     return "'" + value if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
@@ -97,8 +98,10 @@ def _plain(annotation: Any) -> Any:
     return annotation
 
 
-def _text(value: Any) -> str | None:
-    return " + ".join(map(str, value)) if isinstance(value, list) else value
+def _text(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return " + ".join(each if isinstance(each, str) else json.dumps(each) for each in value)
 
 
 WRITERS: Final[dict[str, Callable[[Path, type[Record], Iterator[Record]], None]]] = {

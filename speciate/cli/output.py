@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from speciate.ports.records.runs import RunRecord
+    from speciate.ports.records.runs import RunRecord, SourceRun
+    from speciate.ports.records.unlocks import UnlockRecord
 
 T = TypeVar("T")
 
@@ -281,6 +282,25 @@ def format_state(state: str, reason: str | None) -> str:
 def pluralize(count: int, one: str, more: str = "") -> str:
     """Return a count with its noun, singular or plural (default: ``one`` with an s)."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def format_effort(unlock: UnlockRecord) -> tuple[str, str, str]:
+    """Format evaluations, tokens and seconds of an unlock, each with those of the runs that its run started from."""
+    sources = unlock.sources
+    evaluations, tokens = sum(each.evaluations for each in sources), sum(each.tokens for each in sources)
+    return (
+        format_number(unlock.evaluations) + (f" (+{evaluations:,})" if sources else ""),
+        format_number(unlock.tokens) + (f" (+{tokens:,})" if tokens else ""),
+        f"{unlock.seconds:.1f}" + (f" (+{sum(each.seconds for each in sources):.1f})" if sources else ""),
+    )
+
+
+def format_sources(sources: Sequence[SourceRun]) -> str:
+    """Format the runs that seed programs were taken from, with what they had spent."""
+    return "\n".join(
+        f"run {each.run}: {each.evaluations:,} evaluations, {each.tokens:,} tokens, {each.seconds:.1f} s"
+        for each in sources
+    )
 
 
 def format_rewards(values: dict[str, float] | None) -> str:

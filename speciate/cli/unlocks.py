@@ -101,9 +101,7 @@ def _row(unlock: UnlockRecord) -> tuple[object, ...]:
         _mutator(unlock),
         unlock.strategy,
         unlock.seed,
-        output.format_number(unlock.evaluations),
-        output.format_number(unlock.tokens),
-        f"{unlock.seconds:.1f}",
+        *output.format_effort(unlock),
         f"{unlock.run_id}/{unlock.number}",
     )
 

@@ -169,6 +169,8 @@ runs = sa.Table(
     sa.Column("mutator_id", _Id, sa.ForeignKey("policies.id")),
     sa.Column("strategy", sa.Text, nullable=False),
     sa.Column("spec", pg.JSONB, nullable=False),
+    # Runs from which it took seed programs, with what they had spent by then: fields of ``SourceRun``.
+    sa.Column("sources", pg.JSONB, nullable=False, server_default="[]"),
     # False if a tournament or campaign started the run and counts towards the quotas in its place.
     sa.Column("own", sa.Boolean, nullable=False, server_default="true"),
     # Labels; only they and the visibility change.

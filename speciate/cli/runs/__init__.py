@@ -127,8 +127,8 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
         output.print_line()
         output.print_table(
             ("target", "", "state", ">candidate", ">evaluations", ">tokens", ">seconds"),
-            [(u.target, "unlock" if u.unlock else "", u.state.value, u.number, u.evaluations, u.tokens,
-              f"{u.seconds:.1f}") for u in reached],
+            [(u.target, "unlock" if u.unlock else "", u.state.value, u.number, *output.format_effort(u))
+             for u in reached],
             empty="no targets",
         )  # fmt: skip
 
@@ -360,6 +360,7 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
             ("choice", run.spec.policy_choice.value if run.ensembles else None),
             ("strategy", f"{run.spec.strategy}  {options}".strip()),
             ("starts from", output.pluralize(run.seeds, "given program") if run.seeds else None),
+            ("sources", output.format_sources(run.sources)),
             ("seed", str(run.spec.seed)),
             *((unit, output.format_spent(round(spent, 1), limit)) for unit, spent, limit in run.spending),
             ("granted", None if run.granted is None else f"{run.granted:,} by its campaign"),

@@ -51,6 +51,20 @@ class SpentRecord(Record):
     reserved_tokens: int
 
 
+class SourceRun(Record):
+    """A run from which another took seed programs, or from which that one did, with what it had spent by then.
+
+    Attributes:
+        run: The run.
+        seconds: Running seconds.
+    """
+
+    run: UUID
+    evaluations: int
+    tokens: int
+    seconds: float
+
+
 class RunSetup(Record):
     """Setup and labels of a run.
 
@@ -62,6 +76,7 @@ class RunSetup(Record):
         mutator: The policy that changes parents, if it is another one; the first one of an ensemble.
         ensembles: The policies of all roles if one of them has several; otherwise empty.
         seeds: Number of seed programs that it was given; 0 if it starts from the problem's.
+        sources: Runs that seed programs were taken from, and the sources of these; empty if none was.
         external: True if its policy is external, so that it waits for proposals.
         proposers: Other external policies that proposed candidates, as ``slug@version``.
     """
@@ -82,6 +97,7 @@ class RunSetup(Record):
     ensembles: tuple[EnsembleMember, ...] = ()
     spec: RunSpec
     seeds: int = 0
+    sources: tuple[SourceRun, ...] = ()
     external: bool = False
     proposers: tuple[str, ...] = ()
     created_at: datetime

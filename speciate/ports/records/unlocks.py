@@ -9,7 +9,7 @@ from uuid import UUID
 
 from speciate.domain.target import ClaimState
 from speciate.ports.records.base import Record
-from speciate.ports.records.runs import RankedCandidate
+from speciate.ports.records.runs import RankedCandidate, SourceRun
 
 PAIR_SEPARATOR: Final = " with "
 """Joins the names of a policy and its mutator."""
@@ -41,6 +41,8 @@ class UnlockRecord(Record):
         evaluations: Evaluations spent up to and including the candidate.
         tokens: Tokens spent at its commit.
         seconds: Running seconds spent at its commit.
+        sources: Runs that seed programs of the run were taken from, with what they had spent, which is not in the
+            run's own ``evaluations``, ``tokens`` and ``seconds``.
         proposed_by: Policy of kind ``external`` that proposed the candidate, as ``slug@version``; None if the service
             sampled it.
         author: Name of the token that sent it.
@@ -71,6 +73,7 @@ class UnlockRecord(Record):
     evaluations: int
     tokens: int
     seconds: float
+    sources: tuple[SourceRun, ...] = ()
     at: datetime
     proposed_by: str | None = None
     author: str | None = None

@@ -9,7 +9,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.seeds import SeedChoice, SeedProgram, SeedRequest, SeedSource
 from speciate.domain.visibility import require_visible
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RankedCandidate
+from speciate.ports.records.runs import RankedCandidate, SourceRun
 from speciate.storage.runs.store import PostgresRunStore
 
 
@@ -30,6 +30,19 @@ def read_seeds(store: PostgresRunStore, problem: ProblemVersion, request: SeedRe
         yield SeedProgram(text.program, text.name or None)
     for source in request.seed_from:
         yield from _taken(store, problem, source)
+
+
+def read_sources(store: PostgresRunStore, request: SeedRequest) -> list[SourceRun]:
+    """Return the runs of a request and their own sources, each once, with what they have spent."""
+    found: dict[UUID, SourceRun] = {}
+    for source in request.seed_from:
+        run = store.get(UUID(source.run))
+        spent = run.spent
+        own = SourceRun(run=run.id, evaluations=spent.evaluations, tokens=spent.tokens, seconds=spent.seconds)
+        for each in (own, *run.sources):
+            # Of two states of a run, the later one includes the earlier one.
+            found[each.run] = max(each, found.get(each.run, each), key=lambda one: one.evaluations)
+    return list(found.values())
 
 
 def _taken(store: PostgresRunStore, problem: ProblemVersion, source: SeedSource) -> Iterator[SeedProgram]:

@@ -12,7 +12,7 @@ from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import CommitListener
 from speciate.runs.checks import CanAdvise, check_run, writes_text
 from speciate.runs.seeds import accepted_seeds
-from speciate.storage.runs.seeds import read_seeds
+from speciate.storage.runs.seeds import read_seeds, read_sources
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.telemetry.logs import add_log_context
 
@@ -51,6 +51,7 @@ def start_run(
         idempotency_key=idempotency_key,
         request_digest=request_digest,
         seeds=accepted_seeds(problem.definition, spec, read_seeds(store, problem, seeds)),
+        sources=read_sources(store, seeds),
     )
     if new:
         add_log_context(run=str(run_id))

@@ -21,7 +21,15 @@ from speciate.domain.visibility import Visibility, VisibilityChange, require_vis
 from speciate.ports.records.base import Page
 from speciate.ports.records.policies import RunPolicies
 from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
+from speciate.ports.records.runs import (
+    LearningRecord,
+    RankedCandidate,
+    RunOrder,
+    RunRecord,
+    SourceRun,
+    SpentRecord,
+    WorkRecord,
+)
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.learning import LearningState
@@ -41,7 +49,7 @@ from speciate.storage.work.effects import write_effects
 # One document, because the driver and SQLAlchemy spend 3 µs of processor time on each column of a result.
 _SELECT = f"""
 SELECT r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
-  r.id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.created_at, r.archived_at,
+  r.id, r.name, r.tags, r.note, r.problem_id, r.policy_id, r.mutator_id, r.spec, r.sources, r.created_at, r.archived_at,
   r.deleted_at, g.*,
   {RUNNING_SECONDS} AS seconds_now, p.slug AS problem, p.version AS problem_version,
   (SELECT count(*) FROM run_seeds s WHERE s.run_id = r.id) AS seeds,
@@ -77,12 +85,15 @@ _DISPATCH_READY = sa.text(
 
 # One statement for a run and its progress; nothing is returned if an earlier attempt stored them.
 _INSERT = sa.text(
-    "WITH added AS (INSERT INTO runs (id, project_id, own, problem_id, policy_id, mutator_id, strategy, spec, name,"
-    " tags, note) VALUES (:id, :project_id, :own, :problem_id, :policy_id, :mutator_id, :strategy, :spec, :name, :tags,"
-    " :note) ON CONFLICT DO NOTHING RETURNING id) INSERT INTO run_progress (run_id, state, budget_evaluations,"
-    " budget_tokens, budget_seconds) SELECT id, 'created', cast(:evaluations AS bigint), cast(:tokens AS bigint),"
+    "WITH added AS (INSERT INTO runs (id, project_id, own, problem_id, policy_id, mutator_id, strategy, spec, sources,"
+    " name, tags, note) VALUES (:id, :project_id, :own, :problem_id, :policy_id, :mutator_id, :strategy, :spec,"
+    " :sources, :name, :tags, :note) ON CONFLICT DO NOTHING RETURNING id) INSERT INTO run_progress (run_id, state,"
+    " budget_evaluations, budget_tokens, budget_seconds) SELECT id, 'created', cast(:evaluations AS bigint),"
+    " cast(:tokens AS bigint),"
     " cast(:seconds AS float8) FROM added RETURNING clock_timestamp()"
-).bindparams(sa.bindparam("spec", type_=JSONB), sa.bindparam("tags", type_=ARRAY(sa.Text)))
+).bindparams(
+    sa.bindparam("spec", type_=JSONB), sa.bindparam("sources", type_=JSONB), sa.bindparam("tags", type_=ARRAY(sa.Text))
+)
 # Locked, so that no version is deleted before the run refers to it.
 _VERSIONS = sa.text(
     "WITH p AS (SELECT 'problem' AS what, slug, version, archived_at, deleted_at FROM problems WHERE id = :problem"
@@ -103,6 +114,7 @@ class _NewRun:
     idempotency_key: str | None
     request_digest: str
     seeds: tuple[SeedProgram, ...]
+    sources: tuple[SourceRun, ...] = ()
 
     @property
     def mutator_id(self) -> UUID | None:
@@ -125,6 +137,7 @@ class _NewRun:
             "mutator_id": self.mutator_id,
             "strategy": self.spec.strategy,
             "spec": self.spec.stored_json(),
+            "sources": [source.model_dump(mode="json") for source in self.sources],
             **self.labels.stored_json(),
             "evaluations": budget.evaluations,
             "tokens": budget.tokens,
@@ -213,13 +226,16 @@ class PostgresRunStore(ScopedStore):
         idempotency_key: str | None = None,
         request_digest: str = "",
         seeds: Sequence[SeedProgram] = (),
+        sources: Sequence[SourceRun] = (),
     ) -> tuple[UUID, bool, Commit | None]:
-        """Create a run and start it in one transaction; see ``create``.
+        """Create a run and start it in one transaction; see ``create``. ``sources`` are the runs of the seed programs.
 
         Returns:
             The run's ID, True if the run is new, and the commit to publish; None if an earlier attempt made it.
         """
-        request = _NewRun(problem, policies, spec, labels, None, idempotency_key, request_digest, tuple(seeds))
+        request = _NewRun(
+            problem, policies, spec, labels, None, idempotency_key, request_digest, tuple(seeds), tuple(sources)
+        )
         return self._create(uuid7(), request, start=True)
 
     @with_retries

@@ -71,6 +71,25 @@ def test_a_run_starts_from_texts_and_from_the_front_of_another(lab: Lab, front: 
     assert _seeds(lab, run) == seeds
 
 
+def test_an_unlock_names_the_effort_of_the_runs_that_its_run_started_from(lab: Lab, front: str) -> None:
+    def start_from(run: str, evaluations: int) -> str:
+        body = {"problem": "toy", "policy": "scripted", "budget": {"evaluations": evaluations}}
+        started = lab.api.post("/v1/runs", body | {"seed_from": [{"run": run, "take": "best"}]}).json()["id"]
+        lab.work()
+        return str(started)
+
+    middle = start_from(front, 5)
+    last = start_from(middle, 20)
+    sources = lab.api.get(f"/v1/runs/{last}").json()["sources"]
+    assert [(one["run"], one["evaluations"]) for one in sources] == [(middle, 5), (front, 24)]
+    assert sources[0]["seconds"] > 0
+    reached = lab.api.get(f"/v1/runs/{last}/unlocks").json()["items"]
+    assert reached
+    assert all(one["sources"] == sources for one in reached)
+    assert "24 evaluations" in lab.api.get(f"/runs/{last}").text
+    assert all(one["sources"] == [] for one in lab.api.get(f"/v1/runs/{front}/unlocks").json()["items"])
+
+
 def test_the_client_and_the_form_start_from_a_run(lab: Lab, front: str) -> None:
     best = lab.api.get(f"/v1/runs/{front}").json()["best"]["number"]
     with Client(str(lab.api.http.base_url)) as client:
