@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, Literal, ParamSpec
+from uuid import UUID
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -18,6 +19,7 @@ from speciate.domain.errors import SpeciateError
 from speciate.domain.objective import ObjectiveRole
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.records.proposals import ShownProgram
+from speciate.prompts.render import secret_objectives
 
 P = ParamSpec("P")
 Json = dict[str, Any]
@@ -90,6 +92,19 @@ class _Tools:
 
     def __init__(self, url: str | None, project: str | None) -> None:
         self._url, self._project = url, project
+        self._secret: dict[UUID, frozenset[str]] = {}
+
+    async def _hidden(self, run: AsyncRunHandle) -> frozenset[str]:
+        """Return the objectives whose values a proposer does not see before the run ends."""
+        if run.record.state.ended:
+            return frozenset()
+        version = run.record.problem_id
+        if version not in self._secret:
+            self._secret[version] = secret_objectives((await run.problem()).definition)
+        return self._secret[version]
+
+    async def _status(self, run: AsyncRunHandle) -> Json:
+        return _status(run, await self._hidden(run))
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[AsyncClient]:
@@ -155,7 +170,7 @@ class _Tools:
         found: list[Json] = []
         async with self._client() as client:
             async for run in client.runs.list(state=None if state == "any" else state):
-                found.append(_status(run))
+                found.append(await self._status(run))
                 if len(found) >= _LISTED:
                     break
         return {"runs": found}
@@ -171,12 +186,12 @@ class _Tools:
     ) -> Json:
         """Start a run that takes proposals. It evaluates the problem's seed program first."""
         async with self._client() as client:
-            return _status(await client.runs.create(problem, policy, budget=evaluations, name=name))
+            return await self._status(await client.runs.create(problem, policy, budget=evaluations, name=name))
 
     async def run_status(self, run: Run) -> Json:
         """Return state, budget, best rewards and reached targets of a run."""
         async with self._run(run) as handle:
-            return _status(handle)
+            return await self._status(handle)
 
     async def ask(
         self,
@@ -216,7 +231,7 @@ class _Tools:
                 return outcome
             result = await handle.proposal(receipt.number, wait_s=wait_s)
             await handle.refresh()
-            return outcome | result.model_dump(mode="json", exclude_defaults=True) | {"run": _status(handle)}
+            return outcome | result.model_dump(mode="json", exclude_defaults=True) | {"run": await self._status(handle)}
 
     async def result(
         self,
@@ -235,12 +250,13 @@ class _Tools:
             ranked = handle.record.best
             if ranked is None:
                 return {"hint": "No candidate has rewards yet."}
-            return _candidate(await handle.candidate(ranked.number)) | {"meets": list(ranked.targets)}
+            found = _candidate(await handle.candidate(ranked.number), await self._hidden(handle))
+            return found | {"meets": list(ranked.targets)}
 
     async def candidate(self, run: Run, number: Annotated[int, Field(ge=1)]) -> Json:
         """Return a candidate of a run with its program and feedback."""
         async with self._run(run) as handle:
-            return _candidate(await handle.candidate(number))
+            return _candidate(await handle.candidate(number), await self._hidden(handle))
 
     async def unlocks(
         self,
@@ -263,8 +279,11 @@ class _Tools:
             return {"hint": (await handle.hint(text)).number}
 
 
-def _status(run: AsyncRunHandle) -> Json:
+def _status(run: AsyncRunHandle, hidden: Collection[str]) -> Json:
     record = run.record
+    best = (
+        None if record.best is None else {"number": record.best.number, "rewards": _seen(record.best.rewards, hidden)}
+    )
     return {
         "run": str(record.id),
         "state": record.state.value,
@@ -274,7 +293,7 @@ def _status(run: AsyncRunHandle) -> Json:
         "policy": f"{record.policy}@{record.policy_version}",
         "evaluations": record.spent.evaluations,
         "budget": record.spec.budget.model_dump(mode="json", exclude_none=True),
-        "best": None if record.best is None else {"number": record.best.number, "rewards": record.best.rewards},
+        "best": best,
         "targets_reached": list(record.reached),
         "unlocked": record.unlocked,
         "page": run.url,
@@ -285,16 +304,14 @@ def _shown(program: ShownProgram) -> Json:
     return program.model_dump(mode="json", include={"number", "rewards", "failure", "feedback"})
 
 
-def _candidate(candidate: CandidateDetail) -> Json:
-    kept = {
-        "number",
-        "program",
-        "rewards",
-        "targets",
-        "refuted",
-        "failure",
-        "failure_reason",
-        "failure_detail",
-        "parents",
-    }
-    return candidate.model_dump(mode="json", include=kept) | {"feedback": candidate.artifacts}
+def _candidate(candidate: CandidateDetail, hidden: Collection[str]) -> Json:
+    kept = {"number", "program", "targets", "failure", "failure_reason", "failure_detail", "parents"}
+    found = candidate.model_dump(mode="json", include=kept)
+    if candidate.refuted:
+        # What was measured may name hidden values; the result of a proposal tells it without them.
+        found["refuted"] = [*candidate.refuted] if hidden else candidate.refuted
+    return found | {"rewards": _seen(candidate.rewards, hidden), "feedback": candidate.artifacts}
+
+
+def _seen(rewards: dict[str, float] | None, hidden: Collection[str]) -> dict[str, float] | None:
+    return None if rewards is None else {name: value for name, value in rewards.items() if name not in hidden}

@@ -18,7 +18,8 @@ class ShownProgram(Record):
     Attributes:
         number: Number in the run.
         program: Program text.
-        rewards: Rewards by objective in the author's units; None if it failed.
+        rewards: Rewards by objective in the author's units, without held-out ones and those that only hidden cases
+            count towards; None if it failed.
         failure: Why it has none.
         feedback: Named texts of its evaluation. Untrusted, like the program.
     """
@@ -107,7 +108,8 @@ class ProposalRecord(Record):
         number: Number of the candidate in the run.
         state: State.
         candidate_id: Id of the candidate; None before it is evaluated.
-        rewards: Rewards by objective in the author's units; None if it failed.
+        rewards: Rewards by objective in the author's units, until the run ends without held-out ones and those that
+            only hidden cases count towards; None if it failed.
         scalar: Declared weighted sum of the normalized rewards; None without declared weights.
         targets: Names of the targets that the rewards meet, without refuted ones.
         confirmed: Those of them that a second evaluation confirmed for this candidate.

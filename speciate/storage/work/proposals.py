@@ -17,6 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
+from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.records.proposals import (
     AskRecord,
     ProposalReceipt,
@@ -288,6 +289,8 @@ class Proposals(ScopedStore):
             ended = RunState(row.state).ended
             return ProposalRecord(number=number, state=ProposalState.DISCARDED if ended else ProposalState.PENDING)
         found = self.queries.candidate(row.candidate_id)
+        if not RunState(row.state).ended:
+            found = _withheld(found, self.work.context(run_id).problem)
         settled = ProposalState.FAILED if found.rewards is None else ProposalState.EVALUATED
         return ProposalRecord(
             **found.model_dump(
@@ -304,6 +307,22 @@ class Proposals(ScopedStore):
             elite=row.elite,
             best=bool(row.best),
         )
+
+
+def _withheld(candidate: CandidateDetail, problem: Problem) -> CandidateDetail:
+    """Return a candidate without the rewards that its author must not select on."""
+    secret = secret_objectives(problem)
+    if not secret or candidate.rewards is None:
+        return candidate
+    vector = tuple(candidate.rewards.values())
+    repeats = [each if isinstance(each, str) else tuple(each.values()) for each in candidate.repeats]
+    refuted = {
+        target.name: problem.ranking.refutation(i, vector, repeats, secret)
+        for i, target in enumerate(problem.targets)
+        if target.name in candidate.refuted
+    }
+    rewards = {name: value for name, value in candidate.rewards.items() if name not in secret}
+    return candidate.model_copy(update={"rewards": rewards, "refuted": refuted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,12 +459,12 @@ def _ask_record(context: RunContext, ask: Ask) -> AskRecord:
 
 
 def _shown(problem: Problem, one: Individual) -> ShownProgram:
-    failure, secret = one.failure, secret_objectives(problem)
-    rewards = dict(zip(problem.space.names, one.rewards or (), strict=False))
+    failure, names, secret = one.failure, problem.space.names, secret_objectives(problem)
+    rewards = None if one.rewards is None else dict(zip(names, one.rewards, strict=True))
     return ShownProgram(
         number=one.number,
         program=one.program,
-        rewards=None if one.rewards is None else {n: value for n, value in rewards.items() if n not in secret},
+        rewards=rewards and {name: value for name, value in rewards.items() if name not in secret},
         failure=None if failure is None else f"{failure.kind.value}: {failure.detail or failure.reason}",
         feedback=dict(one.artifacts),
     )

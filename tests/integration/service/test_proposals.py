@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Sequence
@@ -9,12 +10,16 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
+from mcp import Client as McpClient
+
+from speciate.cli.mcp.tools import build_server
 from speciate.domain.access import Scope
 from speciate.domain.candidate import Evaluation
+from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from tests.integration.service.conftest import Api, Lab, refused, scripted
-from tests.support.runs import ToyEvaluator
+from tests.support.runs import ToyEvaluator, toy_problem
 
 BEST = "x = 9\ny = 1\n"
 
@@ -120,6 +125,40 @@ def test_a_refuted_target_is_shown_with_what_both_evaluations_measured(lab: Lab)
     assert "Does not meet the unlock target both reliably: first evaluation 8, repeat 7" in ask["user"]
     for page in (f"/runs/{run}", f"/runs/{run}/candidates/2"):
         assert "first evaluation 8, repeat 7: not confirmed" in lab.api.http.get(page).text
+
+
+def test_held_out_rewards_are_shown_to_no_proposer_before_the_run_ends(lab: Lab) -> None:
+    toy = toy_problem()
+    held_out = toy.objectives[1].model_copy(update={"name": "held_out_y", "role": ObjectiveRole.RECORD})
+    unlock = toy.targets[1].model_copy(update={"rule": "x >= 8 and held_out_y <= 2"})
+    changes = {"slug": "held", "objectives": (toy.objectives[0], held_out), "targets": (toy.targets[0], unlock)}
+    lab.stores.catalog.add_problem(Problem.model_validate(toy.model_dump() | changes | {"weights": {"x": 1.0}}))
+    run = lab.start(3, policy="external", problem="held")
+    evaluator = WorseOnRepetition()
+    lab.work(evaluator=evaluator)
+    propose(lab.api, run, {"program": "x = 8\ny = 1.375\n"})
+    lab.work(evaluator=evaluator)
+    found = result(lab, run, 2)
+    assert (found["rewards"], found["targets"]) == ({"x": 8.0}, ["half"])
+    assert found["refuted"] == {"both": "first evaluation 8, repeat 7: not confirmed"}
+    answer = lab.api.post(f"/v1/runs/{run}:ask", {"parents": [2]})
+    assert answer.json()["items"][0]["parents"][0]["rewards"] == {"x": 8.0}
+    assert "1.375" not in answer.json()["items"][0]["user"].replace("y = 1.375", "")
+
+    async def seen() -> list[Any]:
+        async with McpClient(build_server(str(lab.api.http.base_url))) as client:
+            calls = (("run_status", {}), ("candidate", {"number": 2}), ("best", {}), ("result", {"number": 2}))
+            return [
+                (await client.call_tool(tool, {"run": str(run), **more})).structured_content for tool, more in calls
+            ]
+
+    status, *rest = asyncio.run(seen())
+    assert status["best"] == {"number": 2, "rewards": {"x": 8.0}}
+    assert [one["rewards"] for one in rest] == [{"x": 8.0}] * 3
+    propose(lab.api, run, {"program": "x = 2\ny = 1\n"})
+    lab.work(evaluator=evaluator)
+    assert result(lab, run, 2)["rewards"] == {"x": 8.0, "held_out_y": 1.375}
+    assert asyncio.run(seen())[1]["rewards"] == {"x": 8.0, "held_out_y": 1.375}
 
 
 def test_an_answer_to_a_prompt_inherits_its_parents_and_repetition_with_a_key_adds_nothing(lab: Lab) -> None:

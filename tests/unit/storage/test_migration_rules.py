@@ -109,7 +109,7 @@ def test_revisions_are_distinct_numbers() -> None:
 
 _DIGESTS = {
     "0200_initial_schema.py": "d975663c47af3b16",
-    "0201_repeats.py": "dc4abdff74d0bf14",
+    "0201_repeats_and_sources.py": "a5a54bf46de9575e",
     "0202_estimated_tokens.py": "1ccc7ba86219489a",
 }
 """SHA-256 of every migration. Databases that a migration made are not migrated again when its text changes."""
