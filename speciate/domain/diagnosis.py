@@ -107,7 +107,7 @@ class Diagnosis(Value):
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
         if self.reason == REFUSED:
-            return f"the endpoint refused every prompt ({self.failures} in a row): {self.detail[:1000]} {self.remedy}"
+            return f"no prompt was accepted ({self.failures} in a row): {self.detail[:1000]} {self.remedy}"
         if self.reason == ONLY_REASONING:
             return f"no answer of the policy came as text ({self.failures} in a row): {self.detail} {self.remedy}"
         if self.reason == REPEATED:

@@ -319,8 +319,8 @@ class OpenAICompatible:
                 break
             # The reservation holds one attempt: what this one cost has to be reserved again.
             if cost.tokens and not request.reserve(cost.tokens):
-                failure += ", and the budget holds no further attempt"
-                break
+                text = f"{failure} (after {attempts} attempts; the budget holds no further one)\n{remedy or ''}"
+                return SampleResult((Completion(text, lost.completion, REFUSED),), lost.prompt, 0.0, lost.estimated)
             self._sleep(self._backoff.wait_s(attempts - 1, rng, retry_after_s))
         raise self._endpoint.unavailable(f"{failure} (after {attempts} attempts)", remedy=remedy)
 

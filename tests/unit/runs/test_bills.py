@@ -115,8 +115,9 @@ def test_a_lost_answer_never_exceeds_the_budget(endpoint: Endpoint) -> None:
     bill = Bill()
     bill.reply = lambda *_: time.sleep(0.4)
     run = run_with(endpoint, bill, Budget(dollars=20.0), timeout_s=0.2, options={"max_retries": 20})
-    assert run.progress.state is RunState.PAUSED
-    assert "no answer within 0.2 s, and the budget holds no further attempt" in str(run.progress.reason)
+    assert (run.progress.state, run.progress.reasons) == (RunState.PAUSED, {"refused": 6})
+    assert "no answer within 0.2 s (after 1 attempts; the budget holds no further one)" in str(run.progress.reason)
+    assert "Raise --timeout-s" in str(run.progress.reason)
     assert bill.requests > 1
     assert billed(bill)[1] <= run.progress.cost <= 20.0
     assert run.progress.estimated_tokens == run.progress.tokens > 0
@@ -139,7 +140,7 @@ def test_a_run_pauses_only_if_many_prompts_in_a_row_are_refused(
     assert (run.progress.state, run.progress.evaluations) == (RunState(state), evaluations)
     assert run.progress.reasons.keys() == {"refused"}
     if state == "paused":
-        assert "refused every prompt (6 in a row): it answered 400: The prompt triggered" in str(run.progress.reason)
+        assert "no prompt was accepted (6 in a row): it answered 400: The prompt triggered" in str(run.progress.reason)
         assert run.progress.diagnosis["remedy"] in str(run.progress.reason)
         assert "filter refused the prompt" in run.progress.diagnosis["remedy"]
 
