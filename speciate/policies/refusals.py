@@ -42,7 +42,8 @@ _TOO_LONG: Final = _words(
     r"prompt contains \d+ tokens|the prompt has \d+ tokens|this model reads \d",
     r"input (?:token count|tokens?|length)|range of input",
     r"too many (?:input |prompt )?tokens|tokens_limit_reached|string_above_max_length|string too long",
-    r"request (?:entity |body )?too large|payload too large|token limit",
+    r"request (?:entity |body )?too large|payload too large|tokens? limit|total text bytes|contextwindowexceeded",
+    r"(?:less|fewer) than \d+ tokens|exceeds? (?:the )?max\w* \w+ tokens",
 )
 _STREAM: Final = _words(
     r"\bstream\w*[`'\"]? ?(?:=+|must be|to be|to|is) ?(?:set to )?[`'\"]?(?:true|required|enabled)",
@@ -55,25 +56,27 @@ _SYSTEM: Final = _words(
     r"(?:not support|unsupported|unknown|invalid|unexpected).{0,40}\brole.{0,20}\bsystem",
     r"\brole.{0,60}(?:not support|unsupported).{0,30}\bsystem",
     r"does ?n[o']t support .{0,20}(?:system|developer)|(?:developer|system) instruction is not",
-    r"only .{0,20}user.{0,20}(?:assistant|model).{0,20}roles?|roles must alternate",
+    r"only .{0,20}user.{0,20}(?:assistant|model).{0,20}roles?|(?:roles must|requests) alternate",
     r"role.{0,30}(?:must|should) be .{0,20}(?:user|assistant).{0,20}(?:user|assistant)",
 )
 _SINGLE: Final = _words(
     r"only one (?:completion|choice|candidate|response|generation)",
     r"(?:multiple|several) (?:completions|choices|candidates|generations|outputs|responses).{0,60}(?:not|unsupported)",
-    r"candidate_?count",
+    r"candidate_?count|best_of",
     r"\bn ?(?:=|==|>|<=|!=) ?\d|\bn (?:is|must|should|can)\b|parameter n\b",
 )
 _LIMIT: Final = _words(r"max[ _](?:completion_|new_|output_)?tokens?|maxOutputTokens|num_predict")
-_LIMIT_RULE: Final = _words(r"max[ _]?(?:\w+_)?tokens\b.{0,30}\b(?:must be|should be|cannot be|range)")
+_LIMIT_RULE: Final = _words(r"max[ _]?(?:\w+_)?tokens\b.{0,30}\b(?:must be|should be|cannot be|too large|range)")
 _LIMIT_EXCEEDED: Final = _words(
     r"at most|maximum|too (?:large|high|big|many)|exceed|(?:less|greater|larger) than|<=|>|\brange\b|between|up to"
 )
 _MODEL: Final = _words(
     r"model.{0,80}(?:does not exist|not exist|not found|not available|no longer|not a valid|decommissioned|not served)",
     r"(?:invalid|unknown|unsupported|no such) model|not a valid model|model_not_found|unable to access model",
-    r"deploymentnotfound",
+    r"deploymentnotfound|no models? loaded|failed to load model",
 )
+_TEMPLATE: Final = _words(r"(?:provide|set|has no|without a|missing) .{0,20}chat[ _]template")
+_THINKING: Final = _words(r"not support (?:thinking|reasoning)")
 _KEY: Final = _words(r"api[ _-]?key|credentials|unauthorized|authentication", r"user location is not supported")
 _CREDIT: Final = _words(
     r"insufficient[_ ](?:quota|balance|credit|funds)|credit balance|exceeded your current quota",
@@ -139,6 +142,8 @@ def _others(payload: Mapping[str, Any], policy: Policy) -> Iterator[tuple[re.Pat
     yield _LIMIT_RULE, _lower(policy)
     yield _CREDIT, CREDIT_REMEDY
     yield _MODEL, "Correct the policy's model: `speciate policies ping` lists what the endpoint serves."
+    yield _TEMPLATE, "Give the server a chat template, or register the policy again with --prompt-format completion."
+    yield _THINKING, _remedy("reasoning_effort", "reasoning_effort", "", policy)
     yield _KEY, "Check the policy's key and what its account may use; register the policy again with --api-key-file."
 
 

@@ -234,6 +234,7 @@ PROMPT = (
     "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease one of them",
     "the request exceeds the available context size, try increasing it",
     "Range of input length should be [1, 30720]",
+    "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
     "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 9000",
     "Trying to keep the first 9000 tokens when context the overflows. However, the context length is only 4096 tokens",
 )
@@ -247,6 +248,7 @@ FILTER = (
 LOWER = (
     "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
     "Range of max_tokens should be [1, 8192]",
+    "'max_tokens' or 'max_completion_tokens' is too large: 20000. This model's maximum context length is 8192 tokens",
     "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude",
     "`max_tokens` must be less than or equal to `8192`, the maximum value is less than the `context_window`",
     "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
@@ -269,6 +271,7 @@ STREAM = (
 SINGLE = ("Only one completion choice is allowed", "n > 1 is not supported", "Multiple candidates is not enabled")
 OMIT = (
     "Unrecognized request argument supplied: reasoning_effort",
+    '"qwen" does not support thinking',
     "litellm.UnsupportedParamsError: m does not support parameters: ['reasoning_effort'], for model=m.",
     'Invalid JSON payload received. Unknown name "reasoning_effort": Cannot find field.',
 )
@@ -287,6 +290,7 @@ OMIT = (
         (("unknown field add_generation_prompt",), "--prompt-style compact", False),
         (("API key not valid. Please pass a valid API key.",), "key", False),
         (("Your credit balance is too low to access the API.",), "Add credit", False),
+        (("chat template is not set: you must provide a chat template",), "--prompt-format completion", False),
         (("Model Not Exist", "gpt is not a valid model ID"), "the policy's model", False),
     ],
 )
