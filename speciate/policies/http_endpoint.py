@@ -301,7 +301,7 @@ class HttpEndpoint:
         It is a ``TransientError``, a ``PromptRefusedError`` or a ``PolicyUnavailableError``.
         """
         status = reply.status
-        message = f"it answered {status}: {self.cleaned(error_message(reply.body))}"
+        message = f"it answered {status}: {self.cleaned(error_message(reply.body)) or 'nothing'}"
         unloaded = status == HTTPStatus.NOT_FOUND and self._loads_adapter
         named = explain_refusal(reply.body, payload, self._policy)
         if (is_transient(status) and not _out_of_credit(status, named)) or unloaded:
