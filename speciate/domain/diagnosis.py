@@ -59,6 +59,13 @@ _ANSWERS: Final = {
 """What is wrong with the answers of a policy, by the reason, if they can be read."""
 
 
+_TITLES: Final = {
+    REFUSED: "No prompt was accepted",
+    REPEATED: "The answers repeat",
+    _PROTECTED: "The answers change protected text",
+}
+
+
 class Diagnosis(Value):
     """Why the service paused a run.
 
@@ -97,9 +104,7 @@ class Diagnosis(Value):
         """What failed, in a few words."""
         if self.fault is Fault.EVALUATOR:
             return "The evaluator failed"
-        return {REPEATED: "The answers repeat", _PROTECTED: "The answers change protected text"}.get(
-            self.reason, "The answers cannot be read"
-        )
+        return _TITLES.get(self.reason, "The answers cannot be read")
 
     @property
     def summary(self) -> str:

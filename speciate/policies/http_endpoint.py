@@ -37,6 +37,7 @@ OTHER_SERVICE: Final = (
 _FAILING: Final = "The endpoint answers and fails: see its log or its status page, then resume the run."
 _BUSY: Final = "It limits requests: lower --option concurrency or the run's lanes, or raise --option max_retries."
 _SLOW: Final = "Raise --timeout-s, or lower --sampling max_tokens or --option concurrency."
+_SILENT: Final = "The endpoint takes connections and does not answer: see its log."
 BROKEN: Final = "The connection broke during the answer: see the log of the endpoint, or of a proxy before it."
 _LARGE: Final = "Lower --sampling max_tokens, or raise --option max_response_bytes."
 _CORRECT: Final = "Correct the policy's model, prompt format, sampling or options."
@@ -186,7 +187,8 @@ class HttpEndpoint:
             raise TransientError(f"no connection within {timeout_s:g} s", remedy=UNREACHABLE) from None
         except httpx.TimeoutException as error:
             sent = not isinstance(error, httpx.WriteTimeout)
-            raise TransientError(f"no answer within {timeout_s:g} s", sent=sent, remedy=_SLOW) from None
+            remedy = _SILENT if payload is None else _SLOW
+            raise TransientError(f"no answer within {timeout_s:g} s", sent=sent, remedy=remedy) from None
         except httpx.ConnectError as error:
             raise _lost(error, UNREACHABLE) from None
         except httpx.TransportError as error:
