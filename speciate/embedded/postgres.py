@@ -26,7 +26,8 @@ _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
-    "shared_buffers": "128MB",
+    # The kernel caches the rest; what a server process has used counts as its memory for as long as it lives.
+    "shared_buffers": "32MB",
     "timezone": "UTC",
     "log_timezone": "UTC",
     # Speciate's queries are short: JIT compilation costs more than it saves.

@@ -59,7 +59,7 @@ def test_settings_are_durable_and_utf8(running: tuple[EmbeddedServers, Endpoints
         "fsync": "on",
         "synchronous_commit": "on",
         "max_connections": "200",
-        "shared_buffers": "128MB",
+        "shared_buffers": "32MB",
         "server_encoding": "UTF8",
         "TimeZone": "UTC",
         "password_encryption": "scram-sha-256",
