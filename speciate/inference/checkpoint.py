@@ -20,6 +20,7 @@ Array = npt.NDArray[np.float32]
 
 ARCHITECTURES: Final = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 _MAX_BYTES: Final = 2 << 30
+_MAX_ROTATIONS: Final = 1 << 27
 _REMEDY: Final = "Other architectures and options need vLLM."
 _IMPLEMENTED: Final[dict[str, Any]] = {
     "rope type": "default",
@@ -65,7 +66,7 @@ class ModelConfig(BaseModel):
     head_dim: int = Field(ge=2, le=1024, multiple_of=2)
     max_position_embeddings: int = Field(ge=2, le=1 << 20)
     rms_norm_eps: float = Field(default=1e-6, gt=0, lt=1)
-    rope_theta: float = Field(default=10000.0, gt=0, allow_inf_nan=False)
+    rope_theta: float = Field(default=10000.0, ge=1, le=1e12)
     tie_word_embeddings: bool = False
     eos_token_id: tuple[int, ...] = Field(default=(), validation_alias=AliasChoices("eos_token_id"))
 
@@ -89,6 +90,8 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.max_position_embeddings * self.head_dim > _MAX_ROTATIONS:
+            raise ValueError(f"max_position_embeddings times head_dim is over {_MAX_ROTATIONS}")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_key_value_heads is {self.num_key_value_heads}: expected a divisor of num_attention_heads"

@@ -15,6 +15,7 @@ from speciate.inference.engine import Engine
 from speciate.inference.metrics import ModelCounters
 from speciate.inference.scheduler import Scheduler
 from speciate.inference.tokenizer import TextTokenizer
+from speciate.inference.trial import try_texts
 from speciate.policies.manifest import weights_digest
 
 MOST_LEARNED: Final = 8
@@ -46,6 +47,7 @@ def load_model(folder: Path) -> LoadedModel:
     """
     engine = Engine.load(folder)
     config = engine.checkpoint.config
+    try_texts(folder)
     text = TextTokenizer(folder, config.vocab_size, config.max_position_embeddings)
     return LoadedModel(engine, text, ModelCounters(), weights_digest(folder))
 

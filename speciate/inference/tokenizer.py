@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +19,8 @@ from speciate.inference.checkpoint import read_json
 
 _LEAST_WIDEST: Final = 64
 """Lower bound of the characters per token: some tokenizers drop blanks, or have no long words."""
+
+_TEMPLATE_S: Final = 2.0
 
 
 class TextTokenizer:
@@ -36,7 +41,8 @@ class TextTokenizer:
         read_json(path)
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # noqa: BLE001 - the library raises no narrower type
+        except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
+            _raise_interrupts(error)
             raise ConfigurationError(
                 f"{path} is not a tokenizer: {error}.", remedy="Export or download the checkpoint again."
             ) from None
@@ -70,7 +76,8 @@ class TextTokenizer:
             )
         try:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
-        except Exception as error:  # noqa: BLE001 - the library raises no narrower type
+        except BaseException as error:  # noqa: BLE001 - a panic of the library is no Exception
+            _raise_interrupts(error)
             raise InvalidInputError(f"the prompt cannot be tokenized by {self._name}: {error}.") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -97,9 +104,9 @@ class TextTokenizer:
         environment.globals["raise_exception"] = _refuse
         specials = {name: self._special(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         try:
-            text = environment.from_string(self._template).render(
-                messages=list(messages), add_generation_prompt=True, **specials
-            )
+            template = environment.from_string(self._template)
+            with _time_limit():
+                text = template.render(messages=list(messages), add_generation_prompt=True, **specials)
         except Exception as error:  # noqa: BLE001 - templates may fail in any way
             raise InvalidInputError(f"the chat template of {self._name} refuses the messages: {error}.") from None
         return self.encode(text + opening, special=False)
@@ -141,6 +148,28 @@ class StopStringWatcher:
         if found:
             self.cut[index] = text[: min(found)]
         return bool(found)
+
+
+@contextlib.contextmanager
+def _time_limit() -> Iterator[None]:
+    """End a loop of a template: raise ``TimeoutError`` at one of its lines."""
+    end_s, before = time.thread_time() + _TEMPLATE_S, sys.gettrace()
+
+    def trace(*_: object) -> Any:
+        if time.thread_time() > end_s:
+            raise TimeoutError(f"it takes more than {_TEMPLATE_S:g} s")
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _raise_interrupts(error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
 
 
 def _refuse(message: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from speciate.domain.errors import InvalidInputError
+from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.inference.models import load_model
 from speciate.inference.tokenizer import StopStringWatcher, TextTokenizer
-from tests.unit.inference.checkpoints import words
+from tests.unit.inference.checkpoints import words, write
 
 SENTENCE = "naïve café – 日本語 🙂 and so on, naïvely"
 
@@ -95,3 +97,44 @@ def test_chat_templates_are_sandboxed(tmp_path: Path) -> None:
 def test_chat_without_a_template_names_the_other_route(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="has no chat template: use /v1/completions"):
         _text(tmp_path).chat([{"role": "user", "content": "w1"}])
+
+
+LOOP = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_loops_for_some_messages_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("speciate.inference.tokenizer._TEMPLATE_S", 0.2)
+    text = _text(tmp_path, chat_template="{% if messages[0].content == 'w1' %}" + LOOP + "{% endif %}w2")
+    assert text.chat([{"role": "user", "content": "w3"}]) == (2,)
+    with pytest.raises(InvalidInputError, match="takes more than 0.2 s"):
+        text.chat([{"role": "user", "content": "w1"}])
+
+
+def test_a_panic_of_the_library_is_a_refusal(tmp_path: Path) -> None:
+    tokenizer = words(9)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InvalidInputError, match="cannot be tokenized"):
+        TextTokenizer(tmp_path, 9, 1 << 16).encode("a" * 4096 + "!")
+
+
+def _growing(folder: Path) -> None:
+    tokenizer = words(50)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "aa")] * 40)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _endless(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ 9 ** (9 ** 9) }}"}))
+
+
+@pytest.mark.parametrize("change", [_growing, _endless])
+def test_what_would_stop_or_end_the_server_is_tried_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    write(tmp_path)
+    change(tmp_path)
+    monkeypatch.setattr("speciate.inference.trial._CPU_S", 4)
+    monkeypatch.setattr("speciate.inference.trial._BYTES", 256 << 20)
+    with pytest.raises(ConfigurationError, match="tokenizer and chat template"):
+        load_model(tmp_path)
