@@ -22,6 +22,9 @@ TIMEOUT: Final = httpx.Timeout(connect=5, read=30, write=30, pool=30)
 STREAM_TIMEOUT: Final = httpx.Timeout(connect=5, read=60, write=30, pool=30)
 """Timeout of event streams, which send comments while they have no events."""
 
+START_REMEDY: Final = "Start it with `speciate up`, or set SPECIATE_URL."
+"""Remedy if nothing listens at the address of the service."""
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -89,7 +92,7 @@ class Connection:
             case httpx.UnsupportedProtocol():
                 return _invalid_url(self.url)
             case httpx.ConnectError() | httpx.ConnectTimeout():
-                reason, remedy = str(error) or "no response", "Start it with `speciate up`, or set SPECIATE_URL."
+                reason, remedy = str(error) or "no response", START_REMEDY
             case httpx.TimeoutException():
                 reason, remedy = "no response in time", "Check its load with `speciate doctor`."
             case _:

@@ -65,6 +65,8 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
     from speciate.cli.doctor.findings import Finding, Status
     from speciate.cli.doctor.secret_key import check_local_key
     from speciate.cli.doctor.service import check_service
+    from speciate.cli.servers import has_server_announcement
+    from speciate.client.connection import START_REMEDY
     from speciate.settings import is_loopback
 
     findings, tier = [machine.python(), machine.environment()], None
@@ -75,7 +77,8 @@ def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> l
         sandbox, tier = machine.sandbox(settings)
         findings += [*sandbox, machine.languages(settings, tier), machine.engines()]
     service = list(check_service(url, tier))
-    if not remote and settings.url is None and service[-1].name == "api":
+    absent = service[-1].remedy == START_REMEDY and not has_server_announcement(settings)
+    if absent and not remote and settings.url is None:
         service = [Finding("api", Status.GOOD, "no service runs on this machine yet: `speciate up` starts one")]
     if remote and service[-1].name == "api":  # unreachable: an error if the service is all there is to check
         service = [replace(service[-1], status=Status.BAD)]

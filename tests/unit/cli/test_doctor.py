@@ -74,6 +74,16 @@ def test_doctor_accepts_a_missing_data_directory(tmp_path: Path) -> None:
     assert finding.status in {Status.GOOD, Status.WARNING}
 
 
+def test_doctor_is_content_before_the_first_start(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPECIATE_URL", raising=False)
+    monkeypatch.setenv("SPECIATE_PORT", "1")
+    monkeypatch.setenv("SPECIATE_DATA_DIR", str(tmp_path))
+    assert "ok    api: no service runs on this machine yet: `speciate up` starts one" in cli("doctor").lines
+    killed = {"database_url": "postgresql://u@127.0.0.1:1/x", "redis_url": "redis://127.0.0.1:1/0"}
+    (tmp_path / "running.json").write_text(json.dumps(killed))
+    assert any(line.startswith("warn  api: cannot reach the service") for line in cli("doctor").lines)
+
+
 def test_doctor_counts_languages_that_the_tier_does_not_run_as_missing(tmp_path: Path) -> None:
     in_a, in_b = (machine.languages(Settings(data_dir=tmp_path), tier) for tier in ("A", "B"))
     present = in_a.detail.partition(". Not available")[0]
