@@ -81,15 +81,18 @@ def _unlock(**values: object) -> dict[str, object]:
 
 
 def test_unlocks_are_written_to_files(cli: Cli, service: FakeService, tmp_path: Path) -> None:
-    service.on("GET", "/v1/unlocks", page(_unlock(target=HOSTILE, ensemble=["m@3", "n@1"])))
+    sources = [{"run": str(UUID(int=n)), "evaluations": 31, "tokens": 0, "seconds": 2.0} for n in (3, 4)]
+    service.on("GET", "/v1/unlocks", page(_unlock(target=HOSTILE, ensemble=["m@3", "n@1"], sources=sources)))
+    assert "1,234 (+62)       0  2.5 (+4.0)" in cli("unlocks").lines[1]
     for suffix in ("csv", "jsonl", "parquet"):
         assert (
             cli("unlocks", "--first", "--strategy", "best_of_n", "--out", tmp_path / f"u.{suffix}").code == ExitCode.OK
         )
-    assert service.requests[0].query["first"] == ["true"]
-    assert service.requests[0].query["strategy"] == ["best_of_n"]
+    assert service.requests[1].query["first"] == ["true"]
+    assert service.requests[1].query["strategy"] == ["best_of_n"]
     (row,) = csv.DictReader((tmp_path / "u.csv").read_text().splitlines())
     assert (row["target"], row["ensemble"], row["evaluations"]) == ("'" + HOSTILE, "m@3 + n@1", "1234")
+    assert json.loads(row["sources"].partition(" + ")[0]) == sources[0]
     assert json.loads((tmp_path / "u.jsonl").read_text())["target"] == HOSTILE
     assert parquet.read_table(tmp_path / "u.parquet").to_pylist()[0]["ensemble"] == "m@3 + n@1"
     assert cli("unlocks", "--out", tmp_path / "u.xlsx").code == ExitCode.INVALID
