@@ -259,6 +259,18 @@ def test_versions_are_pinned(fair: Lab) -> None:
     assert [policy["name"] for policy in report_of(fair)["design"]["policies"]] == ["bad@1", "good@1"]
 
 
+def test_the_form_asks_before_it_starts_a_tournament_that_cannot_decide(fair: Lab) -> None:
+    form = {"slug": "few", "problems": "toy", "seeds": "0-1", "evaluations": "7"}
+    for i, name in enumerate(("bad", "good")):
+        form |= {f"name{i}": name, f"policy{i}": name, f"strategy{i}": "best_of_n"}
+    own = {"Origin": str(fair.api.http.base_url).rstrip("/")}
+    asked = fair.api.http.post("/tournaments", data=form, headers=own)
+    assert asked.status_code == 422
+    assert "1 problem cannot decide any comparison: expected at least 6." in asked.text
+    assert fair.api.get("/v1/tournaments").json()["items"] == []
+    assert fair.api.http.post("/tournaments", data=form | {"confirmed": "on"}, headers=own).status_code == 303
+
+
 def test_equal_declaration_is_the_same_tournament(fair: Lab) -> None:
     first = declare(fair)
     assert declare(fair)["id"] == first["id"]
