@@ -238,7 +238,7 @@ def work(seconds):
 SPENDING = {
     "at a time": "for _ in range(4): os.fork() or work(60)\n    time.sleep(600)",
     "one after another": "while True: os.fork() and os.wait() or work(0.3)",
-    "whose end nobody hears": (
+    "whose end is not reported": (
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    while True:\n        os.fork() or work(0.3)\n"
         "        try: os.wait()\n        except ChildProcessError: pass"
     ),
@@ -246,7 +246,7 @@ SPENDING = {
         "while True:\n        os.fork() and os.wait() or (os.fork() and os._exit(0)) or work(0.3)\n"
         "        time.sleep(0.3)"
     ),
-    "of children whose end nobody hears": (
+    "of children whose end is not reported": (
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    while True:\n        if os.fork() == 0:\n"
         "            signal.signal(signal.SIGCHLD, signal.SIG_DFL)\n"
         "            for _ in range(30): os.fork() and os.wait() or work(0.01)\n            os._exit(0)\n"
