@@ -25,6 +25,9 @@ class SchedulingDelay:
         supervisor: That of its supervisor, which adopts processes that it leaves; 0 if unknown.
         cores: Processors that it may use at a time.
         group_s: Returns the CPU time of its control group in seconds, if it has one.
+
+    Attributes:
+        own_ran_s: CPU time of its first thread in seconds, as of the last ``own_s``.
     """
 
     def __init__(
@@ -34,13 +37,14 @@ class SchedulingDelay:
         # Kept open: some evaluations read it a thousand times.
         self._fd = _open(f"/proc/{pid}/schedstat") if pid else None
         self._known = self._fd is not None
-        self._own_s = 0.0
+        self._own_s = self.own_ran_s = 0.0
 
     def own_s(self) -> float:
         """Return the delay of its first thread in seconds; keeps its last value after the process ends."""
         if self._fd is not None:
             try:
-                self._own_s = int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+                ran, waited, *_ = os.pread(self._fd, 64, 0).split()
+                self.own_ran_s, self._own_s = int(ran) / 1e9, int(waited) / 1e9
             except OSError:  # the process has ended
                 self.close()
         return self._own_s
@@ -52,18 +56,14 @@ class SchedulingDelay:
         threads = [f"/proc/{self._pid}/task/{thread}" for thread in _threads(self._pid) if thread != str(self._pid)]
         return max(map(_delay_s, [*threads, *(f"/proc/{pid}" for pid in _below(self._pid))]), default=0.0)
 
-    def ran_s(self, *, alone: bool = False) -> float:
-        """Return the CPU time in seconds of the process and what it started, also what ended and was waited for.
-
-        Args:
-            alone: True to leave out living descendants.
-        """
+    def ran_s(self) -> float:
+        """Return the CPU time in seconds of the process and what it started, also what ended and was waited for."""
         if not self._pid:
             return 0.0
         if self._group_s is not None:
             return self._group_s()
         living = _below(self._root) if self._root else [self._pid, *_below(self._pid)]
-        return sum(map(_ran_s, [self._pid] if alone else living))
+        return sum(map(_ran_s, living))
 
     def others(self) -> list[int]:
         """Return the other living processes that it started, also those whose own parent has ended."""
