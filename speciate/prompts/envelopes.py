@@ -13,12 +13,13 @@ from speciate.domain.files import FilesError, text_of
 from speciate.domain.problem import Problem
 from speciate.prompts.diff import MARK
 from speciate.prompts.fences import PYTHON_LABELS, SEPARATOR, filled_blocks
-from speciate.prompts.python_source import is_program, read_python
+from speciate.prompts.python_source import is_program, read_python, repaired
 from speciate.prompts.text import fenced
 
 MOST_DEPTH: Final = 4
 _LABELS: Final = PYTHON_LABELS | {"json", "jsonc", "json5", "text", "txt"}
-_OPENING: Final = re.compile(r"(?m)^[ \t]*+\{")
+_OPENING: Final = re.compile(r"\{\s*+\"")
+_BETWEEN: Final = re.compile(r"[\s,]*+")
 _MOST_TRIES: Final = 4
 _PROGRAM_KEYS: Final = ("code", "program", "solution", "answer", "source", "new_code", "implementation", "content")
 _NAME_KEYS: Final = ("path", "file", "filename", "file_name", "file_path", "name")
@@ -74,8 +75,12 @@ def _parsed(text: str, *, whole: bool = True) -> dict[str, object] | list[object
     try:
         decoder = json.JSONDecoder(strict=False)
         value, end = decoder.raw_decode(text)
-        if whole and end < len(text):
-            return None
+        values = [value]
+        while whole and end < len(text):  # one value on each line
+            between = _BETWEEN.match(text, end)
+            value, end = decoder.raw_decode(text, between.end() if between else end)
+            values.append(value)
+        value = values if len(values) > 1 else value
     except (ValueError, RecursionError):
         tree = read_python(text)
         if not (isinstance(tree, ast.Module) and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)):
@@ -107,7 +112,8 @@ def _as_blocks(value: object, problem: Problem) -> str:
     if marked:
         return "\n".join(marked)
     if problem.is_python:
-        return "\n".join(fenced(text, "python") for text in texts if is_program(text))
+        programs = (repaired(text if "\n" in text else text.replace("\\n", "\n")) for text in texts)
+        return "\n".join(fenced(program, "python") for program in programs if is_program(program))
     named = [text for key in _PROGRAM_KEYS for text in _under(value, key, MOST_DEPTH)]
     longest = max(named or texts, key=lambda text: (text.count("\n"), len(text)), default="")
     language = problem.language

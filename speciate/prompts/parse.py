@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from speciate.domain.candidate import Failure
@@ -23,14 +24,23 @@ from speciate.prompts.envelopes import unwrapped
 from speciate.prompts.evolve_blocks import blocks_or_none, contents_of, outside_of
 from speciate.prompts.fences import PYTHON_LABELS, Fenced, by_section, fenced_blocks, filled_blocks, sections
 from speciate.prompts.program_blocks import Wanted, best_program, elision_in, is_python, last_long, separate_programs
-from speciate.prompts.program_files import apply_to_files, file_sets, keep_files_protected, syntax_failure, with_files
+from speciate.prompts.program_files import (
+    apply_to_files,
+    file_sets,
+    files_or_none,
+    keep_files_protected,
+    syntax_failure,
+    with_files,
+)
 from speciate.prompts.protected import keep_protected, protected_digest
 from speciate.prompts.python_source import (
     complete_part,
     defined_names,
+    has_odd_blanks,
     is_program,
     names_of,
     read_python,
+    repaired,
     shape_key,
     with_plain_blanks,
 )
@@ -158,6 +168,8 @@ def _wanted(base: str | None, problem: Problem) -> Wanted:
 
     Without any these are the names that it assigns; without a program to change, the names that are called.
     """
+    if problem.many_files and base:
+        base = files_or_none(base).get(problem.main_file, "")
     blocks = blocks_or_none(base or "")
     texts = contents_of(base, blocks) if base and blocks else [base or ""]
     texts = [textwrap.dedent(text) for text in texts]
@@ -189,7 +201,8 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
     if not _quotes_edits(text, wanted, problem, policy) and (found := _from_diffs(text, base, problem, policy)):
         return found
     if problem.many_files:
-        return file_sets(text, policy.answers_per_rollout)
+        choose = partial(best_program, wanted=wanted) if problem.is_python else last_long
+        return file_sets(text, policy.answers_per_rollout, choose)
     if not problem.is_python:
         return _texts(text, policy.answers_per_rollout, problem.language)
     if not filled_blocks(text):  # a program may mention the marks of a call
@@ -204,7 +217,8 @@ def _quotes_edits(text: str, wanted: Wanted, problem: Problem, policy: Policy) -
     texts = [block.text for block in filled_blocks(text) if MARK.search(block.text)]
     if problem.is_python:
         whole = [*texts, text, _all_fenced(text) or ""]
-        return any(is_python(each) and not wanted.names.isdisjoint(defined_names(each)) for each in whole)
+        programs = [each for each in whole if MARK.search(each) and is_python(each)]  # an edit itself is not Python
+        return any(problem.many_files or not wanted.names.isdisjoint(defined_names(each)) for each in programs)
     if policy.edit_format is EditFormat.DIFF:
         return False
     return any(not _begins_or_ends_with_edit(each) for each in [*texts, *_tagged(text)])
@@ -238,6 +252,8 @@ def _after(text: str, tag: str) -> str:
 
 def _from_diffs(text: str, base: str | None, problem: Problem, policy: Policy) -> list[str | Failure]:
     """Apply SEARCH/REPLACE blocks if there are any, even if the policy was asked for a rewrite."""
+    if problem.kind is not ProblemKind.DATA and has_odd_blanks(text) and not has_odd_blanks(base or ""):
+        text = with_plain_blanks(text)
     groups = read_edits(text, several=policy.answers_per_rollout > 1)
     if groups and base is None:
         return [rejected(Reason.DIFF_MALFORMED, "there is no parent to apply a diff to: expected a whole program")]
@@ -282,14 +298,14 @@ def _tagged(text: str) -> list[str]:
         end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
         if end >= 0:
             # From the last opening tag on: a model may mention the tag before its answer.
-            found.append(_unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
+            found.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
         else:
             unclosed.add(opening[1])
         opening = _ANSWER.search(text, max(end, opening.end()))
     return found
 
 
-def _unfenced(text: str) -> str:
+def unfenced(text: str) -> str:
     """Return the content of a text that is a single fenced block."""
     lines = text.strip().split("\n")
     if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
@@ -302,7 +318,8 @@ def _programs(text: str, wanted: Wanted, *, several: bool) -> list[str | Failure
     blocks = filled_blocks(text)
     if not blocks:
         return [*_plain_programs(text, several=several)]
-    blocks = [block for block in _preferred(blocks, PYTHON_LABELS) if _may_be_python(block, wanted)]
+    blocks = [replace(block, text=repaired(block.text)) for block in _preferred(blocks, PYTHON_LABELS)]
+    blocks = [block for block in blocks if _may_be_python(block, wanted)]
     if not blocks:
         return []
     if not several:
@@ -323,7 +340,7 @@ def _may_be_python(block: Fenced, wanted: Wanted) -> bool:
 def _plain_programs(text: str, *, several: bool) -> list[str]:
     """Return the programs of a completion without fences."""
     parts = sections(text) if several and not is_program(text) else [text]
-    return [part for part in parts if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
+    return [part for part in map(repaired, parts) if len(part) <= MAX_PROGRAM_BYTES and is_program(part)]
 
 
 def _all_fenced(whole: str) -> str | None:
@@ -369,7 +386,7 @@ def _repaired(raw: str, problem: Problem) -> str:
     if problem.kind is ProblemKind.DATA:
         return raw
     raw = raw.removeprefix("\ufeff")
-    return with_plain_blanks(raw) if problem.is_python and not is_python(raw) else raw
+    return repaired(raw) if problem.is_python and len(raw) <= MAX_PROGRAM_BYTES else raw
 
 
 def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Failure | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from speciate.domain.candidate import Failure
@@ -19,21 +19,30 @@ from speciate.prompts.rejection import Reason, rejected
 _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
-def file_sets(text: str, wanted: int) -> list[str | Failure]:
+def file_sets(text: str, wanted: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
     """Return the answers of a completion, each with the files that it changes or adds.
 
     Args:
         text: The completion.
         wanted: m. With one, all blocks are files of one answer; otherwise separators divide answers.
+        choose: Returns the main file among blocks without a heading.
     """
     blocks = filled_blocks(_headings_inside(text))
     if not blocks:
         parts = sections(text) if wanted > 1 else [text]
         return [part for part in parts if _has_heading(part)]
     if wanted == 1:
-        return [_joined([block.text for block in blocks])]
+        return [_joined([block.text for block in blocks], choose)]
     groups = by_section(blocks)
-    return [*groups[0]] if len(groups) == 1 else [_joined(texts) for texts in groups]
+    return [*groups[0]] if len(groups) == 1 else [_joined(texts, choose) for texts in groups]
+
+
+def files_or_none(text: str) -> dict[str, str]:
+    """Return the files of a program; none if the text is not a set of files."""
+    try:
+        return files_of(text)
+    except FilesError:
+        return {}
 
 
 def _has_heading(text: str) -> bool:
@@ -134,11 +143,11 @@ def _headings_inside(text: str) -> str:
     return "\n".join(lines)
 
 
-def _joined(texts: Sequence[str]) -> str | Failure:
+def _joined(texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str | Failure:
     """Return the files of several blocks as one answer; a later file replaces an earlier one of the same name."""
     headed = [text for text in texts if _has_heading(text)]
     if not headed:
-        return texts[-1]
+        return choose(texts)
     try:
         files = {name: section for text in headed for name, section in sections_of(text).items()}
     except FilesError as error:

@@ -184,11 +184,21 @@ def _is_stub(node: ast.AST) -> bool:
     )
 
 
+def has_odd_blanks(text: str) -> bool:
+    """Return True if a text has no-break or other wide blanks, or zero-width characters."""
+    return _ODD_BLANK.search(text) is not None
+
+
 def with_plain_blanks(text: str) -> str:
-    """Replace no-break and other wide blanks by plain ones and remove zero-width characters, outside of strings."""
-    if _ODD_BLANK.search(text) is None:
-        return text
+    """Replace wide blanks by plain ones and remove zero-width characters, outside of strings and comments."""
     return _STRING_OR_ODD.sub(lambda match: _PLAIN.get(match[0], match[0]), text)
+
+
+def repaired(text: str) -> str:
+    """Return a program with plain blanks if it does not parse otherwise."""
+    if not has_odd_blanks(text) or isinstance(read_python(text), ast.Module):
+        return text
+    return with_plain_blanks(text)
 
 
 def complete_part(text: str, needed: frozenset[str]) -> str | None:

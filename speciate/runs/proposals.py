@@ -11,10 +11,11 @@ import numpy as np
 from speciate.domain.candidate import Individual, Proposal
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.problem import ProblemKind
 from speciate.domain.rollout import Completion, Prompt, Rollout
 from speciate.domain.values import storable, text_digest
 from speciate.ports.work import RunContext, WorkStore
-from speciate.prompts.parse import parse_completion, read_program
+from speciate.prompts.parse import parse_completion, read_program, unfenced
 from speciate.runs.checks import CanAdvise, check_advice_shown
 from speciate.runs.failures import RecentFailures
 from speciate.runs.generate import ShownPrompt, show
@@ -179,7 +180,10 @@ def read_sent(
     if sent.completion is not None:
         answers = parse_completion(sent.completion, problem=context.problem, policy=policy, parent=base)
     else:
-        answers = [read_program((sent.program or "").replace("\r\n", "\n"), base, context.problem)]
+        program = (sent.program or "").replace("\r\n", "\n")
+        if context.problem.kind is not ProblemKind.DATA:
+            program = unfenced(program)
+        answers = [read_program(program, base, context.problem)]
     selection = answered.selection
     children = [
         Proposal(

@@ -58,7 +58,7 @@ READERS: dict[str, tuple[Callable[[str], object], int, tuple[str, ...]]] = {
         1 << 19,
         ("```\n", "```python\nx = 1\n", "<answer_1>", "</think>", "a\n", "a = 1\n", "~~~~\n    ", "(", "'''", "# a\r",
          "```python\nx = y\n```\n", "```py\nimport y\n```\n", '{"a": "', '{"x": "x = 1"}\n', "x = 1\u00a0\n",
-         "# ...\n"),
+         "# ...\n", "[1] ", '{"a":1}\n'),
     ),
     "program without marks": (
         lambda text: keep_protected(BASE, f"x = 2\n{text}"), 1 << 19,

@@ -268,7 +268,7 @@ def test_a_person_proposes_and_hints_on_the_pages(lab: Lab) -> None:
     def send(path: str, **fields: str) -> Any:
         return lab.api.http.post(f"/runs/{run}/{path}", data=fields, headers=origin, follow_redirects=False)
 
-    answer = send("propose", parent="1", program="x = 9\r\ny = 1\r\n", rationale="larger & smaller")
+    answer = send("propose", parent="1", program="```python\r\nx = 9\r\ny = 1\r\n```\r\n", rationale="larger & smaller")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run}/proposals/2")
     waiting = lab.api.http.get(f"/runs/{run}/proposals/2", follow_redirects=True)
     assert "It waits for a free worker." in waiting.text

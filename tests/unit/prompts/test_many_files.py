@@ -95,6 +95,15 @@ def test_text_without_a_heading_is_the_main_file(read: Read) -> None:
     assert files(answer) == SEED | {"candidate.py": "def solve(x):\n    return 7\n"}
 
 
+def test_the_main_file_is_chosen_among_blocks_and_files_may_quote_edits(read: Read) -> None:
+    main = "def solve(x):\n    return math.floor(x)\n"
+    (answer,) = read(f"```python\nimport math\n```\n```python\n{main}```\n```python\nprint(solve(3))\n```")
+    assert files(answer)["candidate.py"] == f"import math\n\n{main}"
+    quoting = f'HELP = """\n{edit("a", "b")}"""\n{NEW}'
+    (answer,) = read(f"```\n# === file: geometry.py ===\n{quoting}```")
+    assert files(answer) == SEED | {"geometry.py": quoting}
+
+
 def test_several_answers(read: Read) -> None:
     one = "```\n# === file: geometry.py ===\ny = {}\n```\n"
     found = read(one.format(1) + "---\n" + one.format(2) + "---\n" + one.format(1), answers=3)

@@ -60,6 +60,7 @@ Read = Callable[..., list[Answer]]
         ("    if x > 0:\n\n        y = x * 2", "    if x > 0:\n        y = x * 3"),
         ("```python\n        y = x * 2\n```", "```python\n        y = x * 3\n```"),
         ("```python\n        y = x * 2", "        y = x * 3\n```"),
+        ("\u00a0" * 8 + "y = x *\u200b 2", "\u00a0" * 8 + "y = x * 3"),
         ("        y = x * 2", "```python\n        y = x * 3\n```"),
     ],
 )

@@ -113,6 +113,9 @@ def test_several_answers_without_separators_share_their_imports(read: Read) -> N
         json.dumps({"edit": "<<<<<<< SEARCH\n    return 0 * x + 0\n=======\n    return 7 * x + 3\n>>>>>>> REPLACE"}),
         f"{{'code': '''{GOOD}'''}}",
         json.dumps([GOOD.replace("7", "6"), GOOD]),
+        json.dumps({"code": GOOD.replace("7", "6")}) + "\n" + json.dumps({"code": GOOD}),
+        json.dumps({"code": GOOD.replace("\n", "\\n")}),
+        f"<answer>{json.dumps({'code': GOOD.replace('    ', chr(160) * 4)})}</answer>",
     ],
 )
 def test_a_program_in_json_is_read(read: Read, text: str) -> None:
