@@ -15,7 +15,7 @@ from pydantic import Field
 from speciate import __version__
 from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
-from speciate.domain.errors import SpeciateError
+from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.objective import ObjectiveRole
 from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.records.proposals import ShownProgram
@@ -114,7 +114,7 @@ class _Tools:
     @asynccontextmanager
     async def _run(self, name: str) -> AsyncIterator[AsyncRunHandle]:
         async with self._client() as client:
-            yield await client.runs.get(name)
+            yield await _find_run(client, name)
 
     async def list_problems(self) -> Json:
         """List the problems of the service with their objectives and targets."""
@@ -266,7 +266,7 @@ class _Tools:
         """List confirmed unlocks: which policy reached which target, at what cost, and who proposed it."""
         found: list[Json] = []
         async with self._client() as client:
-            run_id = None if run is None else (await client.runs.get(run)).id
+            run_id = None if run is None else (await _find_run(client, run)).id
             async for unlock in client.unlocks(problem=problem, run=run_id):
                 found.append(unlock.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": unlock.policy_label})
                 if len(found) >= _LISTED:
@@ -277,6 +277,15 @@ class _Tools:
         """Give a hint that later prompts of the run show as long as it helps."""
         async with self._run(run) as handle:
             return {"hint": (await handle.hint(text)).number}
+
+
+async def _find_run(client: AsyncClient, name: str) -> AsyncRunHandle:
+    try:
+        return await client.runs.get(name)
+    except NotFoundError as error:
+        if error.remedy is None:
+            raise NotFoundError(str(error), remedy="list_runs names the runs.") from None
+        raise
 
 
 def _status(run: AsyncRunHandle, hidden: Collection[str]) -> Json:
