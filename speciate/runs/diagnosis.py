@@ -31,16 +31,13 @@ SAYING_WHY_FIRST: Final = 6
 SAYING_WHY_LATER: Final = 32
 """A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
 
-REPEATS_LEAST: Final = 11
-REPEATS_EACH: Final = 4
-_EVEN: Final = 2
-"""A run pauses after 11 answers in a row that repeat programs, and 4 more for each of these, if all are as frequent.
+REPEATS_OF_TWO: Final = 24
+REPEATS: Final = 96
+"""A run pauses after this many answers in a row that repeat programs of the run; sooner if these are at most two.
 
-An endpoint that ignores its prompt or its seed gives the same answers to every request. A policy that still finds
-something new now and then repeats its favourites, some more often than others.
+An endpoint at temperature 0 gives the same answer to every request. A policy that still finds something new now and
+then repeats more of its programs.
 """
-REPEATS_LATER: Final = 96
-"""A run pauses after this many answers in a row that repeat programs, however often each occurs."""
 _MOST_REPEATED: Final = 32
 """Programs that are counted; a policy that repeats more of them still varies its answers."""
 
@@ -160,8 +157,7 @@ def _repeating(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateO
         return None
     streaks |= numbers
     count = numbers.total()
-    even = bool(numbers) and max(numbers.values()) - min(numbers.values()) <= _EVEN
-    if not last or count < (REPEATS_LEAST + REPEATS_EACH * len(numbers) if even else REPEATS_LATER):
+    if not last or count < (REPEATS_OF_TWO if len(numbers) <= 2 else REPEATS):
         return None
     such = [name.rpartition(":")[2] for name, _ in numbers.most_common(3)]
     detail = f"all give the program of candidate {such[0]}"

@@ -148,14 +148,14 @@ def endpoint_session(answers: Iterable[str], budget: int, problem: Problem | Non
     return s
 
 
-@pytest.mark.parametrize("different", [1, 2, 4])
-def test_a_policy_that_repeats_a_few_answers_pauses_the_run(different: int) -> None:
+@pytest.mark.parametrize(("different", "most"), [(1, 49), (2, 49), (4, 129)])
+def test_a_policy_that_repeats_a_few_answers_pauses_the_run(different: int, most: int) -> None:
     s = endpoint_session([f"```python\nx = {i}\ny = 3\n```" for i in range(2, 2 + different)], 400)
     s.go()
     progress = s.store.runs[s.context.run_id].progress
     diagnosis = Diagnosis.model_validate(progress.diagnosis)
     assert (progress.state, diagnosis.fault, diagnosis.reason) == (RunState.PAUSED, Fault.POLICY, "repeated_answers")
-    assert progress.evaluations <= 33
+    assert progress.evaluations <= most
     assert str(progress.reason).startswith("the policy repeats its answers (")
     assert "temperature" in diagnosis.remedy
     spent = progress.evaluations
