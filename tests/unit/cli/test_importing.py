@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.contained import landlock
 from speciate.cli.errors import ExitCode
 from speciate.compat.naming import Packages
 from speciate.problems.loader import load_problem
@@ -244,6 +245,8 @@ def test_a_file_left_out_is_named_where_it_is_missed(cli: Cli, tmp_path: Path) -
 
 
 def test_tier_b_says_that_it_forbids_writing(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not landlock.abi():
+        pytest.skip("this kernel has no Landlock")
     monkeypatch.setenv("SPECIATE_SANDBOX", "B")
     writes = "import tempfile\ndef evaluate(path):\n    tempfile.NamedTemporaryFile()\n"
     outcome = cli("problems", "import", f"openevolve:{made(tmp_path / 'line', OPENEVOLVE, evaluator_py=writes)}")
