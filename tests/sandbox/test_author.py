@@ -45,7 +45,8 @@ def breached(arena: Arena, outside: Surroundings, kind: str) -> list[str]:
     script = _SCRIPT.format(function="score" if kind == "data" else "evaluate", attempts="\n".join(lines))
     files = {"there.json": json.dumps(outside.seen_by(arena))}
     # Problems with files have a zygote of their own, which stays.
-    arena.evaluate(make_problem(kind=kind, evaluator=script, files=files), [GOOD])
+    harmless = f"def {'score' if kind == 'data' else 'evaluate'}(candidate, context):\n    return {{'score': 1}}\n"
+    arena.evaluate(make_problem(kind=kind, evaluator=harmless, files={"any.txt": ""}), [GOOD])
     evaluation = arena.attack(GOOD, kind=kind, evaluator=script, files=files)
     assert evaluation.rewards is not None, evaluation
     found: list[str] = json.loads(evaluation.artifacts["breached"])
