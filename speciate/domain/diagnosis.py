@@ -101,7 +101,7 @@ class Diagnosis(Value):
 
     @property
     def title(self) -> str:
-        """What failed, in a few words."""
+        """Name of the fault for people."""
         if self.fault is Fault.EVALUATOR:
             return "The evaluator failed"
         return _TITLES.get(self.reason, "The answers cannot be read")

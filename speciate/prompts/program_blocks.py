@@ -30,7 +30,7 @@ _ELISION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a program has to define.
+    """Names that a program has to define.
 
     Attributes:
         names: Functions and classes that callers expect.
