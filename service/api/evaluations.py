@@ -132,7 +132,7 @@ class SubmitRequest(Value):
     results: tuple[ReportedEvaluation, ...] = Field(min_length=1, max_length=1000)
 
 
-@router.get("/evaluations")
+@router.get("/evaluations:waiting")
 def list_waiting_evaluations(
     stores: StoresDep,
     problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,

@@ -54,7 +54,7 @@ class AsyncEvaluationsClient(AsyncResourceClient):
         self, *, problem: str | UUID | None = None, run: str | UUID | None = None
     ) -> tuple[WaitingEvaluations, ...]:
         """Count the candidates that wait for an evaluator, by problem version and the capabilities they need."""
-        return await self._transport.send(get_list(_PATH, WaitingEvaluations, problem=problem, run=run))
+        return await self._transport.send(get_list(f"{_PATH}:waiting", WaitingEvaluations, problem=problem, run=run))
 
     async def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""

@@ -57,7 +57,7 @@ class EvaluationsClient(ResourceClient):
         self, *, problem: str | UUID | None = None, run: str | UUID | None = None
     ) -> tuple[WaitingEvaluations, ...]:
         """Count the candidates that wait for an evaluator, by problem version and the capabilities they need."""
-        return self._transport.send(get_list(_PATH, WaitingEvaluations, problem=problem, run=run))
+        return self._transport.send(get_list(f"{_PATH}:waiting", WaitingEvaluations, problem=problem, run=run))
 
     def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""
