@@ -93,7 +93,7 @@ class Declaration(Value):
 
     @property
     def doubt(self) -> str:
-        """Why it had better not start; empty if nothing is wrong. The problems are named one by one."""
+        """Reason to ask before the start; empty without one. The problems are named one by one."""
         return ""
 
     @model_validator(mode="after")

@@ -192,7 +192,7 @@ class Tournament(Declaration):
 
     @property
     def doubt(self) -> str:
-        """Why its problems cannot decide any comparison; empty for methods, which are compared over training runs."""
+        """Reason for which no comparison can be decided; empty for methods, which are compared over training runs."""
         return "" if self.method_groups else self.too_few(len(self.problems))
 
     def entrant(self, name: str) -> Entrant:
