@@ -138,7 +138,7 @@ def list_waiting_evaluations(
     problem: Annotated[Name | None, Query(description="Limit to a problem version.")] = None,
     run: Annotated[UUID | None, Query(description="Limit to a run.")] = None,
 ) -> Page[WaitingEvaluations]:
-    """Count the candidates that wait for an external evaluator, by problem version and the capabilities they need."""
+    """List how many candidates wait for an external evaluator, by problem version and the capabilities they need."""
     problem_id = None if problem is None else stores.catalog.problem(problem).id
     return Page[WaitingEvaluations](items=stores.evaluations.unleased(problem_id=problem_id, run_id=run))
 

@@ -671,7 +671,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(commit))
         alarm = self.harness.progress(commit.run_id).alarm
         assert alarm is not None
-        assert "invalid_output" in alarm
+        assert "their output was invalid" in alarm
         commit = self._generate(self._only(commit), *(f"x = 0.{i}\ny = 9\n" for i in range(64)))
         commit = self._evaluate(self._only(commit))
         assert self.harness.progress(commit.run_id).alarm is None

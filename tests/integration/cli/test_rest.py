@@ -13,6 +13,7 @@ import pytest
 from speciate.cli.problems.importing import import_task
 from speciate.cli.stack import Stack
 from speciate.client import Client
+from speciate.policies.bundled import bundled_policies
 from speciate.settings import Settings
 
 pytestmark = [
@@ -73,7 +74,8 @@ def _search(client: Client, number: int) -> None:
 
 def test_memory_processes_and_sessions_return(stack: Stack) -> None:
     with Client(stack.url) as client:
-        client.policies.add({"slug": "mutator", "kind": "program_mutator"})
+        for policy in bundled_policies():
+            client.policies.add(policy.definition())
         import_task(client, "maze", "test", 1, into="mazes")
         for i, parts in enumerate(PROBLEMS):
             definition = {
