@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Proposal, Repeat
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
@@ -215,6 +215,8 @@ def _targets(context: RunContext, result: Evaluation) -> int:
 def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
     """Repeat an evaluation, each time with another seed. A target holds if every repeat meets it.
 
+    Repeats that an earlier confirmation of the candidate measured decide its other targets too.
+
     Returns:
         The commit, or None if the lease was lost.
 
@@ -225,17 +227,28 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     problem = context.problem
     number, targets = read_confirmations(lease.payload)[0]
     member = work.members(lease.run_id, [number])[number]
-    repeats = range(1, problem.confirmations + 1)
-    carried = work.carried(lease.run_id, number) if problem.carry is not None else None
-    seeds = [evaluation_seed(context, number, i) for i in repeats]
-    name_evaluations(dict.fromkeys(seeds, number))
-    programs = [member.program] * len(repeats)
-    results = evaluator.evaluate(with_output(problem, carried), programs, seeds=seeds)
-    met = reduce(and_, (_targets(context, result) for result in results))
-    measured = tuple(map(_repeat, results))
+    if member.repeats and not problem.stages:  # the seeds are the same; a repeat that stopped at a stage has no values
+        measured = member.repeats
+        masks = [0 if isinstance(repeat, str) else problem.targets_met(repeat) for repeat in measured]
+    else:
+        results = _repeated_results(lease, work, evaluator, member)
+        measured = tuple(map(_repeat, results))
+        masks = [_targets(context, result) for result in results]
+    met = reduce(and_, masks)
     refuted = {i: problem.ranking.refutation(i, member.rewards or (), measured) for i in targets if not met >> i & 1}
     confirmed = [i for i in targets if i not in refuted]
     return work.record_confirmation(lease, Confirmation(number, confirmed, refuted, measured))
+
+
+def _repeated_results(
+    lease: Lease, work: WorkStore, evaluator: EvaluatorClient, member: Individual
+) -> list[Evaluation]:
+    context, number = work.context(lease.run_id), member.number
+    problem = context.problem
+    carried = work.carried(lease.run_id, number) if problem.carry is not None else None
+    seeds = [evaluation_seed(context, number, i) for i in range(1, problem.confirmations + 1)]
+    name_evaluations(dict.fromkeys(seeds, number))
+    return evaluator.evaluate(with_output(problem, carried), [member.program] * len(seeds), seeds=seeds)
 
 
 def _repeat(result: Evaluation) -> Repeat:

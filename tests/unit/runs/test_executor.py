@@ -19,7 +19,7 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
-from speciate.domain.target import ClaimState
+from speciate.domain.target import ClaimState, Target
 from speciate.domain.values import storable
 from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
@@ -339,6 +339,37 @@ def test_one_evaluation_of_all_repeats_decides_every_target_and_prompts_show_wha
     assert f"Does not meet the unlock target both reliably: {told}." in text
     assert "Meets the target half" in text
     assert "Still missing" not in text
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_successor_of_two_refuted_claims_is_evaluated_again_once(*, holds: bool) -> None:
+    large, small, both = "x = 6\ny = 8\n", "x = 1\ny = 1\n", "x = 6\ny = 1\n"
+
+    class Unlucky(ToyEvaluator):
+        def evaluate(
+            self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
+        ) -> list[Evaluation]:
+            again = self.evaluated[:]
+            results = super().evaluate(problem, programs, seeds=seeds)
+            repeats = {large: (1.0, 8.0), small: (1.0, 8.0), both: (6.0, 1.0 if holds else 8.0)}
+            return [
+                Evaluation(rewards=repeats[program]) if program in again else result
+                for program, result in zip(programs, results, strict=True)
+            ]
+
+    targets = (Target(name="large", rule="x >= 5"), Target(name="small", rule="y <= 2", unlock=True))
+    completions = [f"```python\n{program}```" for program in (small, both, large)]  # begins with the last
+    spec = toy_spec(4, batch=3, samples_per_prompt=3)
+    s = session(spec, toy_problem().model_copy(update={"targets": targets}), completions=completions)
+    s.evaluator = Unlucky()
+    s.go()
+    assert {(c.target, c.number, c.state) for c in s.store.runs[s.context.run_id].claims.values()} == {
+        ("large", 2, ClaimState.REFUTED),
+        ("large", 4, ClaimState.CONFIRMED),
+        ("small", 3, ClaimState.REFUTED),
+        ("small", 4, ClaimState.CONFIRMED if holds else ClaimState.REFUTED),
+    }
+    assert s.evaluator.evaluated.count(both) == 2
 
 
 def test_stored_units_with_one_target_each_are_one_confirmation() -> None:
