@@ -14,21 +14,23 @@ from speciate.ports.records.declarations import TournamentRun
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.method_tables import method_verdict
-from speciate.tournaments.rendering.tables import sections, verdict
+from speciate.tournaments.rendering.tables import sections, short_sections, verdict
 from speciate.tournaments.report.models import Report
 
 if TYPE_CHECKING:
     from speciate.client import Client
 
 
-def show_report(report: Report, most_rows: int) -> None:
-    """Print the conclusion, the verdicts and every table."""
+def show_report(report: Report, most_rows: int, *, full: bool) -> None:
+    """Print the conclusion and the tables that say who is ahead, or with ``full`` the verdicts and every table."""
     output.print_line(conclusion(report), style="bold")
-    for method in report.standings.methods:
-        output.print_line(method_verdict(method))
-    for comparison in report.standings.comparisons:
-        output.print_line(verdict(comparison))
-    for section in sections(report):
+    slug, tables = report.standings.slug, sections(report)
+    if full:
+        for method in report.standings.methods:
+            output.print_line(method_verdict(method))
+        for comparison in report.standings.comparisons:
+            output.print_line(verdict(comparison))
+    for section in tables if full else short_sections(report):
         output.print_line()
         output.print_line(section.title, style="bold")
         if section.note:
@@ -36,9 +38,11 @@ def show_report(report: Report, most_rows: int) -> None:
         if section.rows:
             output.print_table(section.columns, section.rows[:most_rows], empty="")
         if (more := len(section.rows) - most_rows) > 0:
-            output.print_line(
-                f"… and {more:,} more: speciate tournaments export {report.standings.slug} --out report.html"
-            )
+            output.print_line(f"… and {more:,} more: speciate tournaments export {slug} --out report.html")
+    if not full:
+        output.print_line()
+        output.print_line(f"All {len(tables)} tables: speciate tournaments report {slug} --full")
+        output.print_line(f"With charts: speciate tournaments export {slug} --out report.html")
 
 
 def matrix_csv(report: Report) -> str:

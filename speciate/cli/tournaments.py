@@ -195,14 +195,21 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     )
 
 
-@app.command("report", epilog=examples("speciate tournaments report mazes", "speciate tournaments report mazes --json"))
+@app.command(
+    "report",
+    epilog=examples("speciate tournaments report mazes", "speciate tournaments report mazes --full --rows 400"),
+)
 def report(
     ctx: typer.Context,
     name: Name,
+    full: Annotated[bool, typer.Option("--full", help="Every table, with the tests behind it.")] = False,
     rows: Annotated[int, typer.Option("--rows", "-n", help="Maximum number of rows of a table.", min=1)] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Show which policies are better, by how much, and what is undecided."""
+    """Show which policies are better, by how much, and what is undecided.
+
+    --json prints the full report.
+    """
     from speciate.cli.tournament_report import show_report
 
     with client(ctx) as service:
@@ -210,7 +217,7 @@ def report(
     if as_json:
         output.print_json(found)
     else:
-        show_report(found, rows)
+        show_report(found, rows, full=full)
 
 
 @app.command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speciate.domain.entrant import Entrant
 from speciate.domain.tournament import StoppingRule
 from speciate.tournaments.rendering.cells import Section, ends, estimate, p_value, withheld
@@ -45,6 +47,42 @@ def sections(report: Report) -> tuple[Section, ...]:
         _missing(report),
     )
     return tuple(section for section in made if section.rows or section.note)
+
+
+def short_sections(report: Report) -> tuple[Section, ...]:
+    """Return who is ahead: methods, standings and differences with the columns that most readers need."""
+    standings, comparisons = report.standings.standings, report.standings.comparisons
+    stops = report.design.declared.stopping is StoppingRule.E_PROCESS
+    evidence = "e: betting e-process" if stops else "p: sign-flip test, Holm over all comparisons"
+    differences = _narrow(
+        _comparisons(report),
+        f"Δ: mean paired difference of {report.standings.metric} over problems; {evidence}."
+        + withheld(c.difference for c in comparisons),
+        ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
+    )
+    verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
+    made = (
+        _narrow(
+            methods(report),
+            "The training run is the unit.",
+            ("methods", "search", "training runs", ">Δ", ">win/tie/loss", ">Holm p", "verdict"),
+        ),
+        _narrow(
+            _standings(report),
+            "unlocked: problems on which a run reached the target; pass@1: probability that a run does; ERT:"
+            " evaluations of all runs ÷ successes; brackets: 95 % intervals over problems."
+            + withheld(each for s in standings for each in (s.pass_1, s.ert)),
+            ("entrant", ">runs", ">missing", ">unlocked", ">pass@1", ">ERT"),
+        ),
+        replace(differences, rows=verdicts),
+    )
+    return tuple(section for section in made if section.rows)
+
+
+def _narrow(section: Section, note: str, columns: tuple[str, ...]) -> Section:
+    """Return a section with some of its columns and a shorter note."""
+    at = [section.columns.index(name) for name in columns]
+    return replace(section, note=note, columns=columns, rows=tuple(tuple(row[i] for i in at) for row in section.rows))
 
 
 def verdict(found: Comparison) -> str:

@@ -15,6 +15,7 @@ from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Tournament
 from speciate.ports.records.declarations import TournamentRecord
 from speciate.tournaments.rendering.conclusion import conclusion
+from speciate.tournaments.rendering.tables import sections
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, FakeService, page, problem, say
 from tests.unit.tournaments.synthetic import methods_of, report_of, results_of, schedule_of
@@ -262,7 +263,14 @@ def test_report_is_printed_and_exported(cli: Cli, service: FakeService, tmp_path
     schedule = schedule_of(32, 2, 2)
     report = report_of(schedule, results_of(schedule, shift=8.0))
     service.on("GET", f"{PATH}/report", say(report.model_dump(mode="json")))
-    shown = cli("tournaments", "report", "synthetic", "--rows", 3)
+    short = cli("tournaments", "report", "synthetic").lines
+    titles = ("Standings", "Differences", "Unlock matrix: runs that reached the target, of n")
+    assert (short[0], [title for title in titles if title in short]) == (conclusion(report), list(titles[:2]))
+    table = [" ".join(line.split()) for line in short]
+    assert any(line.startswith("e1 64 0 32 of 32 1 n=32 53.8 [") for line in table)
+    assert "e1 − e0 +0.531 [+0.406, +0.672] n=32 23 / 9 / 0 0.0001 better" in table
+    assert short[-2] == f"All {len(sections(report))} tables: speciate tournaments report synthetic --full"
+    shown = cli("tournaments", "report", "synthetic", "--full", "--rows", 3)
     assert shown.lines[0] == conclusion(report)
     assert shown.lines[1].startswith("Checkpoint e1 is better than checkpoint e0 (sign-flip test")
     assert "… and 29 more: speciate tournaments export synthetic --out report.html" in shown.lines
