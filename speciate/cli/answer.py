@@ -148,7 +148,7 @@ class Answer:
 
 
 def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[str, str | None]]:
-    """Return what the best candidate of a run is: its rewards beside the seed's, its targets, and the trade-offs."""
+    """Return what the best candidate of a run is: its rewards beside the seed's, the targets, and the trade-offs."""
     record = run.record
     best = record.best
     if best is None:
@@ -164,6 +164,7 @@ def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[s
         ("rewards", compared_rewards(best.rewards, seed, objectives)),
         ("weighted sum", format_number(best.scalar)),
         ("meets", ", ".join(best.targets) or "no target"),
+        ("others meet", ", ".join(name for name in record.reached if name not in best.targets)),
         ("trade-offs", f"{front:,}: speciate best {run.id} --front" if front > 1 else None),
     ]
 

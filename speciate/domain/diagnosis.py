@@ -53,10 +53,12 @@ _REMEDIES: Final[dict[str, str]] = {
 _SEED: Final = "the seed program could not be scored"
 _UNREADABLE: Final = "no answer of the policy could be read"
 _ANSWERS: Final = {
+    REFUSED: "no prompt was accepted",
+    ONLY_REASONING: "no answer of the policy came as text",
     REPEATED: "the policy repeats its answers",
     _PROTECTED: "every answer of the policy changes protected text",
 }
-"""What is wrong with the answers of a policy, by the reason, if they can be read."""
+"""What is wrong with the answers of a policy, by the reason, if it is not that they cannot be read."""
 
 
 _TITLES: Final = {
@@ -107,18 +109,22 @@ class Diagnosis(Value):
         return _TITLES.get(self.reason, "The answers cannot be read")
 
     @property
+    def finding(self) -> str:
+        """What failed and how often."""
+        what = _ANSWERS.get(self.reason, _UNREADABLE)
+        if self.fault is Fault.EVALUATOR:
+            if self.failures == 1:  # only the seed program's failure is conclusive by itself
+                return _SEED
+            what = "no program could be scored"
+        return f"{what} ({self.failures} in a row)"
+
+    @property
     def summary(self) -> str:
         """One line: what failed, how often, and the last line of the detail."""
         lines = [line.strip() for line in self.detail.splitlines() if line.strip()]
         cause = f"{self.reason}: {lines[-1][:300]}" if lines else self.reason
-        if self.reason == REFUSED:
-            return f"no prompt was accepted ({self.failures} in a row): {self.detail[:1000]} {self.remedy}"
-        if self.reason == ONLY_REASONING:
-            return f"no answer of the policy came as text ({self.failures} in a row): {self.detail} {self.remedy}"
-        if self.reason == REPEATED:
+        if self.reason in {REFUSED, ONLY_REASONING}:
+            cause = f"{self.detail[:1000]} {self.remedy}"
+        elif self.reason == REPEATED:
             cause = cause.removeprefix(f"{REPEATED}: ")
-        if self.fault is Fault.POLICY:
-            return f"{_ANSWERS.get(self.reason, _UNREADABLE)} ({self.failures} in a row): {cause}"
-        # Only the seed program's failure is conclusive by itself.
-        what = f"no program could be scored ({self.failures} in a row)" if self.failures > 1 else _SEED
-        return f"{what}: {cause}"
+        return f"{self.finding}: {cause}"

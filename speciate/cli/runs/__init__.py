@@ -351,7 +351,7 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
             *zip(_LABELS, _labels(run), strict=True),
             (
                 "state",
-                output.format_state(run.outcome, "waits for proposals" if run.waits else run.no_result or run.reason),
+                output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause),
             ),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _proposers(run)),
@@ -369,7 +369,6 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
             ("failures", "  ".join(f"{reason}: {count:,}" for reason, count in run.reasons.items())),
             *best,
             ("plateau", f"archive unchanged for {plateau} evaluation{'' if plateau == '1' else 's'}"),
-            ("reached", ", ".join(run.reached)),
             ("unlocked", "yes" if run.unlocked else "no"),
             ("alarm", run.alarm),
             ("note", run.note),

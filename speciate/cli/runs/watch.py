@@ -104,7 +104,7 @@ def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
         return retry_unavailable(run.refresh)
     with _open_view(run, run.problem().definition.objectives) as view:
         record = _watch(run, view, log)
-    _print_result(record)
+    _print_outcome(record)
     return record
 
 
@@ -115,7 +115,11 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
     try:
         answer = retry_unavailable(lambda: find_answer(service, run))
     except SpeciateError as error:
-        output.print_note(error)
+        record = run.record
+        if as_json or not (record.diagnosis or (record.no_result and record.no_result in str(error))):
+            output.print_note(error)
+        elif record.no_result:  # the outcome says why
+            output.print_note(error.remedy)
         return
     written = None
     if write:
@@ -142,9 +146,9 @@ def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
             log.add(event)
         if event.seq <= known:
             continue
-        view.show_event(event)
         if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
             break
+        view.show_event(event)
         if time.monotonic() - shown_at >= view.refresh_s:
             record = retry_unavailable(run.refresh)
             seed = seed or seed_rewards(run)
@@ -170,13 +174,9 @@ def _is_paused(run: RunHandle) -> bool:
     return retry_unavailable(run.refresh).state is RunState.PAUSED
 
 
-def _print_result(record: RunRecord) -> None:
-    reached = ", ".join(record.reached) or "no target"
-    reason = f" ({record.reason})" if record.reason else ""
-    if record.no_result:
-        output.print_line(f"{record.state.value}{reason} without a result: {record.no_result}")
-        return
-    output.print_line(f"{record.state.value}{reason}: reached {reached}")
+def _print_outcome(record: RunRecord) -> None:
+    style = "red" if record.no_result else _STYLES.get(record.state, "")
+    output.print_line(format_state(record.outcome, record.cause), style=style)
     output.print_diagnosis(record)
     if record.state is RunState.PAUSED:
         output.print_line(f"Resume it with: speciate runs resume {record.id}")
@@ -210,7 +210,7 @@ class LiveRunView:
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
         """Draw the progress."""
-        self._live.update(render_progress(run, seed, self._objectives))
+        self._live.update(render_progress(run, seed, self._objectives), refresh=True)
 
 
 class PlainRunView:
@@ -233,13 +233,18 @@ class PlainRunView:
             output.print_line(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Print the spent budget if the state changed, and the best candidate if it changed."""
+        """Print the spent budget if the state changed, and the best candidate of a running run if it changed."""
         if run.state is not self._state:
             output.print_line(status_line(run))
-        best = best_line(run, seed, self._objectives)
+        best = self._best if _is_over(run) else best_line(run, seed, self._objectives)
         if best != self._best:
             output.print_line(f"{best}  after {pluralize(run.spent.evaluations, 'evaluation')}")
         self._state, self._best = run.state, best
+
+
+def _is_over(run: RunRecord) -> bool:
+    """Return True if its outcome and its answer are printed below the progress, which then leaves them out."""
+    return run.state.ended or run.state is RunState.PAUSED
 
 
 def status_line(run: RunRecord) -> str:
@@ -258,8 +263,8 @@ def status_line(run: RunRecord) -> str:
     parts.append(f"{run.failed:,} failed, {run.duplicates:,} duplicates")
     if run.state is RunState.RUNNING and run.reason:
         parts.append(run.reason)
-    name = f"{run.name}: " if run.name else ""
-    return sanitize(f"{name}{run.state.value}: {'  '.join(parts)}")
+    heads = [run.name, "" if _is_over(run) else run.state.value]
+    return sanitize(": ".join((*filter(None, heads), "  ".join(parts))))
 
 
 def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> str:
@@ -291,25 +296,23 @@ def render_progress(run: RunRecord, seed: dict[str, float], objectives: Sequence
     )
     bar = Table.grid(padding=(0, 2))
     bar.add_row(ProgressBar(total=1.0, completed=run.share_spent, width=_BAR_WIDTH), Text(status_line(run)))
-    best = Table(box=None, pad_edge=False, show_edge=False)
-    for name in (f"best candidate {run.best.number:,}" if run.best else "", "value", "seed", ""):
-        best.add_column(name, justify="left" if name.startswith("best") else "right")
-    for each in objectives:
-        if run.best and each.aim:
+    parts: list[RenderableType] = [head, bar]
+    if run.best and not _is_over(run):
+        best = Table(box=None, pad_edge=False, show_edge=False)
+        for name in (f"best candidate {run.best.number:,}", "value", "seed", ""):
+            best.add_column(name, justify="left" if name.startswith("best") else "right")
+        for each in (objective for objective in objectives if objective.aim):
             value, of_seed = run.best.rewards[each.name], seed.get(each.name)
             verdict = "" if of_seed is None else each.verdict(value, of_seed)
             style = {"better": "green", "worse": "red"}.get(verdict, "")
             best.add_row(
                 Text(sanitize(each.directed)), format_number(value), format_number(of_seed), Text(verdict, style=style)
             )
-    parts: list[RenderableType] = [head, bar, *([best] if run.best else [])]
-    if run.reached:
+        parts.append(best)
+    if run.reached and not _is_over(run):
         parts.append(Text(f"reached: {sanitize(', '.join(run.reached))}", style="green"))
     if run.alarm:
         parts.append(Text(f"alarm: {sanitize(run.alarm)}", style="bold red"))
-    if run.state is not RunState.RUNNING or run.reason:
-        style = "red" if run.no_result else _STYLES.get(run.state, "")
-        parts.append(Text(sanitize(format_state(run.outcome, run.no_result or run.reason)), style=style))
     return Group(*parts)
 
 

@@ -215,6 +215,13 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
         return "no result" if self.no_result else self.state.value
 
     @property
+    def cause(self) -> str | None:
+        """Reason of its state for display; what a diagnosis says in detail is left out."""
+        if self.state is RunState.PAUSED and self.diagnosis is not None:
+            return self.diagnosis.finding
+        return self.no_result or self.reason
+
+    @property
     def spending(self) -> tuple[tuple[str, float, float | None], ...]:
         """Unit, amount spent and limit of each part of the budget."""
         spent, budget = self.spent, self.spec.budget

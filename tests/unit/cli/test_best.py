@@ -69,8 +69,8 @@ def test_the_seed_as_the_best_says_that_nothing_better_was_found(cli: Cli, servi
     service.on("GET", f"/v1/runs/{RUN}", say(DONE | {"best": seed}))
     lines = cli("best", RUN).err.splitlines()
     assert lines[:2] == [
-        "best        candidate 1, the seed program: nothing better was found",
-        "rewards     radius ↑ 1",
+        "best         candidate 1, the seed program: nothing better was found",
+        "rewards      radius ↑ 1",
     ]
 
 

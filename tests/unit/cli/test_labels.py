@@ -44,4 +44,4 @@ def test_labels_appear_in_list_and_show(cli: Cli, service: FakeService) -> None:
     shown = [line.split() for line in cli("runs", "show", RUN).lines]
     assert ["tags", "baseline", "arm:a"] in shown
     assert ["note", "first"] in shown
-    assert cli("runs", "watch", RUN).lines[1].startswith("four \ufffd[2Jislands: completed: 40 of 100 evaluations")
+    assert cli("runs", "watch", RUN).lines[1].startswith("four \ufffd[2Jislands: 40 of 100 evaluations")

@@ -17,7 +17,10 @@ from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
 from speciate.cli.runs.watch import PlainRunView
+from speciate.domain.candidate import Failure, FailureKind
+from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.objective import Objective, ObjectiveRole
+from speciate.domain.rollout import REFUSED
 from speciate.domain.run import RunCounters, RunSpec
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
@@ -257,7 +260,15 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
 ) -> None:
     monkeypatch.setattr(PlainRunView, "refresh_s", 0)
     better = say(run_json(best=best(radius=1.75, loss=8.5).model_dump(mode="json")))
-    service.on("GET", f"/v1/runs/{RUN}", *[say(run_json())] * 3, better, better, better, say(run_json(**DONE)))
+    service.on(
+        "GET",
+        f"/v1/runs/{RUN}",
+        *[say(run_json())] * 3,
+        better,
+        better,
+        better,
+        say(run_json(**DONE, reason="the budget is spent")),
+    )
     # A record is no objective of the search: it has no line.
     objectives = (Objective(name="radius", range=(0.0, 10.0)), Objective(name="loss", role=ObjectiveRole.RECORD))
     service.on("GET", f"/v1/problems/{UUID(int=1)}", say(problem_json(objectives=objectives)))
@@ -272,9 +283,8 @@ def test_piped_watch_prints_the_address_once_and_then_changes(
         "best candidate 9: radius ↑ 1.5 (better than the seed's 1)  after 40 evaluations",
         "unlocked first with candidate 9 after 40 evaluations",
         "best candidate 9: radius ↑ 1.75 (better than the seed's 1)  after 40 evaluations",
-        "completed: 40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
-        "best candidate 9: radius ↑ 2.5 (better than the seed's 1)  after 40 evaluations",
-        "completed: reached first",
+        "40 of 100 evaluations  1.5 s  4 failed, 2 duplicates",
+        "completed: the budget is spent",
         "best        candidate 9",
         "rewards     radius ↑ 2.5 (better than the seed's 1)",
         "meets       first",
@@ -308,15 +318,15 @@ def test_pluralize(cli: Cli, service: FakeService) -> None:
 @pytest.mark.parametrize(
     ("last", "text", "code"),
     [
-        (DONE, "completed: reached first", ExitCode.OK),
-        ({"state": "completed", "reached": ["other"]}, "completed: reached other", ExitCode.NOT_UNLOCKED),
+        (DONE, "completed", ExitCode.OK),
+        ({"state": "completed", "reached": ["other"]}, "others meet  other", ExitCode.NOT_UNLOCKED),
         (
             {"state": "completed", "best": None, "no_result": "no candidate has rewards: the seed program fails: x"},
-            "completed without a result: no candidate has rewards: the seed program fails: x",
+            "no result: no candidate has rewards: the seed program fails: x",
             ExitCode.FAILED,
         ),
         ({"state": "paused", "reason": "the endpoint is down"}, "speciate runs resume", ExitCode.PAUSED),
-        ({"state": "failed", "reason": "broken"}, "failed (broken)", ExitCode.FAILED),
+        ({"state": "failed", "reason": "broken"}, "failed: broken", ExitCode.FAILED),
         ({"state": "cancelled"}, "cancelled", ExitCode.FAILED),
     ],
 )
@@ -325,9 +335,55 @@ def test_exit_code_of_watch_tells_the_outcome(
 ) -> None:
     first = event(1, "run.paused", reason="x") if last["state"] == "paused" else event(1)
     _watched(service, last, first, END)
+    serve_best(service)
     outcome = cli("runs", "watch", RUN)
     assert outcome.code == code
     assert text in outcome.out
+
+
+REFUSAL = Diagnosis.of(Fault.POLICY, Failure(FailureKind.REJECTED, REFUSED, "model m is gone."), 7, 6)
+FAILURE = "no candidate has rewards: the seed program fails: x"
+LISTED = f"See `speciate candidates list {RUN}`."
+RESUME = f"Resume it with: speciate runs resume {RUN}"
+
+
+@pytest.mark.parametrize(
+    ("last", "lines"),
+    [
+        (
+            {"state": "completed", "reason": "the budget is spent", "no_result": FAILURE},
+            [f"no result: {FAILURE}", LISTED],
+        ),
+        (
+            {"state": "paused", "reason": "the endpoint is down"},
+            [
+                "paused: the endpoint is down",
+                RESUME,
+                f"run {RUN} has no feasible candidate: none of its 40 candidates has rewards. {LISTED}",
+            ],
+        ),
+        (
+            {"state": "paused", "reason": REFUSAL.summary, "diagnosis": REFUSAL.model_dump(mode="json")},
+            [
+                "paused: no prompt was accepted (6 in a row)",
+                "",
+                "--- candidate 7: refused",
+                "model m is gone.",
+                "",
+                REFUSAL.remedy,
+                f"Show it with: speciate candidates rollout {RUN}/7",
+                RESUME,
+            ],
+        ),
+    ],
+)
+def test_a_watch_ends_with_one_reason_and_one_remedy(
+    cli: Cli, service: FakeService, last: dict[str, object], lines: list[str]
+) -> None:
+    service.on("GET", f"/v1/runs/{RUN}/archive", page())
+    _watched(service, {"best": None, **last}, event(1, f"run.{last['state']}", reason=last["reason"]), END)
+    outcome = cli("runs", "watch", RUN)
+    assert outcome.out.rpartition(" duplicates\n")[2].splitlines() + outcome.err.splitlines() == lines
 
 
 DIAGNOSIS = {
@@ -486,8 +542,12 @@ def _on_terminal(service: FakeService, *args: str, columns: int = 100) -> str:
 
 
 def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
-    _watched(service, DONE | {"alarm": "60% failed"}, event(1), CONFIRMED, END)
-    text = _on_terminal(service, "runs", "watch", str(RUN))
+    serve_best(service)
+    running = say(run_json(best=BEST, reached=["first"], alarm="60% failed"))
+    service.on("GET", f"/v1/runs/{RUN}", running, running, say(run_json(**DONE)))
+    service.on("GET", f"/v1/runs/{RUN}/candidates/1", say(candidate_json(1)))
+    service.on("GET", f"/v1/runs/{RUN}/events", stream(event(1), CONFIRMED, END))
+    text = _on_terminal(service, "runs", "watch", str(RUN), "--no-out")
     assert "\x1b[" in text
     for expected in (
         "best candidate 9",
@@ -498,6 +558,8 @@ def test_watch_draws_live_progress_on_a_terminal(service: FakeService) -> None:
         "unlocked first with candidate 9",
     ):
         assert expected in text
+    last = text.rpartition("40 of 100 evaluations")[2]
+    assert [last.count(word) for word in ("completed", "first", "radius ↑", "reached")] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel"])
