@@ -203,6 +203,10 @@ class Broker:
         """Stop the zygotes."""
         self._sandbox.close()
 
+    def leave(self) -> None:
+        """Remove the files that candidates read, before this process exits without stopping its zygotes."""
+        self._sandbox.folders.leave()
+
 
 def _repeat_lost(batch: EvaluationBatch, results: list[Evaluation]) -> list[Evaluation]:
     """Repeat once each evaluation that lost its sandbox, because the program did not cause that failure."""

@@ -13,7 +13,7 @@ from speciate.priority import lower_priority
 from speciate.settings import secret_variables
 from speciate.telemetry import configure_telemetry, tracing
 from speciate.training.installed import require_training
-from workers.composition import core_slots, counters, evaluator, leave_connections, settings, stores
+from workers.composition import core_slots, counters, evaluator, leave_connections, remove_files, settings, stores
 from workers.drain import drain_coordinator
 from workers.environment import erase
 from workers.reconciler import start_reconciler
@@ -58,6 +58,12 @@ def _prepare(**_: object) -> None:
 def _configure_telemetry(**_: object) -> None:
     """Configure logging and tracing from the settings."""
     configure_telemetry(settings(), "speciate-worker")
+
+
+@signals.worker_process_shutdown.connect
+def _clean(**_: object) -> None:
+    """Leave no files behind."""
+    remove_files()
 
 
 @signals.worker_process_shutdown.connect

@@ -93,6 +93,12 @@ def evaluator() -> Broker:
     return open_broker(settings().sandbox, settings())
 
 
+def remove_files() -> None:
+    """Before this process exits: remove the files that it wrote for candidates."""
+    if evaluator.cache_info().currsize:
+        evaluator().leave()
+
+
 @cache
 def core_slots() -> CoreSlots:
     """Return the slots of this worker; like ``evaluator``, shared by the processes of a pool that forks later."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from workers.composition import keeper, stores
+from workers.composition import keeper, remove_files, stores
 
 _POOL_EXIT_S: Final = 3.0
 _CELERY_EXIT_S: Final = 1.0
@@ -44,6 +44,7 @@ class DrainCoordinator:
     def _wait(self) -> None:
         os.read(self._stop_reader, 1)
         release_leases()
+        remove_files()
         # The work itself is fenced off by now: exit without waiting for it.
         os._exit(0)
 

@@ -56,9 +56,17 @@ class ProblemFolders:
     def close(self) -> None:
         """Remove everything."""
         with self._lock:
-            if self._root is not None:
-                shutil.rmtree(self._root, ignore_errors=True)
-                self._root = None
+            self._remove()
+
+    def leave(self) -> None:
+        """Remove everything before this process exits. Threads that still evaluate wait for its exit."""
+        self._lock.acquire()
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root = None
 
 
 def _fill(folder: Path, files: dict[str, str]) -> None:
