@@ -20,6 +20,7 @@ class FieldErrorDetails(BaseModel):
 
     message: str = Field(description="What is wrong and what was expected.")
     where: str = Field(default="", description="Path to the value, such as targets.0.rule.")
+    label: str = Field(default="", description="Path in words, such as target 'good', rule; empty without an index.")
     file: str | None = Field(default=None, description="File name, if files were submitted.")
     line: int | None = Field(default=None, description="Line in the file or the body, from 1.")
     column: int | None = Field(default=None, description="Column in the line, from 1.")
@@ -54,6 +55,7 @@ def problem(
             FieldErrorDetails(
                 message=_plain(f.message),
                 where=_plain(f.where),
+                label=_plain(f.label),
                 file=None if f.file is None else _plain(f.file),
                 line=f.line,
                 column=f.column,

@@ -145,6 +145,7 @@ def _field_errors(entries: object) -> tuple[FieldError, ...]:
         FieldError(
             message=str(entry.get("message", "")),
             where=str(entry.get("where") or ""),
+            label=str(entry.get("label") or ""),
             file=None if entry.get("file") is None else str(entry["file"]),
             line=_number(entry.get("line")),
             column=_number(entry.get("column")),

@@ -15,6 +15,7 @@ class FieldError:
     Attributes:
         message: The mistake and the expected value.
         where: Path to the value, such as ``targets.0.rule``.
+        label: The path in words, such as ``target 'good', rule``; empty without an index.
         file: Name of the file, if the input is a file.
         line: Line in that file, from 1.
         column: Column in that line, from 1.
@@ -25,10 +26,16 @@ class FieldError:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    label: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path for people."""
+        return self.label or self.where
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        head = " ".join(part for part in (place, self.where) if part)
+        file = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        head = " ".join(part for part in (file, self.place) if part)
         return f"{head}: {self.message}" if head else self.message
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -118,7 +119,22 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
         for unfit in storage_errors(definition)
         if not any(field_error.where.startswith(unfit.where) for field_error in field_errors)
     ]
+    field_errors = [replace(each, label=label_of(each.where, definition)) for each in field_errors]
     return (None if field_errors else problem), field_errors
+
+
+def label_of(where: str, definition: Mapping[str, Any]) -> str:
+    """Return a path in words if an index is in it: with the name of the entry, or its number from 1."""
+    key, *path = where.split(".")
+    entries = definition.get(key)
+    if not isinstance(entries, list | tuple) or not path or not path[0].isdecimal():
+        return ""
+    words = [key, *(f"value {int(part[:9]) + 1}" if part.isdecimal() else part for part in path)]
+    index = int(path[0][:9])
+    if key in _PARTS and index < len(entries):  # a key may look like a path
+        name = entries[index].get("name") if isinstance(entries[index], Mapping) else None
+        words[:2] = [f"{key.removesuffix('s')} {shorten(name) if isinstance(name, str) and name else index + 1}"]
+    return ", ".join(words)
 
 
 def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[FieldError]:

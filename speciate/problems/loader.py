@@ -19,7 +19,7 @@ from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.domain.validation import shorten
-from speciate.problems.definition import examine, invalid
+from speciate.problems.definition import examine, invalid, label_of
 from speciate.problems.siblings import DataReader, Reader, Siblings, read_data, read_sibling
 from speciate.problems.toml_places import limit_error, line_of, toml_places
 from speciate.problems.unreadable import UnreadableError
@@ -149,7 +149,8 @@ def _parse(text: str, read: Reader, file: str, name: str, read_data: DataReader 
     ]
     field_errors = [*unknown, *siblings.field_errors, *(siblings.place(field_error) for field_error in found)]
     if problem is None or field_errors:
-        placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in field_errors]
+        labelled = [replace(f, label=f.label or label_of(f.where, raw)) for f in field_errors]
+        placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in labelled]
         raise invalid(
             name,
             sorted(

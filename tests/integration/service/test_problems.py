@@ -80,8 +80,10 @@ def test_every_bundled_problem_can_be_submitted(api: Api) -> None:
 def test_errors_name_file_line_and_expected_value(api: Api) -> None:
     toml = TOML.replace("x >= 0.5", "speed >= 0.5")
     answer = api.post("/v1/problems", {"toml": toml, "files": {"score.py": SCORE}, "file": "my.toml"})
-    (field_error,) = refused(answer, 422, "invalid-input")["errors"]
+    details = refused(answer, 422, "invalid-input")
+    (field_error,) = details["errors"]
     assert (field_error["file"], field_error["line"], field_error["where"]) == ("my.toml", 11, "targets.0.rule")
+    assert field_error["label"] in details["detail"]
     assert "unknown objective 'speed'" in field_error["message"]
     assert "expected one of x" in field_error["message"]
     assert api.get("/v1/problems").json()["items"] == []

@@ -159,10 +159,17 @@ def test_invalid_command_line(cli: Cli, args: list[str]) -> None:
 
 def test_an_error_is_printed_once_with_every_field_error(cli: Cli, service: FakeService) -> None:
     field_errors = [
-        {"message": "unknown name", "where": "targets.0.rule", "file": "problem.toml", "line": 12, "column": 9},
+        {
+            "message": "unknown name",
+            "where": "targets.0.rule",
+            "label": "target 'good', rule",
+            "file": "problem.toml",
+            "line": 12,
+            "column": 9,
+        },
         {"message": "is missing", "where": "title", "file": "problem.toml", "line": 1},
     ]
-    first = "problem.toml:12:9 targets.0.rule: unknown name"
+    first = "problem.toml:12:9 target 'good', rule: unknown name"
     service.on(
         "POST",
         "/v1/problems",

@@ -146,6 +146,7 @@ def test_field_errors_keep_their_places(ask: Ask, service: FakeService) -> None:
     field_error: dict[str, Any] = {
         "message": "unknown name",
         "where": "targets.0.rule",
+        "label": "target 'good', rule",
         "file": "problem.toml",
         "line": 12,
         "column": 3,

@@ -43,6 +43,14 @@ def test_field_errors_carry_the_path() -> None:
         "targets.0.rule",
         "targets.1.rule",
     ]
+    assert [field_error.place for field_error in field_errors] == [
+        "title",
+        "objective 'right', range, value 2",
+        "target 'b', x",
+        "case 1, input",
+        "target 'all', rule",
+        "target 'b', rule",
+    ]
     assert all(field_error.file is None for field_error in field_errors)
     assert "expected one of name, rule, unlock, description" in field_errors[2].message
 
@@ -91,6 +99,11 @@ def test_a_field_error_has_its_place(changes: dict[str, Any], where: str, words:
     assert any(field_error.where == where and words in field_error.message for field_error in field_errors), (
         field_errors
     )
+
+
+def test_a_key_that_looks_like_a_path_is_no_entry() -> None:
+    field_errors = field_errors_of(**{"objectives.7": 1, "objectives.²": 1, "title.0": 1})
+    assert [field_error.place for field_error in field_errors] == ["objectives, value 8", "objectives.²", "title.0"]
 
 
 def test_an_external_stage_has_no_function_in_the_script() -> None:

@@ -63,7 +63,7 @@ def test_an_unknown_objective_in_a_rule_names_file_line_and_what_was_expected() 
     field_error = the_field_error(TOML.replace("value >= 2", "speed >= 2"))
     assert (field_error.file, field_error.line, field_error.where) == ("problem.toml", 20, "targets.1.rule")
     assert "unknown objective 'speed' at column 1: expected one of value, cost" in field_error.message
-    assert str(field_error).startswith("problem.toml:20 targets.1.rule: ")
+    assert str(field_error).startswith("problem.toml:20 target 'hard', rule: ")
 
 
 def test_all_field_errors_are_told_at_once_in_the_order_of_the_file() -> None:
