@@ -18,6 +18,8 @@ from typing import Final
 
 PYTHON_MAIN: Final = "candidate.py"
 """Main file of a Python program, which other files may import as ``candidate``."""
+EVALUATOR: Final = "evaluator.py"
+"""Name of an evaluator script in tracebacks."""
 MODULE_FILE: Final = re.compile(r"(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.py", re.ASCII)
 """Names of files that Python can import."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from speciate.domain.errors import FieldError, NotFoundError
+from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.domain.unstorable import TOO_MANY_DIGITS
 from speciate.domain.validation import shorten
@@ -102,6 +103,16 @@ def load_problem(path: Path) -> Problem:
     return _parse(
         text, partial(read_sibling, parent), definition.name, f"the problem in {parent}", partial(read_data, parent)
     )
+
+
+def with_own_names(text: str, problem: Problem, path: Path) -> str:
+    """Return a text about the programs of a directory's problem with the author's file names, not the sandbox's."""
+    definition = path / FILE_NAME if path.is_dir() else path
+    raw = tomllib.loads(read_sibling(definition.parent, definition.name))
+    files = {EVALUATOR: raw.get("evaluator"), problem.main_file: raw.get("seed")}
+    own = {name: file for name, file in files.items() if isinstance(file, str) and "\n" not in file}
+    names = "|".join(map(re.escape, own))
+    return re.sub(rf"(?<![\w./-])(?:{names})(?!\w)", lambda found: own.get(found[0], ""), text)
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:

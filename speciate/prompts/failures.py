@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure
+from speciate.domain.files import EVALUATOR
 from speciate.domain.problem import Problem
 from speciate.prompts.text import bounded, fenced, printable
 
@@ -25,7 +26,6 @@ _ERROR: Final = re.compile(r"(?i)(?:error|exception)\b")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LIBRARY: Final = re.compile(r"^<|/lib(?:64)?/python|-packages/")
-_EVALUATOR: Final = "evaluator.py"
 _REFUSED: Final = "refused"
 """Reason of an answer that the endpoint refused to give."""
 
@@ -112,4 +112,4 @@ def headline(failure: Failure, problem: Problem) -> str:
 
 def _is_own(file: str, problem: Problem) -> bool:
     name = file.rpartition("/")[2]
-    return not _LIBRARY.search(file) and name not in {_EVALUATOR, *problem.files}
+    return not _LIBRARY.search(file) and name not in {EVALUATOR, *problem.files}

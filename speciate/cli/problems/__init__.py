@@ -47,7 +47,7 @@ def check(directory: Directory, as_json: AsJson = False) -> None:
     from speciate.problems.loader import load_problem
 
     problem = load_problem(directory)
-    result = score_seed(problem)
+    result = score_seed(problem, directory)
     if as_json:
         output.print_json(result.as_json(problem))
     else:
@@ -79,7 +79,7 @@ def add(
     An unchanged definition keeps its version; a changed one becomes the next version.
     """
     from speciate.problems.loader import bundled as bundled_problems
-    from speciate.problems.loader import known_problems, load_problem
+    from speciate.problems.loader import known_problems, load_problem, with_own_names
 
     known = bundled_problems()
     everything = known_problems()
@@ -92,10 +92,15 @@ def add(
     # Load all before submitting the first: an invalid definition then submits nothing.
     definitions = [load_problem(path) for path in paths]
     with client(ctx) as service:
-        for definition in definitions:
+        for path, definition in zip(paths, definitions, strict=True):
             scoring = f"Scoring the seed program of {definition.slug} on a worker …"
             with nullcontext() if no_check else output.console(stderr=True).status(scoring):
-                version, new = service.problems.submit(definition, check=not no_check)
+                try:
+                    version, new = service.problems.submit(definition, check=not no_check)
+                except InvalidInputError as error:
+                    if not error.field_errors:
+                        error.args = (with_own_names(str(error), definition, path),)
+                    raise
             output.print_result(version, f"{definition.slug}@{version.version}  {definition.title}", as_json=as_json)
             if not new:
                 _note_unchanged(service, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -14,6 +15,7 @@ from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.numbers import short_number
 from speciate.domain.problem import Problem
+from speciate.problems.loader import with_own_names
 from speciate.problems.markers import stray_marker_note
 from speciate.runs.evaluate import describe_seed_failure
 from speciate.runs.silent_failure import SilentFailure, silent_failure
@@ -110,8 +112,12 @@ def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]
         return broker.evaluate(problem, programs, seeds=list(seeds), report=lambda line: status.update(escape(line)))
 
 
-def score_seed(problem: Problem) -> SeedCheck:
+def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:
     """Score the seed program of a problem in the configured sandbox tier.
+
+    Args:
+        problem: The problem.
+        path: Its directory, whose file names a failure then has.
 
     Raises:
         EvaluatorUnavailableError: No evaluator process can be started.
@@ -120,6 +126,8 @@ def score_seed(problem: Problem) -> SeedCheck:
     if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
     (evaluation,) = evaluate_seed(problem, seeds=[0])
+    if path is not None and (failure := evaluation.failure) is not None:
+        evaluation = replace(evaluation, failure=replace(failure, detail=with_own_names(failure.detail, problem, path)))
     if (last := problem.external_stage) is not None and evaluation.rewards is not None:
         evaluation = replace(evaluation, stopped_at=evaluation.stopped_at or last.name)
     rewards = evaluation.rewards

@@ -164,6 +164,7 @@ def test_a_problem_whose_seed_program_fails_is_refused_as_check_refuses_it(cli: 
     reason = checked.out.split("\n", 1)[1]
     assert "the evaluator fails on the seed program" in reason
     assert "No module named 'no_such_package'" in reason
+    assert 'File "evaluate.py", line 1' in reason
     assert added.err.startswith(f"error: {reason}")
     assert cli("problems", "show", "broken").code == ExitCode.NOT_FOUND
     assert cli("problems", "add", tmp_path / "broken", "--no-check").code == ExitCode.OK

@@ -65,8 +65,12 @@ def test_check_fails_if_the_seed_program_fails(cli: Cli, tmp_path: Path) -> None
     outcome = cli("problems", "check", tmp_path / "p")
     assert outcome.code == ExitCode.FAILED
     assert "crashed" in outcome.out
+    assert 'File "seed.py", line 2, in solve' in outcome.out
+    assert "candidate.py" not in outcome.out
     assert "\x1b" not in outcome.out
-    assert json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]["kind"] == "crashed"
+    failure = json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]
+    assert failure["kind"] == "crashed"
+    assert 'File "seed.py", line 2' in failure["detail"]
 
 
 def test_check_distinguishes_evaluator_failures_from_seed_failures(cli: Cli, tmp_path: Path) -> None:
