@@ -1,135 +1,56 @@
-"""The small, complete problem that ``speciate problems init`` writes for an author to start from."""
+"""The small, complete problems that ``speciate problems init`` writes for an author to start from."""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from speciate.domain.errors import ConflictError
+from speciate.domain.errors import ConflictError, InvalidInputError
+from speciate.domain.known_languages import KNOWN, known_language
 
-_PROBLEM: Final = '''\
-# A problem for Speciate: what a candidate is, how it is scored, and what counts as unlocking it.
-# Change it, then run: speciate problems check DIRECTORY
-
-SLUG# lower-case words joined by hyphens; versions of a problem share it
-title = "Spread ten points in a square"
-source = "An example to start from"
-kind = "evaluator"                     # a program, scored by evaluate.py from another process
-seed = "seed.py"                       # the first member of the population
-evaluator = "evaluate.py"
-# files = ["instances.json"]           # further text files for the evaluator: context.files["instances.json"]
-
-# The task as the policy reads it: the function to define, the rules.
-description = """
-Write a Python program that defines `solve()`. It takes nothing and returns ten points [x, y] of the unit square
-that keep far from each other and, on average, close to the middle.
-"""
-
-# The reward vector, in this order. The evaluator returns one finite number for each name.
-[[objectives]]
-name = "smallest_distance"
-direction = "maximize"                 # or "minimize"
-range = [0.0, 0.5]                     # the scale on which objectives are compared; values may lie outside
-description = "Distance of the two closest points"
-
-[[objectives]]
-name = "mean_offset"
-direction = "minimize"
-range = [0.0, 0.7]
-description = "Mean distance from the middle of the square"
-
-[[objectives]]
-name = "outside"
-direction = "minimize"
-role = "constraint"                    # must meet its limit; "record" is written down and never selected on
-limit = 0.0
-range = [0.0, 10.0]
-description = "Points outside the square"
-
-# Named rules over the rewards. The first candidate to meet one is put on record; exactly one unlocks the problem.
-[[targets]]
-name = "loose"
-rule = "smallest_distance >= 0.3 and outside <= 0"
-
-[[targets]]
-name = "tight"
-rule = "smallest_distance >= 0.4 and outside <= 0"
-unlock = true
-
-[limits]                               # for one evaluation
-wall_s = 1.0
-cpu_s = 1.0
-'''
-
-_SEED: Final = '''\
-"""Two rows of points. Search changes what stands between the two marks."""
-
-
-# EVOLVE-BLOCK-START
-def points():
-    lower = [[0.2 + 0.15 * i, 0.35] for i in range(5)]
-    upper = [[0.2 + 0.15 * i, 0.65] for i in range(5)]
-    return lower + upper
-# EVOLVE-BLOCK-END
-
-
-def solve():
-    return points()
-'''
-
-_EVALUATOR: Final = '''\
-"""Score ten points in the unit square. The candidate runs in another process and returns only JSON values."""
-
-import math
-
-
-def evaluate(candidate, context):
-    """Return one finite number for every objective of problem.toml."""
-    points = candidate.call("solve").unwrap()  # without an answer, the candidate's failure ends the evaluation
-    if not is_list_of_points(points):
-        context.invalid("solve: expected ten points [x, y], finite numbers")
-    pairs = [(points[i], points[j]) for i in range(10) for j in range(i)]
-    offsets = [math.dist(point, (0.5, 0.5)) for point in points]
-    context.note("furthest", f"the furthest point is {max(offsets):.3f} from the middle")  # feedback for prompts
-    return {
-        "smallest_distance": min(math.dist(a, b) for a, b in pairs),
-        "mean_offset": sum(offsets) / 10,
-        "outside": float(sum(not (0 <= x <= 1 and 0 <= y <= 1) for x, y in points)),
-    }
-
-
-def is_list_of_points(value):
-    """Return True if a value is ten pairs of numbers of plausible size; booleans are not numbers."""
-    return (
-        isinstance(value, list)
-        and len(value) == 10
-        and all(isinstance(point, list) and len(point) == 2 for point in value)
-        and all(type(number) in (int, float) and abs(number) < 1e6 for point in value for number in point)
-    )
-'''
-
-_SLUG: Final = "SLUG"
-_TEMPLATE: Final = {"problem.toml": _PROBLEM, "seed.py": _SEED, "evaluate.py": _EVALUATOR}
+_TEMPLATES: Final = Path(__file__).with_name("templates")
+_SLUG: Final = re.compile(r'(?m)^slug = "([^"]+)" *')
+_DEFINE: Final = re.compile(r"Define `solve\((\w*)\)`: ")
 SCHEMA: Final = Path(__file__).with_name("problem.schema.json")
 """JSON schema of ``problem.toml`` for editors, generated from the model by ``make reference``."""
 
 
+class TemplateKind(StrEnum):
+    """Kind of problem that has a template."""
+
+    CASES = "cases"
+    EVALUATOR = "evaluator"
+    DATA = "data"
+
+
 def example() -> dict[str, str]:
     """Return the files of the template as a problem with an example name."""
-    return _files(Path("spread-points"))
+    return _files(TemplateKind.EVALUATOR, None)
 
 
-def write_template(directory: Path) -> list[Path]:
-    """Write the template and the schema into a directory, created if missing, and return the files.
+def write_template(
+    directory: Path, kind: TemplateKind = TemplateKind.EVALUATOR, language: str | None = None
+) -> list[Path]:
+    """Write a template and the schema into a directory, created if missing, and return the files.
 
     The problem takes the name of the directory.
 
+    Args:
+        directory: The directory.
+        kind: Kind of problem.
+        language: Language of the seed program; Python by default.
+
     Raises:
+        InvalidInputError: There is no template in that language.
         ConflictError: One of the files already exists; no file was written.
     """
-    texts = _files(directory) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
-    texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{texts['problem.toml']}"
+    texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
+    definition = _SLUG.sub(
+        lambda found: f'slug = "{slug_of(directory, found[1])}"'.ljust(38) + " ", texts["problem.toml"]
+    )
+    texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{definition}"
     paths = [directory / name for name in texts]
     if present := [path for path in paths if path.exists()]:
         raise ConflictError(f"{present[0]} already exists.", remedy="Name a new directory, or move the file away.")
@@ -150,6 +71,28 @@ def slug_of_text(text: str, otherwise: str) -> str:
     return "-".join(words)[:80].rstrip("-") or otherwise
 
 
-def _files(directory: Path) -> dict[str, str]:
-    line = f'slug = "{slug_of(directory, "spread-points")}"'.ljust(38) + " "
-    return {name: text.replace(_SLUG, line) for name, text in _TEMPLATE.items()}
+def _files(kind: TemplateKind, language: str | None) -> dict[str, str]:
+    folder = _TEMPLATES / kind
+    if language is None or (language.lower() == "python" and kind is not TemplateKind.DATA):
+        return _texts(folder, next(folder.glob("seed.*")).name)
+    if kind is TemplateKind.DATA:
+        raise InvalidInputError("candidates of kind data are texts: omit the language.")
+    known = known_language(language)
+    if known is None or not (folder / known.file).is_file():
+        written = [key for key, each in KNOWN.items() if (folder / each.file).is_file()]
+        raise InvalidInputError(
+            f"there is no template in {language[:60]!r}: expected one of python, {', '.join(written)}.",
+            remedy=f"Other languages of problem.toml: {', '.join(key for key in KNOWN if key not in written)}.",
+        )
+    texts = _texts(folder, known.file)
+    language_line = f'language = {{ name = "{known.labels[0]}", exchange = "json" }}  # arguments and result as JSON'
+    texts["problem.toml"] = _DEFINE.sub(
+        lambda found: f"Read the list [{found[1]}] and print " if found[1] else "Print ",
+        texts["problem.toml"].replace('seed = "seed.py"', f'{language_line}\nseed = "{known.file}"'),
+    )
+    return texts
+
+
+def _texts(folder: Path, seed: str) -> dict[str, str]:
+    names = ("problem.toml", seed, "evaluate.py")
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names if (folder / name).is_file()}

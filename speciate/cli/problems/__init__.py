@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from speciate.cli.visibility import Listed, add_visibility_commands, filter_valu
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.suggestions import did_you_mean
 from speciate.domain.visibility import Visibility, VisibilityChange
+from speciate.problems.template import SCHEMA, TemplateKind, write_template
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -28,14 +30,26 @@ app = command_group()
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with a problem.toml.")]
 
 
-@app.command("init", epilog=examples("speciate problems init my-problem"))
+@app.command(
+    "init",
+    epilog=examples(
+        "speciate problems init my-problem",
+        "speciate problems init my-problem --language cpp",
+        "speciate problems init my-problem --kind data",
+    ),
+)
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")], as_json: AsJson = False
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")],
+    kind: Annotated[TemplateKind, typer.Option(help="Kind of candidate and of scoring.")] = TemplateKind.EVALUATOR,
+    language: Annotated[
+        str | None,
+        typer.Option(help="Language of the seed program: python, c, cpp, javascript or rust.", show_default="python"),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Create a small working problem to start from."""
-    from speciate.problems.template import write_template
-
-    _write_files(write_template, directory, f"Next: speciate problems check {directory}", as_json=as_json)
+    write = partial(write_template, kind=kind, language=language)
+    _write_files(write, directory, f"Next: speciate problems check {directory}", as_json=as_json)
 
 
 @app.command(
@@ -112,8 +126,6 @@ def schema() -> None:
 
     Its first line then names the schema: #:schema ./problem.schema.json
     """
-    from speciate.problems.template import SCHEMA
-
     output.print_text(SCHEMA.read_text(encoding="utf-8"))
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from speciate.cli.errors import ExitCode
 from speciate.domain.numbers import short_number
 from speciate.problems.loader import load_problem
@@ -18,13 +20,29 @@ VERSION = {
 }
 
 
-def test_init_writes_a_working_problem_with_room_for_improvement(cli: Cli, tmp_path: Path) -> None:
-    assert cli("problems", "init", tmp_path / "mine").code == ExitCode.OK
+@pytest.mark.parametrize(
+    ("options", "rewards"),
+    [
+        ((), {"smallest_distance", "mean_offset", "outside"}),
+        (("--kind", "cases", "--language", "python"), {"additive", "subtractive"}),
+        (("--kind", "data"), {"length", "longest_step"}),
+    ],
+)
+def test_init_writes_a_working_problem_with_room_for_improvement(
+    cli: Cli, tmp_path: Path, options: tuple[str, ...], rewards: set[str]
+) -> None:
+    assert cli("problems", "init", tmp_path / "mine", *options).code == ExitCode.OK
     outcome = cli("problems", "check", tmp_path / "mine", "--json")
     found = json.loads(outcome.out)
     assert (outcome.code, found["ok"], found["problem"]) == (ExitCode.OK, True, "mine")
-    assert set(found["rewards"]) == {"smallest_distance", "mean_offset", "outside"}
+    assert set(found["rewards"]) == rewards
     assert found["targets"] == []
+
+
+def test_init_refuses_a_language_without_a_template(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("problems", "init", tmp_path / "p", "--language", "go")
+    assert outcome.code == ExitCode.INVALID
+    assert "expected one of python, c, cpp, javascript, rust" in outcome.err
 
 
 def test_check_shows_rewards_and_targets(cli: Cli, tmp_path: Path) -> None:
