@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,11 @@ def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:
     if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
     (evaluation,) = evaluate_seed(problem, seeds=[0])
-    if path is not None and (failure := evaluation.failure) is not None:
-        evaluation = replace(evaluation, failure=replace(failure, detail=with_own_names(failure.detail, problem, path)))
+    if path is not None:
+        own = partial(with_own_names, problem=problem, path=path)
+        failure = evaluation.failure and replace(evaluation.failure, detail=own(evaluation.failure.detail))
+        artifacts = {name: own(text) for name, text in evaluation.artifacts.items()}
+        evaluation = replace(evaluation, failure=failure, artifacts=artifacts)
     if (last := problem.external_stage) is not None and evaluation.rewards is not None:
         evaluation = replace(evaluation, stopped_at=evaluation.stopped_at or last.name)
     rewards = evaluation.rewards

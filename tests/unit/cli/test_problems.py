@@ -79,16 +79,19 @@ def test_malformed_problem_is_reported_with_file_and_line(cli: Cli, tmp_path: Pa
 
 def test_check_fails_if_the_seed_program_fails(cli: Cli, tmp_path: Path) -> None:
     cli("problems", "init", tmp_path / "p")
-    (tmp_path / "p" / "seed.py").write_text("def solve():\n    raise ValueError('\x1b[31mred')\n")
+    (tmp_path / "p" / "seed.py").write_text(
+        "import sys\n\ndef solve():\n    print('candidate.py', file=sys.stderr)\n    raise ValueError('\x1b[31mred')\n"
+    )
     outcome = cli("problems", "check", tmp_path / "p")
     assert outcome.code == ExitCode.FAILED
     assert "crashed" in outcome.out
-    assert 'File "seed.py", line 2, in solve' in outcome.out
+    assert 'File "seed.py", line 5, in solve' in outcome.out
+    assert "\nseed.py" in outcome.out
     assert "candidate.py" not in outcome.out
     assert "\x1b" not in outcome.out
     failure = json.loads(cli("problems", "check", tmp_path / "p", "--json").out)["failure"]
     assert failure["kind"] == "crashed"
-    assert 'File "seed.py", line 2' in failure["detail"]
+    assert 'File "seed.py", line 5' in failure["detail"]
 
 
 def test_check_distinguishes_evaluator_failures_from_seed_failures(cli: Cli, tmp_path: Path) -> None:
