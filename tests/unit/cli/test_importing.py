@@ -81,7 +81,7 @@ def test_rewards_and_output_directory_can_be_chosen(cli: Cli, tmp_path: Path) ->
         ("openevolve:line", ["--limit", "cores"], ExitCode.INVALID, "Pass NAME=NUMBER with one of wall_s, cpu_s"),
         ("openevolve:line", ["--limit", "core=3"], ExitCode.INVALID, "--limit is 'core=3'"),
         ("openevolve:line", ["--limit", "cores=0"], ExitCode.INVALID, "limits.cores"),
-        ("openevolve:line", ["--requirement", "./x"], ExitCode.INVALID, "requirements.0"),
+        ("openevolve:line", ["--requirement", "./x"], ExitCode.INVALID, "requirements, value 1"),
         ("openevolve:fails", [], ExitCode.INVALID, "unlucky"),
         ("task:maze", ["--slug", "a"], ExitCode.INVALID, "--slug"),
         ("openevolve:line", ["--into", "line"], ExitCode.CONFLICT, "line is not empty"),
