@@ -58,7 +58,10 @@ def _longest_queue(plain: ServedModel, bound: int) -> tuple[int, float]:
 
 
 def test_the_queue_stays_within_the_bound(plain: ServedModel) -> None:
-    unbounded, free_s = _longest_queue(plain, 1_000_000)
+    for _ in range(3):  # beside other work this process may send its requests no faster than they are answered
+        unbounded, free_s = _longest_queue(plain, 1_000_000)
+        if unbounded > 5 * BOUND:
+            break
     bounded, bound_s = _longest_queue(plain, BOUND)
     print(f"longest queue {unbounded} in {free_s:.1f} s; with the bound {BOUND}: {bounded} in {bound_s:.1f} s")  # noqa: T201
     assert unbounded > 5 * BOUND
