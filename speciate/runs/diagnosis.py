@@ -31,9 +31,9 @@ SAYING_WHY_FIRST: Final = 6
 SAYING_WHY_LATER: Final = 32
 """A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
 
-REPEATS_OF_TWO: Final = 24
-REPEATS: Final = 96
-"""A run pauses after this many answers in a row that repeat programs of the run; sooner if these are at most two.
+REPEATS: Final = {1: 15, 2: 22}
+REPEATS_OF_MORE: Final = 96
+"""A run pauses after this many answers in a row that repeat programs of the run, by the number of these programs.
 
 An endpoint at temperature 0 gives the same answer to every request. A policy that still finds something new now and
 then repeats more of its programs.
@@ -157,7 +157,7 @@ def _repeating(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateO
         return None
     streaks |= numbers
     count = numbers.total()
-    if not last or count < (REPEATS_OF_TWO if len(numbers) <= 2 else REPEATS):
+    if not last or count < REPEATS.get(len(numbers), REPEATS_OF_MORE):
         return None
     such = [name.rpartition(":")[2] for name, _ in numbers.most_common(3)]
     detail = f"all give the program of candidate {such[0]}"

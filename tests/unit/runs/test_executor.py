@@ -148,7 +148,7 @@ def endpoint_session(answers: Iterable[str], budget: int, problem: Problem | Non
     return s
 
 
-@pytest.mark.parametrize(("different", "most"), [(1, 49), (2, 49), (4, 129)])
+@pytest.mark.parametrize(("different", "most"), [(1, 33), (2, 49), (4, 129)])
 def test_a_policy_that_repeats_a_few_answers_pauses_the_run(different: int, most: int) -> None:
     s = endpoint_session([f"```python\nx = {i}\ny = 3\n```" for i in range(2, 2 + different)], 400)
     s.go()
