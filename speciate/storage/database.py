@@ -110,19 +110,22 @@ class SurplusConnections:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
         self._needed = 0
-        self._before: list[sa.QueuePool] = []
+        self._earlier: sa.QueuePool | None = None
         sa.event.listen(engine, "checkout", self._note)
 
     def close(self) -> None:
         """Close all unused connections if more are open than were in use at once since the last call."""
         pool = self._pool
         needed, self._needed = self._needed, pool.checkedout()
-        for before in self._before:
-            before.dispose()  # what was in use then and has been returned
-        self._before = [before for before in self._before if before.checkedout()]
+        self.close_returned()
         if pool.checkedin() + pool.checkedout() > needed:
-            self._before.append(pool)
+            self._earlier = pool
             self._engine.dispose()
+
+    def close_returned(self) -> None:
+        """Close the connections that were in use when their pool was replaced, and have been returned since."""
+        if self._earlier is not None:
+            self._earlier.dispose()
 
     @property
     def _pool(self) -> sa.QueuePool:

@@ -99,6 +99,8 @@ class Stores:
 
     def close(self) -> None:
         """Close every connection of this process."""
+        for surplus in self.surplus:
+            surplus.close_returned()
         self.engine.dispose()
         self.direct.dispose()
         self.redis.close()

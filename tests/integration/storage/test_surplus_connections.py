@@ -37,3 +37,18 @@ def test_only_the_connections_of_a_peak_are_closed(stores: Stores) -> None:
         assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
     surplus.close()
     assert engine.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+
+def test_a_connection_in_use_is_closed_with_its_stores(stores: Stores) -> None:
+    (surplus,) = stores.surplus
+    sessions = _use(stores.engine, 2)
+    surplus.close()
+    with stores.engine.connect() as connection:
+        own = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+        surplus.close()
+    assert own in sessions
+    stores.close()
+    left = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
+    with stores.engine.connect() as connection:
+        assert connection.execute(left, {"pid": own}).scalar_one() == 0
+    stores.engine.dispose()

@@ -114,7 +114,7 @@ def test_exceptions_and_error_fields_state_a_failure_and_words_do_not(label: str
     ("text", "tier", "words"),
     [
         ("PermissionError: [Errno 13] Permission denied: '/tmp/a.py'", "B", "Tier B of the sandbox forbids writing"),
-        ("OSError: [Errno 1] Operation not permitted: '/root/.config/matplotlib'", "B", "install bubblewrap"),
+        ("OSError: [Errno 1] Operation not permitted: '/home/user/.config/matplotlib'", "B", "install bubblewrap"),
         ("BlockingIOError: [Errno 1] Operation not permitted", "B", "limits.processes"),
         ("OSError: [Errno 30] Read-only file system: '/usr/log'", "A", "use `tempfile`"),
     ],
