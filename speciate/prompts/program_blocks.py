@@ -119,8 +119,8 @@ class _Blocks:
     def quoting(self, wanted: Wanted) -> set[int]:
         """Return the blocks that define wanted names only as the base does."""
         old = _definitions(wanted.base, wanted.names)
-        found = [(i, _definitions(self.texts[i], wanted.names)) for i in self.makers(wanted.names)[-_MOST_TRIED:]]
-        return {i for i, own in found if own and own.items() <= old.items()}
+        new = [(i, _definitions(self.texts[i], wanted.names)) for i in self.makers(wanted.names)[-_MOST_TRIED:]]
+        return {i for i, own in new if own and own.items() <= old.items()}
 
     def order(self, last: int, wanted: Wanted, *, before: int | None = None) -> list[int]:
         """Return the blocks that a block needs, in the order of their needs, and itself as the last.
