@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -14,10 +16,11 @@ from speciate.prompts.failures import cause_of, causes_text, frequent_causes
 
 def raised(program: str, name: str = "candidate") -> Failure:
     """Return the failure of a program that defines ``f``, as the sandbox describes it."""
-    try:
-        load(program, name)["f"](1)
-    except Exception as error:  # noqa: BLE001  # any error of the program
-        return Failure(FailureKind.CRASHED, "raised", describe(error, program, name))
+    with patch.dict(sys.modules):  # the program is loaded as a module, whose name may be that of another
+        try:
+            load(program, name)["f"](1)
+        except Exception as error:  # noqa: BLE001  # any error of the program
+            return Failure(FailureKind.CRASHED, "raised", describe(error, program, name))
     raise AssertionError
 
 
