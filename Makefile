@@ -70,16 +70,16 @@ check: $(STAMP) ## Check style, types and layers
 	@$(BIN)/lint-imports
 
 bench: $(STAMP) ## Run the benchmarks; print tables, goals, and ratios to the previous release
-	@$(BIN)/python -m tests.benchmarks
+	@$(BIN)/python -m benchmarks
 
 power: $(STAMP) ## Simulate tournaments and write docs/evidence/power.md, the power of the statistical tests; a minute
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.power
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.power
 
 topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and complete a run; needs nginx
-	@$(BIN)/python -m tests.deploy.topology
+	@$(BIN)/python -m benchmarks.topology
 
 chaos: $(STAMP) ## Kill and restart processes at random under load and write docs/evidence/reliability.md; 30 minutes
-	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --write
+	@$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),30) --write
 
 reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
 	@$(BIN)/python -m experiments.reproduction

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from speciate.domain.errors import UnavailableError
 from speciate.domain.event import EventKind
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.runs import EventRecord
 
 POLL_S: Final = 1.0
 """Seconds between polls of PostgreSQL when nothing wakes the channel."""

@@ -23,8 +23,8 @@ from sqlalchemy.pool import QueuePool
 from speciate import __version__
 from speciate.domain.errors import UnavailableError
 from speciate.messaging.presence import present_workers
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue, WorkKind
+from speciate.schema.runs import WorkerProcess
 from speciate.storage.access.secrets import SecretsCheck
 from speciate.storage.database import connect
 from speciate.storage.metrics.counters import CounterSeries, MetricFamily, read_counters

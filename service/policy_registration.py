@@ -22,7 +22,7 @@ from speciate.egress.transport import check_url
 from speciate.policies import build_client
 from speciate.policies.kind import ClientContext
 from speciate.ports.policy import IdentifyingClient, PolicyClient
-from speciate.ports.records.policies import PolicyVersion
+from speciate.schema.policies import PolicyVersion
 from speciate.storage.stores import Stores
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.dependencies import AppState
 from speciate.domain.problem import Problem
-from speciate.ports.records.problems import ProblemVersion
+from speciate.schema.problems import ProblemVersion
 from speciate.storage.stores import Stores
 
 

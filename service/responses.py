@@ -10,7 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 from fastapi import Response
 from pydantic import BaseModel, TypeAdapter
 
-from speciate.ports.records.base import Record
+from speciate.schema.base import Record
 
 JSON_LINES: Final = "application/x-ndjson"
 _LINES_PER_CHUNK: Final = 100

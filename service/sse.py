@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from service.events import HEARTBEAT_S, PAGE, POLL_S, EventChannel, Viewer
 from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
 from speciate.messaging.signals import COMMIT_CHANNEL
-from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.schema.runs import EventRecord, RunRecord
 from speciate.storage.stores import Stores
 
 MAX_STREAMS: Final = 1000

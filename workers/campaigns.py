@@ -10,9 +10,9 @@ from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
-from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
 from speciate.runs.declarations import campaign_policies
 from speciate.runs.lanes import WAITING
+from speciate.schema.declarations import CampaignProblem, CampaignRecord
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
 from speciate.storage.declarations.campaigns import CampaignStore, StoredSlice
 from speciate.storage.stores import Stores

@@ -23,9 +23,9 @@ from speciate.policies import build_client, is_immediate
 from speciate.policies.kind import ClientContext
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Lease, Queue
 from speciate.runs.executor import LeaseKeeper, WorkExecutor
+from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings, load_settings
 from speciate.storage.metrics.counters import WORK, WORK_SECONDS, WorkerCounters
 from speciate.storage.stores import Stores, open_stores

@@ -11,7 +11,7 @@ from uuid import UUID
 from speciate.domain.declaration import DeclarationState, paused_with
 from speciate.domain.errors import ConflictError, SpeciateError, UnavailableError
 from speciate.domain.run import RunState
-from speciate.ports.records.declarations import DeclarationRecord
+from speciate.schema.declarations import DeclarationRecord
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 

@@ -16,8 +16,8 @@ from speciate.domain.abilities import ABILITIES
 from speciate.domain.errors import SpeciateError
 from speciate.domain.known_languages import TOOLS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
+from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
 from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores

@@ -11,8 +11,8 @@ from speciate.domain.declaration import DeclarationKind, DeclarationState, pause
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
-from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import entrant_policies
+from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
 from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores

@@ -18,8 +18,8 @@ from speciate.domain.errors import SpeciateError
 from speciate.domain.webhook import retry_delay_s
 from speciate.egress.delivery import SIGNATURE_HEADER, DeliveryResponse, send, signature
 from speciate.egress.network import AllowedNetworks
-from speciate.ports.records.webhooks import DueDelivery
 from speciate.prompts.text import printable
+from speciate.schema.webhooks import DueDelivery
 from speciate.storage.stores import Stores
 
 MAX_IN_FLIGHT: Final = 16

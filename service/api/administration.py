@@ -16,8 +16,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
 from speciate.domain.values import ONE_LINE, Slug, Value
-from speciate.ports.records.base import Page
-from speciate.ports.records.projects import (
+from speciate.schema.base import Page
+from speciate.schema.projects import (
     AuditRecord,
     NewToken,
     PrincipalRecord,

@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from service.api.schemas import CandidateDiff, CandidateId, RolloutId
 from service.dependencies import Limit, StoresDep
 from service.diffs import unified_diff
-from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+from speciate.schema.base import Page
+from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 
 router = APIRouter(prefix="/v1", tags=["run results"])
 

@@ -16,9 +16,9 @@ from service.strict_json import StrictRoute
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import VERBS, Declaration, DeclarationState
 from speciate.domain.tournament import Extension, Tournament
-from speciate.ports.records.base import Page
-from speciate.ports.records.declarations import CampaignRecord, DeclarationRecord, SliceRecord, TournamentRecord
 from speciate.runs.declarations import Versions, pin_campaign, pin_extension, pin_tournament
+from speciate.schema.base import Page
+from speciate.schema.declarations import CampaignRecord, DeclarationRecord, SliceRecord, TournamentRecord
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Matrix, Report, Standings

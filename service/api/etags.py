@@ -12,7 +12,7 @@ from fastapi import Header
 
 from speciate.domain.errors import PreconditionFailedError
 from speciate.domain.run import RunState
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 from speciate.storage.runs.store import PostgresRunStore
 
 IfMatch = Annotated[str | None, Header(description="Change the run only if it still has this ETag, else 412.")]

@@ -18,9 +18,9 @@ from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.values import Identifier, Value
-from speciate.ports.records.base import Page
-from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 from speciate.runs.external import ExternalResult
+from speciate.schema.base import Page
+from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 from speciate.storage.work.external import Submission
 
 router = APIRouter(prefix="/v1", tags=["evaluations"], route_class=StrictRoute)

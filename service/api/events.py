@@ -11,8 +11,8 @@ from service.api.schemas import RunId
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.sse import MEDIA_TYPE, EventStreamResponse
 from speciate.domain.errors import FieldError, InvalidInputError
-from speciate.ports.records.base import Page
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.base import Page
+from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.stores import Stores
 

@@ -16,8 +16,8 @@ from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.values import SLUG
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports.records.base import Page
-from speciate.ports.records.policies import PolicyVersion
+from speciate.schema.base import Page
+from speciate.schema.policies import PolicyVersion
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"], route_class=StrictRoute)
 

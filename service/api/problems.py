@@ -14,12 +14,12 @@ from service.problem_registration import register
 from service.strict_json import LargeRoute, StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports.records.base import Page
-from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
-from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks
 from speciate.problems.definition import parse_definition
 from speciate.problems.loader import parse_problem
 from speciate.problems.template import SCHEMA
+from speciate.schema.base import Page
+from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.schema.unlocks import ObjectiveRecord, ProblemUnlocks
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"], route_class=LargeRoute)
 problem_sets = APIRouter(prefix="/v1/problem-sets", tags=["problems"], route_class=StrictRoute)

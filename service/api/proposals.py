@@ -24,11 +24,11 @@ from speciate.domain.policy import EXTERNAL
 from speciate.domain.values import MAX_PROGRAM_BYTES, Value
 from speciate.domain.visibility import require_visible
 from speciate.policies import can_advise
-from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import AdviceRecord
-from speciate.ports.records.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
 from speciate.ports.work import WeightedPolicy
 from speciate.runs.proposals import SentProposal, check_hint
+from speciate.schema.base import Page
+from speciate.schema.candidates import AdviceRecord
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
 from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["proposals"], route_class=StrictRoute)

@@ -15,16 +15,16 @@ from service.responses import JSON_LINES, json_lines, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
-from speciate.ports.records.base import Page, Record
-from speciate.ports.records.candidates import (
+from speciate.schema.base import Page, Record
+from speciate.schema.candidates import (
     AdviceRecord,
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
     RolloutRecord,
 )
-from speciate.ports.records.runs import RankedCandidate
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.runs import RankedCandidate
+from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.listing import CandidateFilter
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])

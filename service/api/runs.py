@@ -20,9 +20,9 @@ from speciate.domain.values import WORD
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
-from speciate.ports.records.base import Page
-from speciate.ports.records.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.runs.declarations import problem_and_policies
+from speciate.schema.base import Page
+from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.runs.start import start_run
 

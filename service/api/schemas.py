@@ -1,4 +1,4 @@
-"""Request bodies, path parameters, and responses that are not records of ``speciate.ports.records``."""
+"""Request bodies, path parameters, and responses that are not records of ``speciate.schema``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from speciate.domain.seeds import SeedRequest
 from speciate.domain.values import Slug, Value, digest_of
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
-from speciate.ports.records.base import Page, Record
-from speciate.ports.records.runs import WorkerProcess, WorkRecord
+from speciate.schema.base import Page, Record
+from speciate.schema.runs import WorkerProcess, WorkRecord
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """An id, ``slug`` (the newest version) or ``slug@version``."""

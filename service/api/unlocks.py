@@ -11,8 +11,8 @@ from service.api.schemas import Name
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
 from speciate.domain.target import ClaimState
-from speciate.ports.records.base import Page
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.base import Page
+from speciate.schema.unlocks import UnlockRecord
 
 router = APIRouter(prefix="/v1/unlocks", tags=["unlocks"])
 

@@ -14,8 +14,8 @@ from service.strict_json import StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.webhook import DeliveryState, Webhook
 from speciate.egress.transport import check_url
-from speciate.ports.records.base import Page
-from speciate.ports.records.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
+from speciate.schema.base import Page
+from speciate.schema.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 # Only admins see webhooks: the URL of a chat service is a secret itself.
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=StrictRoute, dependencies=[NeedsAdmin])

@@ -16,9 +16,9 @@ from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
 from speciate.domain.target import ClaimState, Target
-from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, EliteRecord
-from speciate.ports.records.runs import RunRecord
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.candidates import CandidateDetail, CandidateRecord, EliteRecord
+from speciate.schema.runs import RunRecord
+from speciate.schema.unlocks import UnlockRecord
 
 MAX_REWARDS: Final = 12
 """Objectives shown, the most important first."""

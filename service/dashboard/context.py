@@ -20,8 +20,8 @@ from speciate.domain.problem import Problem
 from speciate.messaging.active import active_evaluations
 from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
-from speciate.ports.records.declarations import TournamentRecord
-from speciate.ports.records.runs import ActiveEvaluation, WorkerProcess
+from speciate.schema.declarations import TournamentRecord
+from speciate.schema.runs import ActiveEvaluation, WorkerProcess
 from speciate.storage.candidates.columns import CandidateColumns, ColumnReader
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores

@@ -11,8 +11,8 @@ from functools import partial
 from uuid import UUID
 
 from speciate.domain.visibility import Visibility, visibility_of
-from speciate.ports.records.policies import PolicyVersion
-from speciate.ports.records.unlocks import PAIR_SEPARATOR, MatrixCell, pair_name
+from speciate.schema.policies import PolicyVersion
+from speciate.schema.unlocks import PAIR_SEPARATOR, MatrixCell, pair_name
 from speciate.storage.catalog import Catalog
 from speciate.storage.cursors import every
 

@@ -16,7 +16,7 @@ from speciate.domain.novelty import Novelty
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
 from speciate.domain.values import storable
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 
 _NOVELTY: Final = "novelty."
 _GUIDANCE: Final = "guidance."

@@ -26,9 +26,9 @@ from speciate.domain.diagnosis import Fault
 from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.ports.records.candidates import AdviceRecord, EliteRecord, RolloutDetail
-from speciate.ports.records.runs import ActiveEvaluation, RunRecord
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.candidates import AdviceRecord, EliteRecord, RolloutDetail
+from speciate.schema.runs import ActiveEvaluation, RunRecord
+from speciate.schema.unlocks import UnlockRecord
 
 
 async def known_run(run_id: str) -> UUID:

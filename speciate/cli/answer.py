@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
-    from speciate.ports.records.candidates import CandidateDetail
-    from speciate.ports.records.problems import ProblemVersion
-    from speciate.ports.records.runs import RankedCandidate
+    from speciate.schema.candidates import CandidateDetail
+    from speciate.schema.problems import ProblemVersion
+    from speciate.schema.runs import RankedCandidate
 
 FACTS: Final = "best.json"
 """File of an answer with its facts; its field ``run`` tells answers of different runs apart."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from speciate.domain.campaign import Campaign
-    from speciate.ports.records.declarations import CampaignProblem, CampaignRecord
+    from speciate.schema.declarations import CampaignProblem, CampaignRecord
 
 app = command_group()
 

@@ -23,7 +23,7 @@ from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail
+    from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 
 app = command_group()
 

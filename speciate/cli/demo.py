@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
     from speciate.domain.objective import Objective
     from speciate.domain.problem import Problem
-    from speciate.ports.records.unlocks import UnlockRecord
+    from speciate.schema.unlocks import UnlockRecord
 
 app = command_group()
 

@@ -17,8 +17,8 @@ from speciate.tournaments.statistics.significance import mcnemar
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
-    from speciate.ports.records.policies import PolicyVersion
-    from speciate.ports.records.problems import ProblemSet
+    from speciate.schema.policies import PolicyVersion
+    from speciate.schema.problems import ProblemSet
 
 METHODS: Final = ("base", "grpo", "vpo", "vector-max-at-k")
 """Bundled policies to compare, by training method."""

@@ -22,7 +22,7 @@ from speciate.domain.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from speciate.client import Client, EvaluationWorker, Rewards
-    from speciate.ports.records.evaluations import LeasedEvaluation, SubmittedEvaluation
+    from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
 
 app = command_group()
 

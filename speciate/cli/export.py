@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin
 
 from speciate.domain.errors import ConfigurationError, ConflictError
-from speciate.ports.records.base import Record
+from speciate.schema.base import Record
 
 _CHUNK_ROWS: Final = 10_000
 

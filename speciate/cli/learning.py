@@ -11,7 +11,7 @@ from speciate.cli.common import parse_key_values
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.records.runs import LearningRecord
+    from speciate.schema.runs import LearningRecord
 
 _SAMPLES: Final = 8
 

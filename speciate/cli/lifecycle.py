@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from speciate.client import Client
     from speciate.client.sync.declarations import DeclarationsClient
-    from speciate.ports.records.declarations import DeclarationRecord
+    from speciate.schema.declarations import DeclarationRecord
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
 Reason = Annotated[str | None, typer.Option(help="Reason, stored with the new state.")]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from speciate.ports.records.runs import RunRecord, SourceRun
-    from speciate.ports.records.unlocks import UnlockRecord
+    from speciate.schema.runs import RunRecord, SourceRun
+    from speciate.schema.unlocks import UnlockRecord
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from speciate.client import Client
     from speciate.domain.policy import Policy
-    from speciate.ports.records.policies import PolicyVersion
+    from speciate.schema.policies import PolicyVersion
 
 app = command_group()
 

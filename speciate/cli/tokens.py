@@ -12,7 +12,7 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_argument
 
 if TYPE_CHECKING:
-    from speciate.ports.records.projects import TokenRecord
+    from speciate.schema.projects import TokenRecord
 
 app = command_group()
 

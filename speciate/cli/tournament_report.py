@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from speciate.cli import output
 from speciate.cli.export import replaced_file, write_records
-from speciate.ports.records.declarations import TournamentRun
+from speciate.schema.declarations import TournamentRun
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.html import page
 from speciate.tournaments.rendering.method_tables import method_verdict

@@ -24,7 +24,7 @@ from speciate.domain.errors import FieldError, InvalidInputError
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.domain.entrant import Entrant
-    from speciate.ports.records.declarations import TournamentRecord
+    from speciate.schema.declarations import TournamentRecord
 
 app = command_group()
 

@@ -23,7 +23,7 @@ from speciate.cli.common import (
 from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
-    from speciate.ports.records.unlocks import ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
+    from speciate.schema.unlocks import ObjectiveRecord, ProblemUnlocks, TargetUnlocks, UnlockRecord
 
 
 app = command_group()
@@ -165,7 +165,7 @@ def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecor
 
 def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
     from speciate.cli.export import WRITERS, write_records
-    from speciate.ports.records.unlocks import UnlockRecord as Row
+    from speciate.schema.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")
     if kind not in WRITERS:

@@ -13,7 +13,7 @@ from speciate.domain.visibility import Hideable, Visibility, VisibilityChange, v
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records.base import HideableRecord
+    from speciate.schema.base import HideableRecord
 
 Listed = Annotated[Visibility, typer.Option("--visibility", help="List visible, archived or deleted ones, or all.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Ids, or names as `show` accepts them.")]

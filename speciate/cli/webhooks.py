@@ -14,7 +14,7 @@ from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from speciate.client import Client
-    from speciate.ports.records.webhooks import DeliveryRecord
+    from speciate.schema.webhooks import DeliveryRecord
 
 app = command_group()
 

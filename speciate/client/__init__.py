@@ -8,7 +8,7 @@
             ...
         best = run.best()
 
-Methods return the records of ``speciate.ports.records`` and raise the errors of ``speciate.domain.errors`` with the
+Methods return the records of ``speciate.schema`` and raise the errors of ``speciate.domain.errors`` with the
 messages of the service.
 """
 

@@ -11,8 +11,8 @@ from pydantic import PrivateAttr
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.ports.records.candidates import CandidateDetail
-from speciate.ports.records.runs import RankedCandidate
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.runs import RankedCandidate
 
 _MAX_COLOURED: Final = 40_000
 _MAX_ROWS: Final = 100

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.visibility import VisibilityChange
-from speciate.ports.records.base import Page, Record
+from speciate.schema.base import Page, Record
 
 PAGE_LIMIT: Final = 100
 """Page size when a client iterates over a list."""

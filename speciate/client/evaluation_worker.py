@@ -15,7 +15,7 @@ from uuid import UUID
 from speciate.client.sync.client import Client
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.errors import InvalidInputError, SpeciateError, UnavailableError
-from speciate.ports.records.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
+from speciate.schema.evaluations import Acceptance, LeasedEvaluation, SubmittedEvaluation
 
 T = TypeVar("T")
 

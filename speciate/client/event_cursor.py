@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from speciate.client.calls import path_segment
 from speciate.client.responses import raise_for_error, unexpected_response
 from speciate.domain.errors import UnavailableError
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.runs import EventRecord
 
 END: Final = "end"
 """Name of the last event of a stream."""

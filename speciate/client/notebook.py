@@ -7,10 +7,10 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+from speciate import schema
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.numbers import short_number
-from speciate.ports import records
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 
 
 def progress(record: RunRecord) -> str:
@@ -43,7 +43,7 @@ def html(record: RunRecord) -> str:
     return f"<table>{cells}</table>"
 
 
-def frame(candidates: Iterable[records.candidates.CandidateRecord]) -> Any:
+def frame(candidates: Iterable[schema.candidates.CandidateRecord]) -> Any:
     """Return candidates as a ``pandas.DataFrame``: one row per candidate, one column ``reward.NAME`` per objective.
 
     Raises:
@@ -56,7 +56,7 @@ def frame(candidates: Iterable[records.candidates.CandidateRecord]) -> Any:
     rows = sorted(candidates, key=lambda candidate: candidate.number)
     plain = [row.model_dump(mode="python", exclude={"rewards"}) for row in rows]
     rewards = [{f"reward.{name}": value for name, value in (row.rewards or {}).items()} for row in rows]
-    columns = [*records.candidates.CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
+    columns = [*schema.candidates.CandidateRecord.model_fields.keys() - {"rewards"}] if not rows else None
     return pandas.DataFrame([values | more for values, more in zip(plain, rewards, strict=True)], columns=columns)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.suggestions import nearest
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 
 LATEST_RUNS: Final = 100
 """Runs that are compared with a mistyped name."""

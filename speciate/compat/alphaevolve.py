@@ -42,8 +42,8 @@ from speciate.domain.language import Language
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunState
 from speciate.domain.validation import validation_message
-from speciate.ports.records.candidates import CandidateDetail
 from speciate.problems.template import slug_of_text
+from speciate.schema.candidates import CandidateDetail
 
 LEASE_S: Final = 900.0
 """Seconds after which a program without a submission is offered again; the client sends no heartbeats."""

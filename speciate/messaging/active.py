@@ -17,9 +17,9 @@ from uuid import UUID
 
 import redis
 
-from speciate.ports.records.runs import ActiveEvaluation
 from speciate.ports.reporting import Progress, reporting_to
 from speciate.ports.work import Lease, WorkKind
+from speciate.schema.runs import ActiveEvaluation
 
 _PREFIX: Final = "speciate:active:"
 _EVERY_S: Final = 0.5

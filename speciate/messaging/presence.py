@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import redis
 
-from speciate.ports.records.runs import WorkerProcess
+from speciate.schema.runs import WorkerProcess
 
 WORKER_KEY_PREFIX: Final = "speciate:worker:"
 ANNOUNCE_INTERVAL_S: Final = 5.0

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict
 from speciate.domain.candidate import ATTESTED, Evaluation, FailureKind
 from speciate.domain.errors import ConflictError, UnavailableError
 from speciate.messaging.signals import COMMIT_CHANNEL
-from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.work import Queue
+from speciate.schema.candidates import CandidateDetail
 
 TASK: Final = "speciate.replay"
 _KEPT_S: Final = 86_400

@@ -23,9 +23,9 @@ from speciate.domain.known_languages import TOOLS
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.runs.evaluate import describe_seed_failure
+from speciate.schema.runs import WorkerProcess
 
 TASK: Final = "speciate.check_seed"
 LIMIT_S: Final = 120.0

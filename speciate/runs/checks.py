@@ -13,10 +13,10 @@ from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.rollout import TemplateName
 from speciate.domain.run import RunSpec
-from speciate.ports.records.policies import Ensembles, PolicyVersion, RunPolicies, WeightedPolicyVersion
-from speciate.ports.records.problems import ProblemVersion
 from speciate.prompts.codecs import codec_of
 from speciate.prompts.template import uses
+from speciate.schema.policies import Ensembles, PolicyVersion, RunPolicies, WeightedPolicyVersion
+from speciate.schema.problems import ProblemVersion
 from speciate.search.strategies import build_strategy
 
 CanAdvise = Callable[[Policy], bool]

@@ -16,9 +16,9 @@ from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
 from speciate.domain.visibility import require_visible
-from speciate.ports.records.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
-from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.runs.checks import check_run
+from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
+from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 
 SET_PREFIX: Final = "set:"
 """Prefix of a problem set's name where a problem is expected: it stands for all problems of the set."""

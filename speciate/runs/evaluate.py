@@ -15,7 +15,6 @@ from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individu
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.records.candidates import CandidateDetail
 from speciate.ports.reporting import name_evaluations
 from speciate.ports.work import (
     CandidateOutcome,
@@ -32,6 +31,7 @@ from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.silent_failure import remedy_in, reported_error, silent_failure
 from speciate.runs.view import StoredPopulation
+from speciate.schema.candidates import CandidateDetail
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Placement
 from speciate.search.targets import place_candidates

@@ -13,9 +13,9 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.policy import BUILT_IN, Policy
 from speciate.domain.problem import Problem
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
-from speciate.ports.records.base import Page
-from speciate.ports.records.policies import PolicyVersion
-from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.schema.base import Page
+from speciate.schema.policies import PolicyVersion
+from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import attested, named, not_found, read_stored, require_page_name, uuid7

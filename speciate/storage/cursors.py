@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.values import storable
-from speciate.ports.records.base import Page
+from speciate.schema.base import Page
 
 MAX_LIMIT = 500
 """Maximum number of items of a page."""

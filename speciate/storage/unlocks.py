@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import ClaimState
-from speciate.ports.records.base import Page
-from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.unlocks import (
+from speciate.schema.base import Page
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.unlocks import (
     Attempt,
     ObjectiveRecord,
     ProblemUnlocks,

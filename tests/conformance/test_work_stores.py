@@ -14,10 +14,10 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger
 from speciate.runs.progress import RunProgress
+from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.memory import MemoryWorkStore

@@ -19,9 +19,9 @@ from speciate.domain.run import RunSpec
 from speciate.domain.target import Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
+from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignController

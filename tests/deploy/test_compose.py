@@ -17,6 +17,7 @@ import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from benchmarks.topology.compose import FILE, ROOT, compose, default_services
 from service.__main__ import parser
 from speciate.cli.app import COMMANDS
 from speciate.cli.doctor.findings import Status
@@ -24,7 +25,6 @@ from speciate.cli.doctor.machine import environment
 from speciate.domain.problem import Limits
 from speciate.embedded.binaries import find_valkey
 from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
-from tests.deploy.compose import FILE, ROOT, compose, default_services
 
 OVERRIDE = ROOT / "deploy" / "compose.tier-a.yml"
 _PARTS = {"name", "services", "networks", "volumes", "secrets", "configs"}

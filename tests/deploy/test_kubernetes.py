@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from benchmarks.topology.compose import ROOT, compose
 from speciate.settings import FILE_SUFFIX
-from tests.deploy.compose import ROOT, compose
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 VERSION = "1.34"

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.topology.compose import ROOT
 from service.metrics import InstallationCollector, ServiceMetrics
 from speciate.storage.metrics import counters
 from speciate.storage.metrics.counters import FAMILIES, WorkerCounters
 from speciate.storage.stores import Stores
-from tests.deploy.compose import ROOT
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"

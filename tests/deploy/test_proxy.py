@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from benchmarks.topology.compose import compose, default_services
+from benchmarks.topology.processes import Topology, has_nginx
 from speciate.embedded import GuardedProcesses
-from tests.deploy.compose import compose, default_services
-from tests.deploy.topology import Topology, has_nginx
 from tests.support.http_server import serve_app, wait_for
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed (package nginx-light)")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.deploy.topology import has_nginx, topology
-from tests.deploy.try_out import try_out
+from benchmarks.topology.processes import has_nginx, topology
+from benchmarks.topology.try_out import try_out
 
 pytestmark = pytest.mark.servers
 

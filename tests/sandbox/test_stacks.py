@@ -1,12 +1,12 @@
-"""Packages of the scientific stack compute inside the walls; ``python -m tests.stacks`` tries those that are large."""
+"""Packages of the scientific stack compute inside the walls; ``python -m benchmarks.stacks`` tries those that are large."""
 
 import importlib.util
 
 import pytest
 
+from benchmarks.stacks.__main__ import problem_of
+from benchmarks.stacks.computations import COMPUTATIONS
 from tests.sandbox.arenas import Arena
-from tests.stacks.__main__ import problem_of
-from tests.stacks.computations import COMPUTATIONS
 
 INSTALLED = {
     name: which for name, which in COMPUTATIONS.items() if importlib.util.find_spec(which.module.partition(".")[0])

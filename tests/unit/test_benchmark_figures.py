@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import figures
-from tests.benchmarks.figures import KEPT, Figure
+from benchmarks import figures
+from benchmarks.figures import KEPT, Figure
 
 
 def test_goals_have_a_direction() -> None:

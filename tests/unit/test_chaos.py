@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import callers
-from tests.chaos.faults import KINDS, order
-from tests.chaos.watch import Sample, leaks
+from benchmarks.chaos import callers
+from benchmarks.chaos.faults import KINDS, order
+from benchmarks.chaos.watch import Sample, leaks
 
 
 def _samples(count: int, grows_mb: float, age_s: float = 60.0) -> list[Sample]:

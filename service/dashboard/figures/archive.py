@@ -9,7 +9,7 @@ from typing import Any, Final
 from service.dashboard.charts import SCALE, Chart, Table, axis, hover
 from service.dashboard.formatting import directed
 from speciate.domain.objective import Direction, Objective
-from speciate.ports.records.candidates import EliteRecord
+from speciate.schema.candidates import EliteRecord
 
 MAX_ISLANDS: Final = 16
 _FEATURE: Final = re.compile(r"^([a-z]+):(\d+)$")

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, step_line, thinned
-from speciate.ports.records.declarations import SliceRecord
+from speciate.schema.declarations import SliceRecord
 
 MAX_PROBLEMS: Final = 40
 MAX_SLICES: Final = 2000

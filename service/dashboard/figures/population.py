@@ -17,7 +17,7 @@ from service.dashboard.scales import Extent
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, large_front
-from speciate.ports.records.runs import RankedCandidate
+from speciate.schema.runs import RankedCandidate
 from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.unlocks import UnlockRecord
 
 
 def record_history_chart(unlocks: Sequence[UnlockRecord], total: int) -> Chart:

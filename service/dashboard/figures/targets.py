@@ -13,7 +13,7 @@ from service.dashboard.figures.population import Population
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.reward import FloatArray, RewardSpace
 from speciate.domain.target import ClaimState
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.unlocks import UnlockRecord
 
 MAX_TARGETS: Final = 6
 """Targets drawn; the table has all."""

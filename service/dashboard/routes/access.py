@@ -19,7 +19,7 @@ from service.dashboard.pages import page
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
-from speciate.ports.records.projects import NewToken, ProjectUsage
+from speciate.schema.projects import NewToken, ProjectUsage
 
 router = APIRouter(include_in_schema=False, prefix="/access")
 

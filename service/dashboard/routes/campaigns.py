@@ -17,9 +17,9 @@ from service.dashboard.learning_fields import learning_fields, read_learning
 from service.dashboard.routes.declarations import DeclarationPages
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
 from speciate.domain.learning import LearningScope
-from speciate.ports.records.declarations import CampaignRecord
 from speciate.runs.declarations import pin_campaign
 from speciate.runs.lanes import WAITING
+from speciate.schema.declarations import CampaignRecord
 
 _MAX_DECISIONS: Final = 40
 _MAX_PROBLEMS: Final = 300

@@ -26,10 +26,10 @@ from speciate.domain.objective import Direction, Objective
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.messaging.replays import replayable
-from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import CandidateDetail, CandidateRecord, RolloutDetail, WaitingCandidate
-from speciate.ports.records.runs import RunRecord
 from speciate.ports.work import WorkKind
+from speciate.schema.base import Page
+from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail, WaitingCandidate
+from speciate.schema.runs import RunRecord
 from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
 
 router = APIRouter(include_in_schema=False)

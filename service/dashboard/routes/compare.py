@@ -30,7 +30,7 @@ from service.dashboard.run_page import RunPage
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MAX_TAGS
 from speciate.domain.objective import Objective
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/compare")
 

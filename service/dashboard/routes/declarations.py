@@ -19,8 +19,8 @@ from service.dashboard.live import LivePart
 from service.dashboard.pages import address, fragment, page
 from speciate.domain.declaration import VERBS, Declaration
 from speciate.domain.errors import NotFoundError, SpeciateError
-from speciate.ports.records.declarations import DeclarationRecord
 from speciate.runs.declarations import Versions
+from speciate.schema.declarations import DeclarationRecord
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.stores import Stores
 

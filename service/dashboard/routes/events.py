@@ -14,7 +14,7 @@ from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 from service.dashboard.run_page import RunDep
 from speciate.domain.event import EventKind
-from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.schema.runs import EventRecord, RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs/{run_id}/events")
 

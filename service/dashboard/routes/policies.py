@@ -16,7 +16,7 @@ from service.dependencies import AppStateDep
 from service.policy_registration import PingResult
 from speciate.domain.errors import SpeciateError
 from speciate.domain.visibility import Visibility
-from speciate.ports.records.policies import PolicyVersion
+from speciate.schema.policies import PolicyVersion
 
 router = APIRouter(include_in_schema=False, prefix="/policies")
 

@@ -22,10 +22,10 @@ from service.dependencies import AppStateDep
 from service.problem_registration import register
 from speciate.domain.errors import FieldError, SpeciateError
 from speciate.domain.visibility import Visibility
-from speciate.ports.records.unlocks import MatrixCell
 from speciate.problems.loader import FILE_NAME, parse_problem
 from speciate.problems.siblings import TEMPLATE_FOLDER
 from speciate.problems.template import example
+from speciate.schema.unlocks import MatrixCell
 
 router = APIRouter(include_in_schema=False, prefix="/problems")
 

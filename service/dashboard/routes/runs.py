@@ -17,7 +17,7 @@ from service.dashboard.run_fields import parse_tags
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility
-from speciate.ports.records.runs import RunOrder
+from speciate.schema.runs import RunOrder
 
 router = APIRouter(include_in_schema=False)
 

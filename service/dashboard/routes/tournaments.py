@@ -16,8 +16,8 @@ from service.dashboard.figures.tournament import differences_chart, reach_chart,
 from service.dashboard.pages import fragment, page
 from service.dashboard.routes.declarations import DeclarationPages
 from speciate.domain.tournament import Metric, StoppingRule, Tournament
-from speciate.ports.records.declarations import TournamentRecord
 from speciate.runs.declarations import pin_tournament
+from speciate.schema.declarations import TournamentRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.method_tables import method_verdict

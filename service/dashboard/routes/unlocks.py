@@ -16,8 +16,8 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.pages import address, page
 from service.dashboard.policy_pairs import PolicyPair, known_pairs, parse_pair
 from speciate.domain.visibility import Visibility
-from speciate.ports.records.problems import ProblemSummary
-from speciate.ports.records.unlocks import MatrixCell
+from speciate.schema.problems import ProblemSummary
+from speciate.schema.unlocks import MatrixCell
 from speciate.storage.cursors import every
 
 router = APIRouter(include_in_schema=False, prefix="/unlocks")

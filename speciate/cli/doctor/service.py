@@ -18,8 +18,8 @@ from speciate.client import Client
 from speciate.client.connection import Connection
 from speciate.domain.abilities import ABILITIES, STRONGEST
 from speciate.domain.errors import SpeciateError
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
+from speciate.schema.runs import WorkerProcess
 from speciate.settings import UNSAFE
 
 MAX_SKEW_S: Final = 5.0

@@ -17,9 +17,9 @@ from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
 from speciate.domain.errors import NotFoundError, SpeciateError
 from speciate.domain.objective import ObjectiveRole
-from speciate.ports.records.candidates import CandidateDetail
-from speciate.ports.records.proposals import ShownProgram
 from speciate.prompts.render import secret_objectives
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.proposals import ShownProgram
 
 P = ParamSpec("P")
 Json = dict[str, Any]

@@ -23,7 +23,7 @@ from speciate.problems.template import SCHEMA, TemplateKind, write_template
 if TYPE_CHECKING:
     from speciate.client import Client
     from speciate.domain.problem import Problem
-    from speciate.ports.records.problems import ProblemSummary, ProblemVersion
+    from speciate.schema.problems import ProblemSummary, ProblemVersion
 
 app = command_group()
 

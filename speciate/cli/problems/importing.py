@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from speciate.compat.draft import Draft
     from speciate.domain.candidate import Evaluation, Failure
     from speciate.domain.objective import Objective
-    from speciate.ports.records.problems import ProblemSet
+    from speciate.schema.problems import ProblemSet
 
 IMPORT_EXAMPLES: Final = examples(
     "speciate problems import task:maze --split test --count 200",

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from speciate.client import Client
-    from speciate.ports.records.base import Record
-    from speciate.ports.records.runs import RunRecord
+    from speciate.schema.base import Record
+    from speciate.schema.runs import RunRecord
 
 app = command_group()
 

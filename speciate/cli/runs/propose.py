@@ -14,7 +14,7 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from speciate.ports.records.proposals import ProposalReceipt, ProposalRecord
+    from speciate.schema.proposals import ProposalReceipt, ProposalRecord
 
 _STDIN: Final = Path("-")
 Policy = Annotated[

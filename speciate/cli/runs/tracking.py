@@ -17,7 +17,7 @@ from speciate.domain.objective import Direction
 if TYPE_CHECKING:
     from speciate.client import RunHandle
     from speciate.domain.problem import Problem
-    from speciate.ports.records.runs import EventRecord
+    from speciate.schema.runs import EventRecord
 
 TRACKERS: Final[dict[str, dict[str, Any]]] = {
     "trackio": {"resume": "never", "auto_log_gpu": False, "auto_log_cpu": False},

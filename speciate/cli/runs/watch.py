@@ -20,7 +20,7 @@ from speciate.domain.errors import SpeciateError
 from speciate.domain.event import EventKind
 from speciate.domain.objective import Objective
 from speciate.domain.run import RunState
-from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,8 +11,8 @@ from speciate.client.aio.transport import AsyncResourceClient
 from speciate.client.calls import ApiCall, get, get_page, path_segment, post
 from speciate.domain.access import Quota, Scope
 from speciate.domain.webhook import SUBSCRIBABLE, DeliveryState, WebhookEvent
-from speciate.ports.records.projects import NewToken, ProjectRecord, ProjectUsage, TokenRecord
-from speciate.ports.records.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
+from speciate.schema.projects import NewToken, ProjectRecord, ProjectUsage, TokenRecord
+from speciate.schema.webhooks import DeliveryRecord, NewWebhook, WebhookRecord
 
 _TOKENS: Final = "/v1/tokens"
 _PROJECTS: Final = "/v1/projects"

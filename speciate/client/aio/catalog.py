@@ -13,9 +13,9 @@ from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, change_visibility, ge
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports.records.base import Page
-from speciate.ports.records.policies import PolicyVersion
-from speciate.ports.records.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.schema.base import Page
+from speciate.schema.policies import PolicyVersion
+from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 
 _PROBLEMS: Final = "/v1/problems"
 _SETS: Final = "/v1/problem-sets"

@@ -10,12 +10,12 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
+from speciate import schema
 from speciate.client import aio
 from speciate.client.aio.transport import AsyncRestTransport
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection
 from speciate.domain.target import ClaimState
-from speciate.ports import records
 
 
 class AsyncClient:
@@ -113,7 +113,7 @@ class AsyncClient:
         first: bool = False,
         unlocks_only: bool = False,
         state: ClaimState | str | None = None,
-    ) -> AsyncIterator[records.unlocks.UnlockRecord]:
+    ) -> AsyncIterator[schema.unlocks.UnlockRecord]:
         """Yield reached targets, newest run first.
 
         Args:
@@ -127,7 +127,7 @@ class AsyncClient:
         """
         call = get_page(
             "/v1/unlocks",
-            records.unlocks.UnlockRecord,
+            schema.unlocks.UnlockRecord,
             run=run,
             problem=problem,
             policy=policy,
@@ -138,38 +138,38 @@ class AsyncClient:
         )
         return self._transport.items(call)
 
-    async def problem_unlocks(self, name: str | UUID) -> records.unlocks.ProblemUnlocks:
+    async def problem_unlocks(self, name: str | UUID) -> schema.unlocks.ProblemUnlocks:
         """Return which policies unlocked a problem version first, alone or never."""
         return await self._transport.send(
-            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", records.unlocks.ProblemUnlocks)
+            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", schema.unlocks.ProblemUnlocks)
         )
 
-    async def problem_records(self, name: str | UUID) -> tuple[records.unlocks.ObjectiveRecord, ...]:
+    async def problem_records(self, name: str | UUID) -> tuple[schema.unlocks.ObjectiveRecord, ...]:
         """Return the record history of a problem version, newest first within an objective."""
         path = f"/v1/problems/{path_segment(name, 'problem')}/records"
-        return await self._transport.send(get_list(path, records.unlocks.ObjectiveRecord))
+        return await self._transport.send(get_list(path, schema.unlocks.ObjectiveRecord))
 
-    async def rollout(self, rollout_id: str | UUID) -> records.candidates.RolloutDetail:
+    async def rollout(self, rollout_id: str | UUID) -> schema.candidates.RolloutDetail:
         """Return a rollout with its prompt and completion."""
         return await self._transport.send(
-            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", records.candidates.RolloutDetail)
+            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", schema.candidates.RolloutDetail)
         )
 
-    async def strategies(self) -> tuple[records.runs.StrategyRecord, ...]:
+    async def strategies(self) -> tuple[schema.runs.StrategyRecord, ...]:
         """Return the strategies with the JSON schemas of their options."""
-        return await self._transport.send(get_list("/v1/strategies", records.runs.StrategyRecord))
+        return await self._transport.send(get_list("/v1/strategies", schema.runs.StrategyRecord))
 
-    async def workers(self) -> tuple[records.runs.WorkerProcess, ...]:
+    async def workers(self) -> tuple[schema.runs.WorkerProcess, ...]:
         """Return the worker processes that are alive."""
-        return await self._transport.send(get_list("/v1/workers", records.runs.WorkerProcess))
+        return await self._transport.send(get_list("/v1/workers", schema.runs.WorkerProcess))
 
-    async def whoami(self) -> records.projects.PrincipalRecord:
+    async def whoami(self) -> schema.projects.PrincipalRecord:
         """Return the identity of this client's credentials."""
-        return await self._transport.send(get("/v1/whoami", records.projects.PrincipalRecord))
+        return await self._transport.send(get("/v1/whoami", schema.projects.PrincipalRecord))
 
-    def audit(self, *, everything: bool = False) -> AsyncIterator[records.projects.AuditRecord]:
+    def audit(self, *, everything: bool = False) -> AsyncIterator[schema.projects.AuditRecord]:
         """Yield the audit log of the project, or of all projects, newest first."""
-        return self._transport.items(get_page("/v1/audit", records.projects.AuditRecord, everything=everything))
+        return self._transport.items(get_page("/v1/audit", schema.projects.AuditRecord, everything=everything))
 
     async def ready(self) -> dict[str, JsonValue]:
         """Return the readiness of the service and its servers. Raises ``UnavailableError`` if it is not ready."""

@@ -11,7 +11,7 @@ from speciate.client.calls import LONG_TIMEOUT_S, get, get_page, path_segment, p
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState
 from speciate.domain.tournament import Tournament
-from speciate.ports.records.declarations import (
+from speciate.schema.declarations import (
     CampaignRecord,
     DeclarationRecord,
     SliceRecord,

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 from speciate.client.aio.transport import AsyncResourceClient
 from speciate.client.calls import ApiCall, get_list, post
-from speciate.ports.records.base import Page
-from speciate.ports.records.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
+from speciate.schema.base import Page
+from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 
 _PATH: Final = "/v1/evaluations"
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
+from speciate import schema
 from speciate.client import notebook
 from speciate.client.aio.transport import AsyncRestTransport
 from speciate.client.arguments import relabelling
@@ -17,10 +18,9 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports import records
-from speciate.ports.records.base import Page
-from speciate.ports.records.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
-from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.schema.base import Page
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
     from speciate.client.answers import BestCandidate, Front
@@ -105,11 +105,9 @@ class AsyncRunHandle:
                     break
         return await self.refresh()
 
-    async def problem(self) -> records.problems.ProblemVersion:
+    async def problem(self) -> schema.problems.ProblemVersion:
         """Return the problem version of the run, as submitted."""
-        return await self._transport.send(
-            get(f"/v1/problems/{self.record.problem_id}", records.problems.ProblemVersion)
-        )
+        return await self._transport.send(get(f"/v1/problems/{self.record.problem_id}", schema.problems.ProblemVersion))
 
     def candidates(
         self,
@@ -122,7 +120,7 @@ class AsyncRunHandle:
         rule: str | None = None,
         elite: bool = False,
         sort: str | None = None,
-    ) -> AsyncIterator[records.candidates.CandidateRecord]:
+    ) -> AsyncIterator[schema.candidates.CandidateRecord]:
         """Yield candidates without their texts, newest first.
 
         Args:
@@ -137,7 +135,7 @@ class AsyncRunHandle:
         """
         call = get_page(
             f"{self._path}/candidates",
-            records.candidates.CandidateRecord,
+            schema.candidates.CandidateRecord,
             status=status,
             island=island,
             role=role,
@@ -149,9 +147,9 @@ class AsyncRunHandle:
         )
         return self._transport.items(call)
 
-    async def candidate(self, number: int) -> records.candidates.CandidateDetail:
+    async def candidate(self, number: int) -> schema.candidates.CandidateDetail:
         """Return the candidate with a number, including its texts."""
-        return await self._transport.send(get(f"{self._path}/candidates/{number}", records.candidates.CandidateDetail))
+        return await self._transport.send(get(f"{self._path}/candidates/{number}", schema.candidates.CandidateDetail))
 
     async def best(self) -> BestCandidate | None:
         """Return the best feasible candidate so far with its texts; None before the first one."""
@@ -167,31 +165,29 @@ class AsyncRunHandle:
         """Return the Pareto front, best candidate first."""
         from speciate.client.answers import Front
 
-        found = await self._transport.send(get_list(f"{self._path}/front", records.runs.RankedCandidate))
+        found = await self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
         return Front(found)
 
-    async def archive(self) -> tuple[records.candidates.EliteRecord, ...]:
+    async def archive(self) -> tuple[schema.candidates.EliteRecord, ...]:
         """Return the elite of every cell."""
-        return await self._transport.send(get_list(f"{self._path}/archive", records.candidates.EliteRecord))
+        return await self._transport.send(get_list(f"{self._path}/archive", schema.candidates.EliteRecord))
 
-    def rollouts(self) -> AsyncIterator[records.candidates.RolloutRecord]:
+    def rollouts(self) -> AsyncIterator[schema.candidates.RolloutRecord]:
         """Yield rollouts without their texts, newest first."""
-        return self._transport.items(get_page(f"{self._path}/rollouts", records.candidates.RolloutRecord))
+        return self._transport.items(get_page(f"{self._path}/rollouts", schema.candidates.RolloutRecord))
 
-    def evaluations(self) -> AsyncIterator[records.runs.ActiveEvaluation]:
+    def evaluations(self) -> AsyncIterator[schema.runs.ActiveEvaluation]:
         """Yield the evaluations in progress that last long, oldest first, with their last texts of progress."""
-        return self._transport.items(get_page(f"{self._path}/evaluations", records.runs.ActiveEvaluation))
+        return self._transport.items(get_page(f"{self._path}/evaluations", schema.runs.ActiveEvaluation))
 
-    def guidance(self) -> AsyncIterator[records.candidates.AdviceRecord]:
+    def guidance(self) -> AsyncIterator[schema.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
-        return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))
+        return self._transport.items(get_page(f"{self._path}/guidance", schema.candidates.AdviceRecord))
 
-    async def hint(self, text: str) -> records.candidates.AdviceRecord:
+    async def hint(self, text: str) -> schema.candidates.AdviceRecord:
         """Give a hint of at most 1,000 characters, which later prompts for changes show as long as it helps."""
         return await self._transport.send(
-            post(
-                f"{self._path}/guidance", records.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4())
-            )
+            post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4()))
         )
 
     async def ask(
@@ -263,17 +259,17 @@ class AsyncRunHandle:
             if found.state is not ProposalState.PENDING or time.monotonic() >= deadline:
                 return found
 
-    def unlocks(self) -> AsyncIterator[records.unlocks.UnlockRecord]:
+    def unlocks(self) -> AsyncIterator[schema.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""
-        return self._transport.items(get_page(f"{self._path}/unlocks", records.unlocks.UnlockRecord))
+        return self._transport.items(get_page(f"{self._path}/unlocks", schema.unlocks.UnlockRecord))
 
-    def export(self) -> AsyncIterator[records.candidates.ExportedCandidate]:
+    def export(self) -> AsyncIterator[schema.candidates.ExportedCandidate]:
         """Yield every candidate with its texts, by number."""
-        return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
+        return self._transport.lines(get(f"{self._path}/export", schema.candidates.ExportedCandidate))
 
-    def export_rollouts(self) -> AsyncIterator[records.candidates.ExportedRollout]:
+    def export_rollouts(self) -> AsyncIterator[schema.candidates.ExportedRollout]:
         """Yield every completion with its prompt, known tokens and the rewards of its answers, for trainers."""
-        return self._transport.lines(get(f"{self._path}/rollouts/export", records.candidates.ExportedRollout))
+        return self._transport.lines(get(f"{self._path}/rollouts/export", schema.candidates.ExportedRollout))
 
     async def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 
+from speciate import schema
 from speciate.client import run_names
 from speciate.client.aio.run import AsyncRunHandle
 from speciate.client.aio.transport import AsyncHideableClient, AsyncResourceClient
@@ -26,8 +27,7 @@ from speciate.client.calls import change_visibility, get, get_list, get_page, pa
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports import records
-from speciate.ports.records.runs import RunOrder, RunRecord
+from speciate.schema.runs import RunOrder, RunRecord
 
 
 class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
@@ -156,18 +156,18 @@ class AsyncRunsClient(AsyncHideableClient[AsyncRunHandle]):
 class AsyncCandidatesClient(AsyncResourceClient):
     """Candidates by id."""
 
-    async def get(self, candidate_id: str | UUID) -> records.candidates.CandidateDetail:
+    async def get(self, candidate_id: str | UUID) -> schema.candidates.CandidateDetail:
         """Return a candidate with its texts."""
-        return await self._transport.send(get(_candidate(candidate_id), records.candidates.CandidateDetail))
+        return await self._transport.send(get(_candidate(candidate_id), schema.candidates.CandidateDetail))
 
     async def diff(self, candidate_id: str | UUID) -> dict[str, JsonValue]:
         """Return the changes of a candidate relative to its first parent."""
         return await self._transport.send(get(f"{_candidate(candidate_id)}/diff", dict[str, JsonValue]))
 
-    async def lineage(self, candidate_id: str | UUID) -> tuple[records.candidates.CandidateRecord, ...]:
+    async def lineage(self, candidate_id: str | UUID) -> tuple[schema.candidates.CandidateRecord, ...]:
         """Return the ancestors of a candidate."""
         return await self._transport.send(
-            get_list(f"{_candidate(candidate_id)}/lineage", records.candidates.CandidateRecord)
+            get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord)
         )
 
 

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
+from speciate import schema
 from speciate.client import sync
 from speciate.client.calls import get, get_list, get_page, path_segment
 from speciate.client.connection import Connection
 from speciate.client.sync.transport import RestTransport
 from speciate.domain.target import ClaimState
-from speciate.ports import records
 
 
 class Client:
@@ -116,7 +116,7 @@ class Client:
         first: bool = False,
         unlocks_only: bool = False,
         state: ClaimState | str | None = None,
-    ) -> Iterator[records.unlocks.UnlockRecord]:
+    ) -> Iterator[schema.unlocks.UnlockRecord]:
         """Yield reached targets, newest run first.
 
         Args:
@@ -130,7 +130,7 @@ class Client:
         """
         call = get_page(
             "/v1/unlocks",
-            records.unlocks.UnlockRecord,
+            schema.unlocks.UnlockRecord,
             run=run,
             problem=problem,
             policy=policy,
@@ -141,38 +141,38 @@ class Client:
         )
         return self._transport.items(call)
 
-    def problem_unlocks(self, name: str | UUID) -> records.unlocks.ProblemUnlocks:
+    def problem_unlocks(self, name: str | UUID) -> schema.unlocks.ProblemUnlocks:
         """Return which policies unlocked a problem version first, alone or never."""
         return self._transport.send(
-            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", records.unlocks.ProblemUnlocks)
+            get(f"/v1/problems/{path_segment(name, 'problem')}/unlocks", schema.unlocks.ProblemUnlocks)
         )
 
-    def problem_records(self, name: str | UUID) -> tuple[records.unlocks.ObjectiveRecord, ...]:
+    def problem_records(self, name: str | UUID) -> tuple[schema.unlocks.ObjectiveRecord, ...]:
         """Return the record history of a problem version, newest first within an objective."""
         path = f"/v1/problems/{path_segment(name, 'problem')}/records"
-        return self._transport.send(get_list(path, records.unlocks.ObjectiveRecord))
+        return self._transport.send(get_list(path, schema.unlocks.ObjectiveRecord))
 
-    def rollout(self, rollout_id: str | UUID) -> records.candidates.RolloutDetail:
+    def rollout(self, rollout_id: str | UUID) -> schema.candidates.RolloutDetail:
         """Return a rollout with its prompt and completion."""
         return self._transport.send(
-            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", records.candidates.RolloutDetail)
+            get(f"/v1/rollouts/{path_segment(rollout_id, 'rollout')}", schema.candidates.RolloutDetail)
         )
 
-    def strategies(self) -> tuple[records.runs.StrategyRecord, ...]:
+    def strategies(self) -> tuple[schema.runs.StrategyRecord, ...]:
         """Return the strategies with the JSON schemas of their options."""
-        return self._transport.send(get_list("/v1/strategies", records.runs.StrategyRecord))
+        return self._transport.send(get_list("/v1/strategies", schema.runs.StrategyRecord))
 
-    def workers(self) -> tuple[records.runs.WorkerProcess, ...]:
+    def workers(self) -> tuple[schema.runs.WorkerProcess, ...]:
         """Return the worker processes that are alive."""
-        return self._transport.send(get_list("/v1/workers", records.runs.WorkerProcess))
+        return self._transport.send(get_list("/v1/workers", schema.runs.WorkerProcess))
 
-    def whoami(self) -> records.projects.PrincipalRecord:
+    def whoami(self) -> schema.projects.PrincipalRecord:
         """Return the identity of this client's credentials."""
-        return self._transport.send(get("/v1/whoami", records.projects.PrincipalRecord))
+        return self._transport.send(get("/v1/whoami", schema.projects.PrincipalRecord))
 
-    def audit(self, *, everything: bool = False) -> Iterator[records.projects.AuditRecord]:
+    def audit(self, *, everything: bool = False) -> Iterator[schema.projects.AuditRecord]:
         """Yield the audit log of the project, or of all projects, newest first."""
-        return self._transport.items(get_page("/v1/audit", records.projects.AuditRecord, everything=everything))
+        return self._transport.items(get_page("/v1/audit", schema.projects.AuditRecord, everything=everything))
 
     def ready(self) -> dict[str, JsonValue]:
         """Return the readiness of the service and its servers. Raises ``UnavailableError`` if it is not ready."""

@@ -14,7 +14,7 @@ from speciate.client.sync.transport import ResourceClient
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import Declaration, DeclarationKind, DeclarationState
 from speciate.domain.tournament import Tournament
-from speciate.ports.records.declarations import (
+from speciate.schema.declarations import (
     CampaignRecord,
     DeclarationRecord,
     SliceRecord,

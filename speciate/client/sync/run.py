@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
+from speciate import schema
 from speciate.client import notebook
 from speciate.client.arguments import relabelling
 from speciate.client.calls import get, get_list, get_page, patch, path_segment, post
@@ -20,10 +21,9 @@ from speciate.domain.candidate import CandidateStatus
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
-from speciate.ports import records
-from speciate.ports.records.base import Page
-from speciate.ports.records.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
-from speciate.ports.records.runs import EventRecord, RunRecord
+from speciate.schema.base import Page
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
+from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
     from speciate.client.answers import BestCandidate, Front
@@ -108,9 +108,9 @@ class RunHandle:
                     break
         return self.refresh()
 
-    def problem(self) -> records.problems.ProblemVersion:
+    def problem(self) -> schema.problems.ProblemVersion:
         """Return the problem version of the run, as submitted."""
-        return self._transport.send(get(f"/v1/problems/{self.record.problem_id}", records.problems.ProblemVersion))
+        return self._transport.send(get(f"/v1/problems/{self.record.problem_id}", schema.problems.ProblemVersion))
 
     def candidates(
         self,
@@ -123,7 +123,7 @@ class RunHandle:
         rule: str | None = None,
         elite: bool = False,
         sort: str | None = None,
-    ) -> Iterator[records.candidates.CandidateRecord]:
+    ) -> Iterator[schema.candidates.CandidateRecord]:
         """Yield candidates without their texts, newest first.
 
         Args:
@@ -138,7 +138,7 @@ class RunHandle:
         """
         call = get_page(
             f"{self._path}/candidates",
-            records.candidates.CandidateRecord,
+            schema.candidates.CandidateRecord,
             status=status,
             island=island,
             role=role,
@@ -150,9 +150,9 @@ class RunHandle:
         )
         return self._transport.items(call)
 
-    def candidate(self, number: int) -> records.candidates.CandidateDetail:
+    def candidate(self, number: int) -> schema.candidates.CandidateDetail:
         """Return the candidate with a number, including its texts."""
-        return self._transport.send(get(f"{self._path}/candidates/{number}", records.candidates.CandidateDetail))
+        return self._transport.send(get(f"{self._path}/candidates/{number}", schema.candidates.CandidateDetail))
 
     def best(self) -> BestCandidate | None:
         """Return the best feasible candidate so far with its texts; None before the first one."""
@@ -168,31 +168,29 @@ class RunHandle:
         """Return the Pareto front, best candidate first."""
         from speciate.client.answers import Front
 
-        found = self._transport.send(get_list(f"{self._path}/front", records.runs.RankedCandidate))
+        found = self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
         return Front(found)
 
-    def archive(self) -> tuple[records.candidates.EliteRecord, ...]:
+    def archive(self) -> tuple[schema.candidates.EliteRecord, ...]:
         """Return the elite of every cell."""
-        return self._transport.send(get_list(f"{self._path}/archive", records.candidates.EliteRecord))
+        return self._transport.send(get_list(f"{self._path}/archive", schema.candidates.EliteRecord))
 
-    def rollouts(self) -> Iterator[records.candidates.RolloutRecord]:
+    def rollouts(self) -> Iterator[schema.candidates.RolloutRecord]:
         """Yield rollouts without their texts, newest first."""
-        return self._transport.items(get_page(f"{self._path}/rollouts", records.candidates.RolloutRecord))
+        return self._transport.items(get_page(f"{self._path}/rollouts", schema.candidates.RolloutRecord))
 
-    def evaluations(self) -> Iterator[records.runs.ActiveEvaluation]:
+    def evaluations(self) -> Iterator[schema.runs.ActiveEvaluation]:
         """Yield the evaluations in progress that last long, oldest first, with their last texts of progress."""
-        return self._transport.items(get_page(f"{self._path}/evaluations", records.runs.ActiveEvaluation))
+        return self._transport.items(get_page(f"{self._path}/evaluations", schema.runs.ActiveEvaluation))
 
-    def guidance(self) -> Iterator[records.candidates.AdviceRecord]:
+    def guidance(self) -> Iterator[schema.candidates.AdviceRecord]:
         """Yield the advice that the run wrote for its own prompts, newest first, with its effect."""
-        return self._transport.items(get_page(f"{self._path}/guidance", records.candidates.AdviceRecord))
+        return self._transport.items(get_page(f"{self._path}/guidance", schema.candidates.AdviceRecord))
 
-    def hint(self, text: str) -> records.candidates.AdviceRecord:
+    def hint(self, text: str) -> schema.candidates.AdviceRecord:
         """Give a hint of at most 1,000 characters, which later prompts for changes show as long as it helps."""
         return self._transport.send(
-            post(
-                f"{self._path}/guidance", records.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4())
-            )
+            post(f"{self._path}/guidance", schema.candidates.AdviceRecord, {"text": text}, idempotency_key=str(uuid4()))
         )
 
     def ask(self, count: int = 1, *, parents: Iterable[int] = (), policy: str | None = None) -> tuple[AskRecord, ...]:
@@ -262,17 +260,17 @@ class RunHandle:
             if found.state is not ProposalState.PENDING or time.monotonic() >= deadline:
                 return found
 
-    def unlocks(self) -> Iterator[records.unlocks.UnlockRecord]:
+    def unlocks(self) -> Iterator[schema.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""
-        return self._transport.items(get_page(f"{self._path}/unlocks", records.unlocks.UnlockRecord))
+        return self._transport.items(get_page(f"{self._path}/unlocks", schema.unlocks.UnlockRecord))
 
-    def export(self) -> Iterator[records.candidates.ExportedCandidate]:
+    def export(self) -> Iterator[schema.candidates.ExportedCandidate]:
         """Yield every candidate with its texts, by number."""
-        return self._transport.lines(get(f"{self._path}/export", records.candidates.ExportedCandidate))
+        return self._transport.lines(get(f"{self._path}/export", schema.candidates.ExportedCandidate))
 
-    def export_rollouts(self) -> Iterator[records.candidates.ExportedRollout]:
+    def export_rollouts(self) -> Iterator[schema.candidates.ExportedRollout]:
         """Yield every completion with its prompt, known tokens and the rewards of its answers, for trainers."""
-        return self._transport.lines(get(f"{self._path}/rollouts/export", records.candidates.ExportedRollout))
+        return self._transport.lines(get(f"{self._path}/rollouts/export", schema.candidates.ExportedRollout))
 
     def to_pandas(self) -> Any:
         """Return the candidates as a ``pandas.DataFrame``: one row per candidate, one column per reward, by number."""

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 
+from speciate import schema
 from speciate.client import run_names
 from speciate.client.arguments import (
     BudgetLike,
@@ -29,8 +30,7 @@ from speciate.client.sync.transport import HideableClient, ResourceClient
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports import records
-from speciate.ports.records.runs import RunOrder, RunRecord
+from speciate.schema.runs import RunOrder, RunRecord
 
 
 class RunsClient(HideableClient[RunHandle]):
@@ -159,17 +159,17 @@ class RunsClient(HideableClient[RunHandle]):
 class CandidatesClient(ResourceClient):
     """Candidates by id."""
 
-    def get(self, candidate_id: str | UUID) -> records.candidates.CandidateDetail:
+    def get(self, candidate_id: str | UUID) -> schema.candidates.CandidateDetail:
         """Return a candidate with its texts."""
-        return self._transport.send(get(_candidate(candidate_id), records.candidates.CandidateDetail))
+        return self._transport.send(get(_candidate(candidate_id), schema.candidates.CandidateDetail))
 
     def diff(self, candidate_id: str | UUID) -> dict[str, JsonValue]:
         """Return the changes of a candidate relative to its first parent."""
         return self._transport.send(get(f"{_candidate(candidate_id)}/diff", dict[str, JsonValue]))
 
-    def lineage(self, candidate_id: str | UUID) -> tuple[records.candidates.CandidateRecord, ...]:
+    def lineage(self, candidate_id: str | UUID) -> tuple[schema.candidates.CandidateRecord, ...]:
         """Return the ancestors of a candidate."""
-        return self._transport.send(get_list(f"{_candidate(candidate_id)}/lineage", records.candidates.CandidateRecord))
+        return self._transport.send(get_list(f"{_candidate(candidate_id)}/lineage", schema.candidates.CandidateRecord))
 
 
 def _candidate(candidate_id: str | UUID) -> str:

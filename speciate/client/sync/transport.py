@@ -21,8 +21,8 @@ from speciate.client.event_cursor import EventCursor, StreamBrokenError
 from speciate.client.responses import JsonLinesReader, raise_for_error, read_response
 from speciate.domain.errors import UnavailableError
 from speciate.domain.visibility import VisibilityChange
-from speciate.ports.records.base import Page
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.base import Page
+from speciate.schema.runs import EventRecord
 
 T = TypeVar("T")
 

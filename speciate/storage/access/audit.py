@@ -14,8 +14,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.values import storable
-from speciate.ports.records.base import Page
-from speciate.ports.records.projects import AuditRecord
+from speciate.schema.base import Page
+from speciate.schema.projects import AuditRecord
 from speciate.storage import cursors
 from speciate.storage.database import Store, reading, with_retries, writing_once
 from speciate.storage.rows import floor7, uuid7, where

@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
-from speciate.ports.records.base import Page
-from speciate.ports.records.projects import ProjectRecord, ProjectUsage
+from speciate.schema.base import Page
+from speciate.schema.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
 from speciate.storage.database import Store, reading, with_retries

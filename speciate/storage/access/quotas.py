@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError, QuotaExceededError
-from speciate.ports.records.projects import QuotaUsage
+from speciate.schema.projects import QuotaUsage
 
 _READ: Final = sa.text(
     "SELECT slug, concurrent_runs, evaluations_per_day, tokens_per_day,"

@@ -19,8 +19,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import TOKEN_PREFIX, Scope
 from speciate.domain.errors import NotFoundError
-from speciate.ports.records.base import Page
-from speciate.ports.records.projects import NewToken, TokenRecord
+from speciate.schema.base import Page
+from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
 from speciate.storage.database import Store, reading, with_retries, writing_once
 from speciate.storage.rows import uuid7, where

@@ -13,9 +13,9 @@ from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
-from speciate.ports.records.base import Page
-from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.ports.work import Commit
+from speciate.schema.base import Page
+from speciate.schema.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.search.allocation import Decision, Slice, chance
 from speciate.storage import cursors
 from speciate.storage.access.quotas import lock_quota

@@ -12,10 +12,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.errors import ConflictError
 from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunState
-from speciate.ports.records.runs import LearningRecord
 from speciate.ports.work import Commit
 from speciate.runs.learning import LearningState, SharedLearner, receive_learner
 from speciate.runs.progress import Effects
+from speciate.schema.runs import LearningRecord
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.work.effects import write_effects
 

@@ -14,7 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from speciate.domain.tournament import Schedule
-from speciate.ports.records.declarations import TournamentRecord, TournamentRun
+from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.declarations.summaries import STATES, versions_by_name
 from speciate.storage.rows import attested

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from speciate.domain.objective import Objective
 from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
-from speciate.ports.records.declarations import TournamentRecord
+from speciate.schema.declarations import TournamentRecord
 from speciate.storage.database import Store, with_retries
 from speciate.storage.rows import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING

@@ -13,7 +13,7 @@ from speciate.domain.declaration import DeclarationKind, DeclarationState, pause
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import Extension, PlannedRun, Tournament
-from speciate.ports.records.declarations import TournamentAmendment, TournamentRecord
+from speciate.schema.declarations import TournamentAmendment, TournamentRecord
 from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.results import TournamentResults

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from speciate.domain.run import RunState
 from speciate.domain.target import ClaimState
-from speciate.ports.records.policies import PolicyFigures
-from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RankedCandidate
-from speciate.ports.records.unlocks import MatrixCell, PolicyBest, UnlockRecord
+from speciate.schema.policies import PolicyFigures
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.runs import RankedCandidate
+from speciate.schema.unlocks import MatrixCell, PolicyBest, UnlockRecord
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
 from speciate.storage.runs.listing import BEST_UNLOCKS

@@ -9,9 +9,9 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.guidance import NO_ADVICE, Advice, Gain
-from speciate.ports.records.candidates import AdviceRecord
 from speciate.ports.work import Lease
 from speciate.runs.guidance import read_gains, with_gains
+from speciate.schema.candidates import AdviceRecord
 
 _INSERT = sa.text(
     "INSERT INTO advice (run_id, number, parent, rollout_id, text) SELECT :run_id, :number, :parent, id, :text"

@@ -20,10 +20,10 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Target
-from speciate.ports.records.policies import EnsembleMember, Ensembles
-from speciate.ports.records.runs import RankedCandidate
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
+from speciate.schema.policies import EnsembleMember, Ensembles
+from speciate.schema.runs import RankedCandidate
 from speciate.storage.rows import read_stored
 from speciate.storage.tables import run_policies, run_seeds
 

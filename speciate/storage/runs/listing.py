@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
-from speciate.ports.records.runs import RunOrder
+from speciate.schema.runs import RunOrder
 from speciate.storage import cursors
 from speciate.storage.runs.progress import RUNNING_SECONDS
 

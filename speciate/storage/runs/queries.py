@@ -14,8 +14,9 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PromptFormat
 from speciate.domain.rollout import Prompt
-from speciate.ports.records.base import Page
-from speciate.ports.records.candidates import (
+from speciate.runs.payloads import read_proposals
+from speciate.schema.base import Page
+from speciate.schema.candidates import (
     AdviceRecord,
     CandidateDetail,
     CandidateRecord,
@@ -27,8 +28,7 @@ from speciate.ports.records.candidates import (
     RolloutRecord,
     WaitingCandidate,
 )
-from speciate.ports.records.runs import EventRecord, RankedCandidate
-from speciate.runs.payloads import read_proposals
+from speciate.schema.runs import EventRecord, RankedCandidate
 from speciate.storage import cursors
 from speciate.storage.candidates.columns import ColumnReader
 from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing

@@ -8,8 +8,8 @@ from uuid import UUID
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.seeds import SeedChoice, SeedProgram, SeedRequest, SeedSource
 from speciate.domain.visibility import require_visible
-from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import RankedCandidate, SourceRun
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.runs import RankedCandidate, SourceRun
 from speciate.storage.runs.store import PostgresRunStore
 
 

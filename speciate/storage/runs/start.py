@@ -7,11 +7,11 @@ from uuid import UUID
 from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import NO_SEEDS, SeedRequest
-from speciate.ports.records.policies import RunPolicies
-from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import CommitListener
 from speciate.runs.checks import CanAdvise, check_run, writes_text
 from speciate.runs.seeds import accepted_seeds
+from speciate.schema.policies import RunPolicies
+from speciate.schema.problems import ProblemVersion
 from speciate.storage.runs.seeds import read_seeds, read_sources
 from speciate.storage.runs.store import PostgresRunStore
 from speciate.telemetry.logs import add_log_context

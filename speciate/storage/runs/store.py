@@ -18,10 +18,14 @@ from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
-from speciate.ports.records.base import Page
-from speciate.ports.records.policies import RunPolicies
-from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import (
+from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
+from speciate.runs import ledger
+from speciate.runs.learning import LearningState
+from speciate.runs.progress import Effects, RunProgress
+from speciate.schema.base import Page
+from speciate.schema.policies import RunPolicies
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.runs import (
     LearningRecord,
     RankedCandidate,
     RunOrder,
@@ -30,10 +34,6 @@ from speciate.ports.records.runs import (
     SpentRecord,
     WorkRecord,
 )
-from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
-from speciate.runs import ledger
-from speciate.runs.learning import LearningState
-from speciate.runs.progress import Effects, RunProgress
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
 from speciate.storage.database import ScopedStore, reading, with_retries

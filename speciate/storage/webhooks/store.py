@@ -14,8 +14,8 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import GIVE_UP_AFTER_S, DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
-from speciate.ports.records.base import Page
-from speciate.ports.records.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
+from speciate.schema.base import Page
+from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import uuid7

@@ -14,13 +14,6 @@ from speciate.domain.candidate import ATTESTED, Evaluation, Failure, FailureKind
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
-from speciate.ports.records.evaluations import (
-    Acceptance,
-    LeasedEvaluation,
-    RenewedLease,
-    SubmittedEvaluation,
-    WaitingEvaluations,
-)
 from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
 from speciate.runs.external import (
     MAX_EXTERNAL_ATTEMPTS,
@@ -29,6 +22,13 @@ from speciate.runs.external import (
     evaluation_json,
     measured_rewards,
     read_evaluation,
+)
+from speciate.schema.evaluations import (
+    Acceptance,
+    LeasedEvaluation,
+    RenewedLease,
+    SubmittedEvaluation,
+    WaitingEvaluations,
 )
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.rows import read_stored, uuid7

@@ -17,8 +17,13 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
-from speciate.ports.records.candidates import CandidateDetail
-from speciate.ports.records.proposals import (
+from speciate.ports.work import Commit, ProposedBatch, RunContext, WeightedPolicy, WorkStore
+from speciate.prompts.render import secret_objectives
+from speciate.runs import ledger
+from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.proposals import Ask, SentProposal, StoredAsk, plan_asks, read_sent
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.proposals import (
     AskRecord,
     ProposalReceipt,
     ProposalRecord,
@@ -26,11 +31,6 @@ from speciate.ports.records.proposals import (
     ReceiptStatus,
     ShownProgram,
 )
-from speciate.ports.work import Commit, ProposedBatch, RunContext, WeightedPolicy, WorkStore
-from speciate.prompts.render import secret_objectives
-from speciate.runs import ledger
-from speciate.runs.progress import Effects, RunProgress
-from speciate.runs.proposals import Ask, SentProposal, StoredAsk, plan_asks, read_sent
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
 from speciate.storage.candidates import population

@@ -23,9 +23,9 @@ from speciate.domain.policy import Policy
 from speciate.domain.run import RunState
 from speciate.embedded.binaries import find_client
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.migrate import upgrade
 from speciate.storage.revision import NEWEST_REVISION

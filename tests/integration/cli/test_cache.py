@@ -15,9 +15,9 @@ from speciate.domain.budget import Budget
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores

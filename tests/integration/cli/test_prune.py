@@ -15,8 +15,8 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.visibility import VisibilityChange
-from speciate.ports.records.policies import RunPolicies
 from speciate.runs.executor import LocalQueue
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.rows import floor7
 from speciate.storage.runs.start import start_run

@@ -21,7 +21,7 @@ from speciate.client import Client
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.messaging.presence import present_workers
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 from speciate.storage.metrics.counters import WORK, read_counters
 from tests.integration.faults.conftest import Service
 from tests.integration.faults.test_faults import _EVALUATOR, _policy, _problem

@@ -15,13 +15,13 @@ from uuid import UUID
 import httpx
 import pytest
 
+from benchmarks.chaos.fleet import SECOND, Fleet
+from benchmarks.chaos.round_robin import RoundRobin
 from speciate.client import Client
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
-from tests.chaos.fleet import SECOND, Fleet
-from tests.chaos.round_robin import RoundRobin
 from tests.integration.faults.conftest import Service
 from tests.integration.faults.test_faults import _policy, _problem
 

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from tests.chaos.faults import KINDS, RESTART
-from tests.chaos.fleet import STANDBY
-from tests.chaos.report import report
-from tests.chaos.storm import Plan, storm
+from benchmarks.chaos.faults import KINDS, RESTART
+from benchmarks.chaos.fleet import STANDBY
+from benchmarks.chaos.report import report
+from benchmarks.chaos.storm import Plan, storm
 
 pytestmark = [pytest.mark.fault, pytest.mark.servers]
 

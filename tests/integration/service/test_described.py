@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.abuse.described import ask_everything
+from benchmarks.attacks.described import ask_everything
 from tests.integration.service.conftest import Lab
 from tests.support.http_server import wait_for
 

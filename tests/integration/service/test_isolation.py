@@ -25,9 +25,9 @@ from speciate.domain.labels import Labels
 from speciate.domain.tournament import Tournament
 from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores

@@ -8,8 +8,8 @@ import pytest
 
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
-from speciate.ports.records.policies import RunPolicies
 from speciate.runs.lanes import WAITING
+from speciate.schema.policies import RunPolicies
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play

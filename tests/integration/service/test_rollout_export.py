@@ -11,7 +11,7 @@ import pytest
 from speciate.client import Client
 from speciate.domain.policy import Policy
 from speciate.policies.openai_compatible import OpenAICompatible
-from speciate.ports.records.candidates import ExportedRollout
+from speciate.schema.candidates import ExportedRollout
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.openai_endpoint import Reply, serve
 from workers.retention import prune_runs

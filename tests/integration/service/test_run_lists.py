@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.domain.policy import Price
-from speciate.ports.records.runs import RunOrder
+from speciate.schema.runs import RunOrder
 from speciate.storage import cursors
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.runs import toy_policy, toy_problem

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 from speciate.storage.runs.store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
 

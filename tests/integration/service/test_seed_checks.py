@@ -16,9 +16,9 @@ from speciate.domain.errors import EvaluatorUnavailableError, UnavailableError
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import announce
 from speciate.messaging.seed_checks import TASK, SeedChecks
-from speciate.ports.records.runs import WorkerProcess
 from speciate.ports.work import Queue
 from speciate.problems.template import example
+from speciate.schema.runs import WorkerProcess
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api, refused
 from tests.support.runs import ToyEvaluator, toy_problem

@@ -20,8 +20,8 @@ from speciate.domain.ranking import Merit
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.policies import build_client
-from speciate.ports.records.runs import RankedCandidate
 from speciate.runs.executor import WorkExecutor
+from speciate.schema.runs import RankedCandidate
 from speciate.storage.metrics.overview import Overview
 from tests.integration.service.conftest import Lab, refused, scripted
 from tests.support.runs import toy_problem

@@ -16,7 +16,7 @@ from speciate.client import Client
 from speciate.domain.access import Scope
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.visibility import Visibility, VisibilityChange
-from speciate.ports.records.policies import RunPolicies
+from speciate.schema.policies import RunPolicies
 from speciate.storage.access.quotas import LockedQuota, lock_quota
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.runs.purge import PurgeStore

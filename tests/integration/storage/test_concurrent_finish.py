@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit, Lease
+from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
 from tests.support.runs import toy_policy, toy_problem, toy_spec

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Evaluation
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import CandidateOutcome, EvaluatedBatch, WorkKind, WorkRef
 from speciate.runs.payloads import read_proposals
+from speciate.schema.policies import RunPolicies
 from speciate.storage.database import connect, reading
 from speciate.storage.stores import Stores
 from speciate.storage.work.fairness import LONG_S, FairQueue

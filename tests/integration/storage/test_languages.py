@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import WorkKind
+from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 from speciate.storage.work.fairness import FairQueue
 from speciate.storage.work.tools import needed_tools, report_waiting

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.webhook import Webhook, WebhookEvent
-from speciate.ports.records.policies import RunPolicies
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.policies import RunPolicies
+from speciate.schema.runs import RunRecord
 from speciate.storage.metrics import counters
 from speciate.storage.metrics.counters import MAX_POLICIES, OTHER, WorkerCounters, read_counters
 from speciate.storage.metrics.gauges import read_gauges

@@ -14,7 +14,7 @@ from speciate.cli.stack import Stack
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.embedded import EmbeddedServers
-from speciate.ports.records.policies import RunPolicies
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog

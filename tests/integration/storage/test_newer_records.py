@@ -11,9 +11,9 @@ from speciate.domain.budget import Budget
 from speciate.domain.errors import NewerRecordError
 from speciate.domain.run import RunState
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor
+from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 

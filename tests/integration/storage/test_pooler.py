@@ -20,8 +20,8 @@ from pydantic import SecretStr
 from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
-from speciate.ports.records.policies import RunPolicies
 from speciate.runs.executor import LocalQueue, WorkExecutor
+from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores

@@ -13,7 +13,6 @@ from speciate.domain.candidate import Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.ports.records.policies import RunPolicies
 from speciate.ports.work import (
     CandidateOutcome,
     Commit,
@@ -25,6 +24,7 @@ from speciate.ports.work import (
     WorkKind,
 )
 from speciate.runs.payloads import read_proposals
+from speciate.schema.policies import RunPolicies
 from speciate.storage.access.quotas import _ACTIVE
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores

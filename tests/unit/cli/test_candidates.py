@@ -11,7 +11,7 @@ import pytest
 
 from speciate.cli.candidates import resolve_candidate
 from speciate.domain.errors import NotFoundError
-from speciate.ports.records.runs import ActiveEvaluation
+from speciate.schema.runs import ActiveEvaluation
 
 
 def test_a_candidate_under_evaluation_is_named_as_such() -> None:

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from speciate.cli.errors import ExitCode
-from speciate.ports.records.declarations import TournamentRun
+from speciate.schema.declarations import TournamentRun
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import AT, RUN, FakeService, page, say, stream
 

@@ -13,7 +13,7 @@ from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.tournament import Tournament
-from speciate.ports.records.declarations import TournamentRecord
+from speciate.schema.declarations import TournamentRecord
 from speciate.tournaments.rendering.conclusion import conclusion
 from speciate.tournaments.rendering.tables import sections
 from tests.unit.cli.conftest import Cli

@@ -17,7 +17,7 @@ import pytest
 from speciate.cli.errors import ExitCode
 from speciate.cli.runs.tracking import RunMetrics
 from speciate.domain.problem import Problem
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.runs import EventRecord
 from tests.support.runs import toy_problem
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import END, RUN, FakeService, event, problem_json, run_json, say, stream

@@ -8,8 +8,8 @@ from uuid import UUID
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.ports.records.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from speciate.runs.lanes import WAITING
+from speciate.schema.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from tests.unit.client.fake_service import AT, RUN
 
 DECLARED = Campaign.model_validate(

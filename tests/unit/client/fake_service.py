@@ -20,10 +20,10 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.target import Target
-from speciate.ports.records.candidates import CandidateDetail
-from speciate.ports.records.policies import PolicyVersion
-from speciate.ports.records.problems import ProblemVersion
-from speciate.ports.records.runs import EventRecord, RankedCandidate, RunRecord, SpentRecord
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.policies import PolicyVersion
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.runs import EventRecord, RankedCandidate, RunRecord, SpentRecord
 
 RUN = UUID(int=7)
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from speciate.ports.records.declarations import CampaignRecord, SliceRecord
+from speciate.schema.declarations import CampaignRecord, SliceRecord
 from tests.unit.client.campaign_records import campaign, slice_record
 from tests.unit.client.conftest import Ask
 from tests.unit.client.fake_service import FakeService, page, say

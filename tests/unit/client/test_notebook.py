@@ -10,7 +10,7 @@ from speciate.client import Client
 from speciate.client.answers import BestCandidate
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.target import Target
-from speciate.ports.records.candidates import CandidateDetail
+from speciate.schema.candidates import CandidateDetail
 from tests.unit.client.fake_service import (
     RUN,
     FakeService,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speciate.ports.records.runs import RunRecord
+from speciate.schema.runs import RunRecord
 from tests.unit.client.fake_service import run_json
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from speciate.domain.declaration import DeclarationState
-from speciate.ports.records.declarations import TournamentRecord, TournamentRun
+from speciate.schema.declarations import TournamentRecord, TournamentRun
 from tests.unit.client.conftest import Ask
 from tests.unit.client.fake_service import AT, FakeService, page, say, stream
 from tests.unit.tournaments.synthetic import report_of, results_of, schedule_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.sandbox import bubblewrap
+from benchmarks.sandbox import bubblewrap
 
 
 def test_bubblewrap_finds_an_interpreter_beneath_tmp(monkeypatch):

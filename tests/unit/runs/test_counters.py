@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from speciate.domain.run import Display, RunCounters
-from speciate.ports.records.runs import RunRecord
 from speciate.runs.progress import RunProgress
+from speciate.schema.runs import RunRecord
 from speciate.storage.tables import progress
 
 

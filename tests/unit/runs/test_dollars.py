@@ -11,11 +11,11 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, Price
 from speciate.domain.run import RunState
 from speciate.policies import build_client
-from speciate.ports.records.policies import PolicyVersion, RunPolicies
 from speciate.ports.work import RunContext
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.progress import RunProgress
+from speciate.schema.policies import PolicyVersion, RunPolicies
 from speciate.storage.work.memory import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 

@@ -21,13 +21,13 @@ from speciate.domain.rollout import Completion, TemplateName
 from speciate.domain.run import RunSpec, RunState
 from speciate.policies import can_advise
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
-from speciate.ports.records.problems import ProblemVersion
 from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.guidance import adopt, count_gain, read_gains
 from speciate.runs.progress import Effects, RunProgress
+from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
+from speciate.schema.problems import ProblemVersion
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
 from speciate.storage.work.replay import RecordedCompletion, replay

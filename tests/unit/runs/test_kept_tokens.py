@@ -12,8 +12,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.domain.run import RunState
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records.policies import PolicyVersion, RunPolicies
 from speciate.runs.checks import check_run
+from speciate.schema.policies import PolicyVersion, RunPolicies
 from tests.support.runs import toy_problem, toy_spec
 from tests.support.served_run import served_policy, served_run
 

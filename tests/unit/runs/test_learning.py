@@ -17,12 +17,12 @@ from speciate.domain.rollout import Completion
 from speciate.domain.run import RunSpec, RunState
 from speciate.ports.learner import LearnedCheckpoint, LearningTask
 from speciate.ports.policy import SampleRequest, SampleResult
-from speciate.ports.records.policies import PolicyVersion, RunPolicies
 from speciate.ports.work import RunContext, WorkKind
 from speciate.runs import ledger
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState
+from speciate.schema.policies import PolicyVersion, RunPolicies
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.replay import replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec

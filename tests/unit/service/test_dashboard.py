@@ -59,9 +59,9 @@ from speciate.domain.policy import Policy, Sampling
 from speciate.domain.target import ClaimState, Target
 from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
-from speciate.ports.records.candidates import EliteRecord
-from speciate.ports.records.runs import EventRecord, RankedCandidate
-from speciate.ports.records.unlocks import UnlockRecord
+from speciate.schema.candidates import EliteRecord
+from speciate.schema.runs import EventRecord, RankedCandidate
+from speciate.schema.unlocks import UnlockRecord
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.candidates.columns import CandidateColumns
 from speciate.tournaments.report.measures import Estimate, Reached

@@ -17,7 +17,7 @@ from service.events import END, PAGE, QUEUE, EventChannel, EventFrame, Viewer
 from service.sse import EventHub
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
-from speciate.ports.records.runs import EventRecord
+from speciate.schema.runs import EventRecord
 
 RUN = UUID(int=1)
 

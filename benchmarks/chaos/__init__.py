@@ -1,0 +1,1 @@
+"""The whole service under load and faults: ``python -m benchmarks.chaos``."""

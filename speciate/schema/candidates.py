@@ -1,0 +1,249 @@
+"""Records of candidates, rollouts, advice and elites."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import Field
+
+from speciate.domain.candidate import CandidateStatus, FailureKind
+from speciate.domain.policy import PolicyRole
+from speciate.schema.base import Record
+
+
+class CandidateRecord(Record):
+    """A candidate without its texts.
+
+    Attributes:
+        rewards: Rewards by objective in the author's units; None if it failed.
+        targets: Names of the targets that its rewards meet, without refuted ones.
+        refuted: What was measured, by name of each target that its rewards meet and a repeated evaluation missed.
+        repeats: What the repeated evaluations measured: rewards by objective, or why there are none. Empty if no target
+            was due for confirmation.
+        duplicate_of: Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with
+            the similar program.
+        reused_from: ``run/number`` of the candidate of another run whose result it reuses.
+        origin: ``run/number`` of the candidate, or name of the file, from which the run took a seed program.
+        advice: Number of the advice in its prompt; None if the run writes no advice.
+        tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
+        attested_by: Name of the token that submitted the result; None if the service measured it.
+        environment: SHA-256 of the installed packages of the problem; None if it requires none.
+        carried_from: Number of the candidate whose output it received; None if it received none.
+        stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
+    """
+
+    id: UUID
+    run_id: UUID
+    number: int
+    status: CandidateStatus
+    role: PolicyRole
+    policy_id: UUID | None
+    rollout_id: UUID | None
+    island: int
+    parents: tuple[int, ...]
+    inspirations: tuple[int, ...]
+    rewards: dict[str, float] | None
+    scalar: float | None
+    targets: tuple[str, ...]
+    refuted: dict[str, str] = Field(default_factory=dict)
+    repeats: tuple[dict[str, float] | str, ...] = ()
+    failure: FailureKind | None
+    failure_reason: str | None
+    duplicate_of: int | None
+    program_hash: str
+    tier: str
+    wall_s: float
+    cpu_s: float
+    memory_bytes: int
+    stopped_at: str | None
+    reused_from: str | None = None
+    origin: str | None = None
+    attested_by: str | None = None
+    environment: str | None = None
+    carried_from: int | None = None
+    advice: int | None = None
+    created_at: datetime
+
+
+class CandidateDetail(CandidateRecord):
+    """A candidate with its texts. They come from models and programs: escape them wherever they are displayed."""
+
+    program: str
+    failure_detail: str | None
+    artifacts: dict[str, str]
+
+
+class WaitingCandidate(Record):
+    """A proposed candidate whose batch is not evaluated yet.
+
+    Attributes:
+        leased: True while a worker evaluates the batch; otherwise it waits for one, or for external evaluators.
+        external: True if it waits for external evaluators.
+        batch: Number of the first and of the last candidate of the batch.
+        program: Its program. It comes from a model: escape it wherever it is displayed.
+    """
+
+    number: int
+    leased: bool
+    external: bool
+    batch: tuple[int, int]
+    role: PolicyRole
+    island: int
+    parents: tuple[int, ...]
+    program: str
+
+
+class ExportedCandidate(CandidateDetail):
+    """A candidate in an export, with name and tags of its run.
+
+    Attributes:
+        run_name: Name of the run at the start of the export. Untrusted text.
+        run_tags: Tags of the run.
+    """
+
+    run_name: str = ""
+    run_tags: tuple[str, ...] = ()
+
+
+class RolloutRecord(Record):
+    """A completion with its request.
+
+    Attributes:
+        completion_tokens: Tokens of the completion, reasoning included.
+        reasoning_tokens: Tokens spent on reasoning, as the endpoint reports them.
+        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run
+            writes no advice.
+        author: Name of the token that sent it; None if the service sampled it.
+        model: Model that wrote it, as its author names it. Untrusted text.
+    """
+
+    id: UUID
+    run_id: UUID
+    policy_id: UUID
+    batch: int
+    role: PolicyRole
+    prompt_digest: str
+    seed: int
+    prompt_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int = 0
+    latency_s: float
+    finish_reason: str
+    mean_logprob: float | None
+    answers: int
+    reason: str | None
+    advice: int | None = None
+    author: str | None = None
+    model: str | None = None
+    created_at: datetime
+
+
+class RolloutDetail(RolloutRecord):
+    """A rollout with its texts."""
+
+    system: str
+    user: str
+    completion: str
+
+
+class ChatMessage(Record):
+    """A message of a conversation."""
+
+    role: str
+    content: str
+
+
+class RolloutAnswer(Record):
+    """The candidate of one answer of a completion.
+
+    Attributes:
+        number: Number of the candidate in the run; its export has the program.
+        rewards: Rewards by objective in the author's units; None if it failed.
+        scalar: Declared weighted sum of the normalized rewards; None if it failed or the problem declares no weights.
+        duplicate_of: Number of the earlier candidate with the same program.
+    """
+
+    number: int
+    rewards: dict[str, float] | None
+    scalar: float | None
+    targets: tuple[str, ...]
+    failure: FailureKind | None
+    failure_reason: str | None
+    duplicate_of: int | None
+
+
+class ExportedRollout(Record):
+    """A completion in an export for trainers, with the rewards of its answers.
+
+    Attributes:
+        problem: ``name@version``.
+        policy: ``name@version``.
+        prompt: Messages for a policy with prompt format ``chat``, else one text.
+        completion: Messages or text, as ``prompt``. Empty if retention deleted it.
+        token_ids: Ids of the completion's tokens; None if the endpoint reported none.
+        logprobs: Log-probabilities of the completion's tokens, natural logarithm; None unless the policy requests them
+            (``sampling.logprobs``) and its endpoint reports all.
+        answers: The candidates read from the completion, in the order written.
+        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve.
+    """
+
+    id: UUID
+    run_id: UUID
+    problem: str
+    policy: str
+    batch: int
+    role: PolicyRole
+    seed: int
+    prompt: tuple[ChatMessage, ...] | str
+    completion: tuple[ChatMessage, ...] | str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+    token_ids: tuple[int, ...] | None
+    logprobs: tuple[float, ...] | None
+    answers: tuple[RolloutAnswer, ...]
+    reason: str | None
+    advice: int | None
+    created_at: datetime
+
+
+class AdviceRecord(Record):
+    """A piece of advice that a run wrote for its own prompts.
+
+    Attributes:
+        number: Ordinal of the batch that wrote it. 0 stands for no advice, which every run also tries.
+        parent: Number of the advice that it was meant to improve; 0 for a new idea.
+        rollout_id: The rollout that wrote it; None for no advice and for hints.
+        author: Name of the token whose holder gave it as a hint; None if a policy wrote it.
+        text: At most 1,000 characters. It comes from a model: escape it wherever it is displayed.
+        judged: Evaluated answers to prompts with this advice.
+        won: Those that entered the archive.
+        lives: True if new prompts may use it.
+    """
+
+    number: int
+    parent: int = 0
+    rollout_id: UUID | None = None
+    author: str | None = None
+    text: str = ""
+    judged: int
+    won: int
+    lives: bool
+    created_at: datetime | None = None
+
+
+class EliteRecord(Record):
+    """The candidate that holds a cell of the archive.
+
+    Attributes:
+        targets: Names of the targets that it meets, without refuted ones.
+    """
+
+    island: int
+    cell: str
+    number: int
+    candidate_id: UUID
+    fitness: float
+    rewards: dict[str, float]
+    targets: tuple[str, ...] = ()

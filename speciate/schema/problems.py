@@ -1,0 +1,49 @@
+"""Records of problems, their versions and sets."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.schema.base import HideableRecord, Record
+
+
+class ProblemSummary(HideableRecord):
+    """A problem version in a list.
+
+    Attributes:
+        attested: True if external evaluators submit its rewards.
+    """
+
+    id: UUID
+    slug: str
+    version: int
+    title: str
+    kind: ProblemKind
+    attested: bool = False
+    objectives: tuple[str, ...]
+    targets: tuple[str, ...]
+    digest: str
+    created_at: datetime
+
+
+class ProblemVersion(HideableRecord):
+    """A problem version as submitted. A new version inherits no unlocks."""
+
+    id: UUID
+    version: int
+    digest: str
+    evaluator_digest: str
+    created_at: datetime
+    definition: Problem
+
+
+class ProblemSet(Record):
+    """A named, frozen list of problem versions."""
+
+    id: UUID
+    slug: str
+    title: str
+    created_at: datetime
+    problems: tuple[ProblemSummary, ...]

@@ -1,1 +1,0 @@
-"""Attacks on a running service, for the test suite and for ``python -m tests.benchmarks abuse``."""

@@ -1,1 +1,0 @@
-"""The whole service under load and faults: ``python -m tests.chaos``."""
