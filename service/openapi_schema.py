@@ -76,6 +76,9 @@ def summarize(operation: dict[str, Any]) -> None:
 
 def describe_properties(schema: dict[str, Any]) -> None:
     """Move the ``Attributes`` section of a docstring into the descriptions of the properties."""
+    for prop in schema.get("properties", {}).values():
+        if "description" in prop:
+            prop["description"] = _plain(prop["description"])
     text = schema.get("description", "")
     if match := _SECTION.search(text):
         text = text.replace(match[0], "\n").strip()

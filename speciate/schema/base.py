@@ -11,19 +11,16 @@ from pydantic import BaseModel, ConfigDict
 class Record(BaseModel):
     """Base of the records: immutable; unknown fields of a newer server are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class HideableRecord(Record):
-    """Base of records that can be archived and deleted.
-
-    Attributes:
-        archived_at: Time of archiving: lists hide the object, and new work cannot use it. None otherwise.
-        deleted_at: Time of deletion: the object counts nowhere, and can be restored until it is purged. None otherwise.
-    """
+    """Base of records that can be archived and deleted."""
 
     archived_at: datetime | None = None
+    """Time of archiving: lists hide the object, and new work cannot use it. None otherwise."""
     deleted_at: datetime | None = None
+    """Time of deletion: the object counts nowhere, and can be restored until it is purged. None otherwise."""
 
 
 T = TypeVar("T")

@@ -13,25 +13,7 @@ from speciate.schema.base import Record
 
 
 class CandidateRecord(Record):
-    """A candidate without its texts.
-
-    Attributes:
-        rewards: Rewards by objective in the author's units; None if it failed.
-        targets: Names of the targets that its rewards meet, without refuted ones.
-        refuted: What was measured, by name of each target that its rewards meet and a repeated evaluation missed.
-        repeats: What the repeated evaluations measured: rewards by objective, or why there are none. Empty if no target
-            was due for confirmation.
-        duplicate_of: Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with
-            the similar program.
-        reused_from: ``run/number`` of the candidate of another run whose result it reuses.
-        origin: ``run/number`` of the candidate, or name of the file, from which the run took a seed program.
-        advice: Number of the advice in its prompt; None if the run writes no advice.
-        tier: Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result.
-        attested_by: Name of the token that submitted the result; None if the service measured it.
-        environment: SHA-256 of the installed packages of the problem; None if it requires none.
-        carried_from: Number of the candidate whose output it received; None if it received none.
-        stopped_at: First stage of the cascade without rewards; None if all stages were evaluated.
-    """
+    """A candidate without its texts."""
 
     id: UUID
     run_id: UUID
@@ -44,25 +26,42 @@ class CandidateRecord(Record):
     parents: tuple[int, ...]
     inspirations: tuple[int, ...]
     rewards: dict[str, float] | None
+    """Rewards by objective in the author's units; None if it failed."""
     scalar: float | None
     targets: tuple[str, ...]
+    """Names of the targets that its rewards meet, without refuted ones."""
     refuted: dict[str, str] = Field(default_factory=dict)
+    """What was measured, by name of each target that its rewards meet and a repeated evaluation missed."""
     repeats: tuple[dict[str, float] | str, ...] = ()
+    """What the repeated evaluations measured: rewards by objective, or why there are none. Empty if no target was due
+    for confirmation.
+    """
     failure: FailureKind | None
     failure_reason: str | None
     duplicate_of: int | None
+    """Number of the earlier candidate with the same program, or, for a rejected ``near_duplicate``, with the similar
+    program.
+    """
     program_hash: str
     tier: str
+    """Isolation tier of its evaluation; ``attested`` if an external evaluator submitted the result."""
     wall_s: float
     cpu_s: float
     memory_bytes: int
     stopped_at: str | None
+    """First stage of the cascade without rewards; None if all stages were evaluated."""
     reused_from: str | None = None
+    """``run/number`` of the candidate of another run whose result it reuses."""
     origin: str | None = None
+    """``run/number`` of the candidate, or name of the file, from which the run took a seed program."""
     attested_by: str | None = None
+    """Name of the token that submitted the result; None if the service measured it."""
     environment: str | None = None
+    """SHA-256 of the installed packages of the problem; None if it requires none."""
     carried_from: int | None = None
+    """Number of the candidate whose output it received; None if it received none."""
     advice: int | None = None
+    """Number of the advice in its prompt; None if the run writes no advice."""
     created_at: datetime
 
 
@@ -75,48 +74,33 @@ class CandidateDetail(CandidateRecord):
 
 
 class WaitingCandidate(Record):
-    """A proposed candidate whose batch is not evaluated yet.
-
-    Attributes:
-        leased: True while a worker evaluates the batch; otherwise it waits for one, or for external evaluators.
-        external: True if it waits for external evaluators.
-        batch: Number of the first and of the last candidate of the batch.
-        program: Its program. It comes from a model: escape it wherever it is displayed.
-    """
+    """A proposed candidate whose batch is not evaluated yet."""
 
     number: int
     leased: bool
+    """True while a worker evaluates the batch; otherwise it waits for one, or for external evaluators."""
     external: bool
+    """True if it waits for external evaluators."""
     batch: tuple[int, int]
+    """Number of the first and of the last candidate of the batch."""
     role: PolicyRole
     island: int
     parents: tuple[int, ...]
     program: str
+    """Its program. It comes from a model: escape it wherever it is displayed."""
 
 
 class ExportedCandidate(CandidateDetail):
-    """A candidate in an export, with name and tags of its run.
-
-    Attributes:
-        run_name: Name of the run at the start of the export. Untrusted text.
-        run_tags: Tags of the run.
-    """
+    """A candidate in an export, with name and tags of its run."""
 
     run_name: str = ""
+    """Name of the run at the start of the export. Untrusted text."""
     run_tags: tuple[str, ...] = ()
+    """Tags of the run."""
 
 
 class RolloutRecord(Record):
-    """A completion with its request.
-
-    Attributes:
-        completion_tokens: Tokens of the completion, reasoning included.
-        reasoning_tokens: Tokens spent on reasoning, as the endpoint reports them.
-        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run
-            writes no advice.
-        author: Name of the token that sent it; None if the service sampled it.
-        model: Model that wrote it, as its author names it. Untrusted text.
-    """
+    """A completion with its request."""
 
     id: UUID
     run_id: UUID
@@ -127,15 +111,22 @@ class RolloutRecord(Record):
     seed: int
     prompt_tokens: int
     completion_tokens: int
+    """Tokens of the completion, reasoning included."""
     reasoning_tokens: int = 0
+    """Tokens spent on reasoning, as the endpoint reports them."""
     latency_s: float
     finish_reason: str
     mean_logprob: float | None
     answers: int
     reason: str | None
     advice: int | None = None
+    """Number of the advice in the prompt, or, in role ``advise``, of the advice to improve; None if the run writes no
+    advice.
+    """
     author: str | None = None
+    """Name of the token that sent it; None if the service sampled it."""
     model: str | None = None
+    """Model that wrote it, as its author names it. Untrusted text."""
     created_at: datetime
 
 
@@ -155,90 +146,78 @@ class ChatMessage(Record):
 
 
 class RolloutAnswer(Record):
-    """The candidate of one answer of a completion.
-
-    Attributes:
-        number: Number of the candidate in the run; its export has the program.
-        rewards: Rewards by objective in the author's units; None if it failed.
-        scalar: Declared weighted sum of the normalized rewards; None if it failed or the problem declares no weights.
-        duplicate_of: Number of the earlier candidate with the same program.
-    """
+    """The candidate of one answer of a completion."""
 
     number: int
+    """Number of the candidate in the run; its export has the program."""
     rewards: dict[str, float] | None
+    """Rewards by objective in the author's units; None if it failed."""
     scalar: float | None
+    """Declared weighted sum of the normalized rewards; None if it failed or the problem declares no weights."""
     targets: tuple[str, ...]
     failure: FailureKind | None
     failure_reason: str | None
     duplicate_of: int | None
+    """Number of the earlier candidate with the same program."""
 
 
 class ExportedRollout(Record):
-    """A completion in an export for trainers, with the rewards of its answers.
-
-    Attributes:
-        problem: ``name@version``.
-        policy: ``name@version``.
-        prompt: Messages for a policy with prompt format ``chat``, else one text.
-        completion: Messages or text, as ``prompt``. Empty if retention deleted it.
-        token_ids: Ids of the completion's tokens; None if the endpoint reported none.
-        logprobs: Log-probabilities of the completion's tokens, natural logarithm; None unless the policy requests them
-            (``sampling.logprobs``) and its endpoint reports all.
-        answers: The candidates read from the completion, in the order written.
-        advice: Number of the advice in the prompt, or, in role ``advise``, of the advice to improve.
-    """
+    """A completion in an export for trainers, with the rewards of its answers."""
 
     id: UUID
     run_id: UUID
     problem: str
+    """``name@version``."""
     policy: str
+    """``name@version``."""
     batch: int
     role: PolicyRole
     seed: int
     prompt: tuple[ChatMessage, ...] | str
+    """Messages for a policy with prompt format ``chat``, else one text."""
     completion: tuple[ChatMessage, ...] | str
+    """Messages or text, as ``prompt``. Empty if retention deleted it."""
     prompt_tokens: int
     completion_tokens: int
     finish_reason: str
     token_ids: tuple[int, ...] | None
+    """Ids of the completion's tokens; None if the endpoint reported none."""
     logprobs: tuple[float, ...] | None
+    """Log-probabilities of the completion's tokens, natural logarithm; None unless the policy requests them
+    (``sampling.logprobs``) and its endpoint reports all.
+    """
     answers: tuple[RolloutAnswer, ...]
+    """The candidates read from the completion, in the order written."""
     reason: str | None
     advice: int | None
+    """Number of the advice in the prompt, or, in role ``advise``, of the advice to improve."""
     created_at: datetime
 
 
 class AdviceRecord(Record):
-    """A piece of advice that a run wrote for its own prompts.
-
-    Attributes:
-        number: Ordinal of the batch that wrote it. 0 stands for no advice, which every run also tries.
-        parent: Number of the advice that it was meant to improve; 0 for a new idea.
-        rollout_id: The rollout that wrote it; None for no advice and for hints.
-        author: Name of the token whose holder gave it as a hint; None if a policy wrote it.
-        text: At most 1,000 characters. It comes from a model: escape it wherever it is displayed.
-        judged: Evaluated answers to prompts with this advice.
-        won: Those that entered the archive.
-        lives: True if new prompts may use it.
-    """
+    """A piece of advice that a run wrote for its own prompts."""
 
     number: int
+    """Ordinal of the batch that wrote it. 0 stands for no advice, which every run also tries."""
     parent: int = 0
+    """Number of the advice that it was meant to improve; 0 for a new idea."""
     rollout_id: UUID | None = None
+    """The rollout that wrote it; None for no advice and for hints."""
     author: str | None = None
+    """Name of the token whose holder gave it as a hint; None if a policy wrote it."""
     text: str = ""
+    """At most 1,000 characters. It comes from a model: escape it wherever it is displayed."""
     judged: int
+    """Evaluated answers to prompts with this advice."""
     won: int
+    """Those that entered the archive."""
     lives: bool
+    """True if new prompts may use it."""
     created_at: datetime | None = None
 
 
 class EliteRecord(Record):
-    """The candidate that holds a cell of the archive.
-
-    Attributes:
-        targets: Names of the targets that it meets, without refuted ones.
-    """
+    """The candidate that holds a cell of the archive."""
 
     island: int
     cell: str
@@ -247,3 +226,4 @@ class EliteRecord(Record):
     fitness: float
     rewards: dict[str, float]
     targets: tuple[str, ...] = ()
+    """Names of the targets that it meets, without refuted ones."""

@@ -18,20 +18,17 @@ D = TypeVar("D", bound=Declaration)
 
 
 class DeclarationRecord(Record, Generic[D]):
-    """A declaration with its state.
-
-    Attributes:
-        declaration: The immutable declaration.
-        digest: SHA-256 of the declaration.
-        reason: Why it is paused, waits, was cancelled or was completed.
-    """
+    """A declaration with its state."""
 
     id: UUID
     slug: str
     declaration: D
+    """The immutable declaration."""
     digest: str
+    """SHA-256 of the declaration."""
     state: DeclarationState
     reason: str | None
+    """Why it is paused, waits, was cancelled or was completed."""
     created_at: datetime
     finished_at: datetime | None
 
@@ -43,21 +40,18 @@ class TournamentAmendment(Amendment):
 
 
 class TournamentRecord(DeclarationRecord[Tournament]):
-    """A tournament with its progress.
-
-    Attributes:
-        amendments: Extensions, oldest first.
-        planned: Runs of the plan.
-        started: Started runs.
-        ended: Runs that completed, failed or were cancelled.
-        revision: Increases whenever ended runs are recorded.
-    """
+    """A tournament with its progress."""
 
     amendments: tuple[TournamentAmendment, ...]
+    """Extensions, oldest first."""
     planned: int
+    """Runs of the plan."""
     started: int
+    """Started runs."""
     ended: int
+    """Runs that completed, failed or were cancelled."""
     revision: int = 0
+    """Increases whenever ended runs are recorded."""
 
     @property
     def schedule(self) -> Schedule:
@@ -66,77 +60,71 @@ class TournamentRecord(DeclarationRecord[Tournament]):
 
 
 class TournamentRun(Record):
-    """A planned run with its results; None where it has not ended.
-
-    Attributes:
-        number: Position in the plan, from 1.
-        policy: Policy that proposes; an ensemble as names with weights.
-        mutator: Policy that changes parents if it is another one, likewise.
-        state: ``planned``, ``under way``, ``completed``, ``failed`` or ``cancelled``.
-        reached: True if a confirmed candidate reached the target.
-        evaluations: Evaluations until the target, or until the end of the run.
-        tokens: The same in tokens.
-        score: Best score of the run.
-        evaluated: Scored candidates.
-        failed: Candidates that failed.
-        duplicates: Answers that repeated a program of the run.
-        diversity: Mean L1 distance between two scored candidates; ``diversity_all`` includes failed ones at 0.
-        hypervolume: Share of the reward box that the final front dominates.
-    """
+    """A planned run with its results; None where it has not ended."""
 
     tournament: str
     number: int
+    """Position in the plan, from 1."""
     problem: str
     seed: int
     entrant: str
     policy: str
+    """Policy that proposes; an ensemble as names with weights."""
     mutator: str | None
+    """Policy that changes parents if it is another one, likewise."""
     strategy: str
     run_id: UUID | None
     state: str
+    """``planned``, ``under way``, ``completed``, ``failed`` or ``cancelled``."""
     reason: str | None
     reached: bool | None = None
+    """True if a confirmed candidate reached the target."""
     evaluations: int | None = None
+    """Evaluations until the target, or until the end of the run."""
     tokens: int | None = None
+    """The same in tokens."""
     score: float | None = None
+    """Best score of the run."""
     spent_evaluations: int | None = None
     spent_tokens: int | None = None
     evaluated: int | None = None
+    """Scored candidates."""
     failed: int | None = None
+    """Candidates that failed."""
     duplicates: int | None = None
+    """Answers that repeated a program of the run."""
     diversity: float | None = None
+    """Mean L1 distance between two scored candidates; ``diversity_all`` includes failed ones at 0."""
     diversity_all: float | None = None
     hypervolume: float | None = None
+    """Share of the reward box that the final front dominates."""
 
 
 class CampaignProblem(Record):
-    """Progress of one problem of a campaign.
-
-    Attributes:
-        problem: Problem version.
-        run_id: Its run; None before the first slice.
-        state: State of the run.
-        reason: Why the run is in that state, if known.
-        granted: Evaluations granted so far.
-        spent: Evaluations spent so far.
-        slices: Slices granted so far.
-        reached: Names of the confirmed targets.
-        unlocked: True if the unlock is confirmed; the problem then receives no more evaluations.
-        gap: Evaluations since the last new target.
-        chance: Posterior probability that the next evaluation reaches a new target; 0 if the problem is closed.
-    """
+    """Progress of one problem of a campaign."""
 
     problem: str
+    """Problem version."""
     run_id: UUID | None
+    """Its run; None before the first slice."""
     state: RunState | None
+    """State of the run."""
     reason: str | None
+    """Why the run is in that state, if known."""
     granted: int
+    """Evaluations granted so far."""
     spent: int
+    """Evaluations spent so far."""
     slices: int
+    """Slices granted so far."""
     reached: tuple[str, ...]
+    """Names of the confirmed targets."""
     unlocked: bool
+    """True if the unlock is confirmed; the problem then receives no more evaluations."""
     gap: int
+    """Evaluations since the last new target."""
     chance: float
+    """Posterior probability that the next evaluation reaches a new target; 0 if the problem is closed."""
 
     @property
     def ended(self) -> bool:
@@ -145,43 +133,37 @@ class CampaignProblem(Record):
 
 
 class CampaignRecord(DeclarationRecord[Campaign]):
-    """A campaign with its progress.
-
-    Attributes:
-        spent: Evaluations spent on all problems together.
-        slices: Slices granted.
-        unlocked: Problems with a confirmed unlock.
-        learning: What its runs learned together; None if it does not learn, and in lists.
-        problems: Progress of each problem, in declared order; empty in lists.
-    """
+    """A campaign with its progress."""
 
     spent: int
+    """Evaluations spent on all problems together."""
     slices: int
+    """Slices granted."""
     unlocked: int
+    """Problems with a confirmed unlock."""
     learning: LearningRecord | None = None
+    """What its runs learned together; None if it does not learn, and in lists."""
     problems: tuple[CampaignProblem, ...] = ()
+    """Progress of each problem, in declared order; empty in lists."""
 
 
 class SliceRecord(Record):
-    """A decision of a campaign: evaluations granted to a problem, the evidence at that time, and the result.
-
-    Attributes:
-        ord: Position among the decisions, from 1.
-        problem: Problem that received the slice.
-        evaluations: Evaluations granted.
-        gap: Evaluations since the problem's last new target, when it was decided.
-        chance: Posterior probability of a new target with the next evaluation, when it was decided.
-        spent: Evaluations spent; None while the slice is open.
-        reached: Confirmed targets that the slice reached.
-        closed: Why the problem receives no more evaluations, if so.
-    """
+    """A decision of a campaign: evaluations granted to a problem, the evidence at that time, and the result."""
 
     ord: int
+    """Position among the decisions, from 1."""
     problem: str
+    """Problem that received the slice."""
     evaluations: int
+    """Evaluations granted."""
     gap: int
+    """Evaluations since the problem's last new target, when it was decided."""
     chance: float
+    """Posterior probability of a new target with the next evaluation, when it was decided."""
     created_at: datetime
     spent: int | None
+    """Evaluations spent; None while the slice is open."""
     reached: tuple[str, ...]
+    """Confirmed targets that the slice reached."""
     closed: str | None
+    """Why the problem receives no more evaluations, if so."""

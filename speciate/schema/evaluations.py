@@ -10,51 +10,45 @@ from speciate.schema.base import Record
 
 
 class LeasedEvaluation(Record):
-    """A candidate that an external evaluator has leased.
-
-    Attributes:
-        id: Id of the evaluation.
-        lease: Token of the lease; a result is booked only with it.
-        lease_until: Time at which the evaluation is offered to others, unless a heartbeat renews the lease.
-        attempt: Number of this lease, counted from 1.
-        run_id: The run.
-        number: Number of the candidate in the run.
-        problem_id: The problem version.
-        problem: Its name, ``slug@version``.
-        program: The candidate: untrusted text from a model.
-        files: Its files by name; one file for most problems.
-        seed: Seed of the evaluation, below 2**31.
-        objectives: Names of the rewards to submit.
-        measured: Rewards of the sandboxed stages by objective; empty if there are none.
-    """
+    """A candidate that an external evaluator has leased."""
 
     id: UUID
+    """Id of the evaluation."""
     lease: UUID
+    """Token of the lease; a result is booked only with it."""
     lease_until: datetime
+    """Time at which the evaluation is offered to others, unless a heartbeat renews the lease."""
     attempt: int
+    """Number of this lease, counted from 1."""
     run_id: UUID
+    """The run."""
     number: int
+    """Number of the candidate in the run."""
     problem_id: UUID
+    """The problem version."""
     problem: str
+    """Its name, ``slug@version``."""
     program: str
+    """The candidate: untrusted text from a model."""
     files: dict[str, str]
+    """Its files by name; one file for most problems."""
     seed: int
+    """Seed of the evaluation, below 2**31."""
     objectives: tuple[str, ...]
+    """Names of the rewards to submit."""
     measured: dict[str, float]
+    """Rewards of the sandboxed stages by objective; empty if there are none."""
 
 
 class WaitingEvaluations(Record):
-    """Candidates of one problem version that wait for an evaluator.
-
-    Attributes:
-        problem: The problem version, ``slug@version``.
-        capabilities: What an evaluator must offer to get them.
-        waiting: Number of candidates.
-    """
+    """Candidates of one problem version that wait for an evaluator."""
 
     problem: str
+    """The problem version, ``slug@version``."""
     capabilities: tuple[str, ...]
+    """What an evaluator must offer to get them."""
     waiting: int
+    """Number of candidates."""
 
 
 class Acceptance(StrEnum):
@@ -67,26 +61,20 @@ class Acceptance(StrEnum):
 
 
 class SubmittedEvaluation(Record):
-    """Outcome of one submitted result.
-
-    Attributes:
-        id: Id of the evaluation.
-        status: ``booked`` or ``refused``.
-        reason: Why it was refused; empty otherwise.
-    """
+    """Outcome of one submitted result."""
 
     id: UUID
+    """Id of the evaluation."""
     status: Acceptance
+    """``booked`` or ``refused``."""
     reason: str = ""
+    """Why it was refused; empty otherwise."""
 
 
 class RenewedLease(Record):
-    """Outcome of a heartbeat for one lease.
-
-    Attributes:
-        id: Id of the evaluation.
-        lease_until: New end of the lease; None if it is lost: stop the evaluation, another one counts.
-    """
+    """Outcome of a heartbeat for one lease."""
 
     id: UUID
+    """Id of the evaluation."""
     lease_until: datetime | None
+    """New end of the lease; None if it is lost: stop the evaluation, another one counts."""

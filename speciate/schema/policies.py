@@ -39,28 +39,18 @@ Ensembles = Mapping[PolicyRole, Sequence[WeightedPolicyVersion]]
 
 
 class RunPolicies(NamedTuple):
-    """The policies of a run.
-
-    Attributes:
-        policy: First proposer.
-        mutator: First mutator; None if the proposers change parents.
-        ensembles: All policies of all roles if a role has several.
-    """
+    """The policies of a run."""
 
     policy: PolicyVersion
+    """First proposer."""
     mutator: PolicyVersion | None = None
+    """First mutator; None if the proposers change parents."""
     ensembles: Ensembles = MappingProxyType({})
+    """All policies of all roles if a role has several."""
 
 
 class EnsembleMember(Record):
-    """A member of a run's ensemble with its statistics.
-
-    Attributes:
-        asked: Answers received.
-        judged: Answers evaluated.
-        won: Answers that entered the archive.
-        tokens: Tokens charged.
-    """
+    """A member of a run's ensemble with its statistics."""
 
     role: PolicyRole
     policy_id: UUID
@@ -68,21 +58,17 @@ class EnsembleMember(Record):
     policy_version: int
     weight: float
     asked: int = 0
+    """Answers received."""
     judged: int = 0
+    """Answers evaluated."""
     won: int = 0
+    """Answers that entered the archive."""
     tokens: int = 0
+    """Tokens charged."""
 
 
 class PolicyFigures(Record):
-    """Answer statistics of a policy version over all of its runs.
-
-    Attributes:
-        surprisal: Mean negative log-probability of a token, an estimate of the entropy in nats; None if the endpoint
-            reports no log-probabilities.
-        tokens_a_rollout: Mean completion tokens of a rollout.
-        cut: Rollouts that were cut off at the maximum length.
-        unlocked: Runs that unlocked their problem.
-    """
+    """Answer statistics of a policy version over all of its runs."""
 
     runs: int
     evaluated: int
@@ -90,8 +76,14 @@ class PolicyFigures(Record):
     duplicates: int
     tokens: int
     unlocked: int
+    """Runs that unlocked their problem."""
     rollouts: int
     surprisal: float | None
+    """Mean negative log-probability of a token, an estimate of the entropy in nats; None if the endpoint reports no
+    log-probabilities.
+    """
     tokens_a_rollout: float | None
+    """Mean completion tokens of a rollout."""
     latency_s: float | None
     cut: int
+    """Rollouts that were cut off at the maximum length."""

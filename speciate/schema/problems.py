@@ -10,11 +10,7 @@ from speciate.schema.base import HideableRecord, Record
 
 
 class ProblemSummary(HideableRecord):
-    """A problem version in a list.
-
-    Attributes:
-        attested: True if external evaluators submit its rewards.
-    """
+    """A problem version in a list."""
 
     id: UUID
     slug: str
@@ -22,6 +18,7 @@ class ProblemSummary(HideableRecord):
     title: str
     kind: ProblemKind
     attested: bool = False
+    """True if external evaluators submit its rewards."""
     objectives: tuple[str, ...]
     targets: tuple[str, ...]
     digest: str

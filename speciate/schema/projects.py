@@ -10,19 +10,16 @@ from speciate.schema.base import Record
 
 
 class QuotaUsage(Record):
-    """Use of a project's quotas.
-
-    Attributes:
-        concurrent_runs: Runs that have not ended.
-        evaluations: Evaluations of what was created today: the whole budget while it runs, then the amount spent.
-        tokens: The same for policy tokens.
-        resets_at: End of the day, when the daily quotas reset.
-    """
+    """Use of a project's quotas."""
 
     concurrent_runs: int
+    """Runs that have not ended."""
     evaluations: int
+    """Evaluations of what was created today: the whole budget while it runs, then the amount spent."""
     tokens: int
+    """The same for policy tokens."""
     resets_at: datetime
+    """End of the day, when the daily quotas reset."""
 
 
 class ProjectRecord(Record):
@@ -42,57 +39,48 @@ class ProjectUsage(ProjectRecord):
 
 
 class TokenRecord(Record):
-    """A token without its secret.
-
-    Attributes:
-        name: Owner or purpose.
-        prefix: First characters of the token.
-        created_by: Principal that created it.
-        last_used_at: Time of the last use, to the minute.
-    """
+    """A token without its secret."""
 
     id: UUID
     project: str
     name: str
+    """Owner or purpose."""
     prefix: str
+    """First characters of the token."""
     scope: Scope
     created_by: str
+    """Principal that created it."""
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    """Time of the last use, to the minute."""
     revoked_at: datetime | None
 
 
 class NewToken(TokenRecord):
-    """A new token.
-
-    Attributes:
-        token: The secret token. This is the only time that it is returned.
-    """
+    """A new token."""
 
     token: str
+    """The secret token. This is the only time that it is returned."""
 
 
 class AuditRecord(Record):
-    """An audited request: any change, and any request with a refused token.
-
-    Attributes:
-        principal: ``operator``, ``local``, ``anonymous`` or ``token PREFIX NAME``.
-        project: Name of the project, if the request concerned one.
-        action: Method and route.
-        object: Path parameters, and the ID of a created object.
-        address: IP address of the client.
-        status: HTTP status of the response.
-    """
+    """An audited request: any change, and any request with a refused token."""
 
     id: UUID
     at: datetime
     principal: str
+    """``operator``, ``local``, ``anonymous`` or ``token PREFIX NAME``."""
     project: str | None
+    """Name of the project, if the request concerned one."""
     action: str
+    """Method and route."""
     object: str
+    """Path parameters, and the ID of a created object."""
     address: str
+    """IP address of the client."""
     status: int
+    """HTTP status of the response."""
 
 
 class PrincipalRecord(Record):

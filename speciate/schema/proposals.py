@@ -13,48 +13,43 @@ from speciate.schema.base import Record
 
 
 class ShownProgram(Record):
-    """A candidate as a prompt shows it.
-
-    Attributes:
-        number: Number in the run.
-        program: Program text.
-        rewards: Rewards by objective in the author's units, without held-out ones and those that only hidden cases
-            count towards; None if it failed.
-        failure: Why it has none.
-        feedback: Named texts of its evaluation. Untrusted, like the program.
-    """
+    """A candidate as a prompt shows it."""
 
     number: int
+    """Number in the run."""
     program: str
+    """Program text."""
     rewards: dict[str, float] | None
+    """Rewards by objective in the author's units, without held-out ones and those that only hidden cases count towards;
+    None if it failed.
+    """
     failure: str | None
+    """Why it has none."""
     feedback: dict[str, str]
+    """Named texts of its evaluation. Untrusted, like the program."""
 
 
 class AskRecord(Record):
-    """A prompt for a proposer outside the service.
-
-    Attributes:
-        ask: Token to send with the answer, which then inherits parents, inspirations, island and prompt.
-        run_id: The run.
-        role: ``propose`` for a program from scratch, ``mutate`` for a change of the first parent.
-        parents: Programs to change or combine, the first is changed.
-        inspirations: Further programs in the prompt.
-        system: System message: role and form of the answer.
-        user: User message: the problem, the programs and the request.
-        seed: Seed for sampling an answer.
-        seed_program: The problem's seed program; empty if there is none.
-    """
+    """A prompt for a proposer outside the service."""
 
     ask: UUID
+    """Token to send with the answer, which then inherits parents, inspirations, island and prompt."""
     run_id: UUID
+    """The run."""
     role: PolicyRole
+    """``propose`` for a program from scratch, ``mutate`` for a change of the first parent."""
     parents: tuple[ShownProgram, ...]
+    """Programs to change or combine, the first is changed."""
     inspirations: tuple[ShownProgram, ...]
+    """Further programs in the prompt."""
     system: str
+    """System message: role and form of the answer."""
     user: str
+    """User message: the problem, the programs and the request."""
     seed: int
+    """Seed for sampling an answer."""
     seed_program: str
+    """The problem's seed program; empty if there is none."""
 
 
 class ReceiptStatus(StrEnum):
@@ -71,21 +66,18 @@ class ReceiptStatus(StrEnum):
 
 
 class ProposalReceipt(Record):
-    """Outcome of one proposal of a request.
-
-    Attributes:
-        index: Position of the proposal in the request, from 0.
-        status: Outcome.
-        number: Number of the candidate; None if it was refused.
-        duplicate_of: Number of the earlier candidate with the same program.
-        reason: Why it was rejected or refused; empty otherwise.
-    """
+    """Outcome of one proposal of a request."""
 
     index: int
+    """Position of the proposal in the request, from 0."""
     status: ReceiptStatus
+    """Outcome."""
     number: int | None = None
+    """Number of the candidate; None if it was refused."""
     duplicate_of: int | None = None
+    """Number of the earlier candidate with the same program."""
     reason: str = ""
+    """Why it was rejected or refused; empty otherwise."""
 
 
 class ProposalState(StrEnum):
@@ -102,39 +94,37 @@ class ProposalState(StrEnum):
 
 
 class ProposalRecord(Record):
-    """The result of a proposed candidate.
-
-    Attributes:
-        number: Number of the candidate in the run.
-        state: State.
-        candidate_id: Id of the candidate; None before it is evaluated.
-        rewards: Rewards by objective in the author's units, until the run ends without held-out ones and those that
-            only hidden cases count towards; None if it failed.
-        scalar: Declared weighted sum of the normalized rewards; None without declared weights.
-        targets: Names of the targets that the rewards meet, without refuted ones.
-        confirmed: Those of them that a second evaluation confirmed for this candidate.
-        refuted: What was measured, by name of each target that the rewards meet and a repeated evaluation missed.
-        failure: Class of failure.
-        failure_reason: Short machine-readable reason.
-        failure_detail: Text about it. Untrusted.
-        duplicate_of: Number of the earlier candidate whose result it has.
-        feedback: Named texts of the evaluation. Untrusted.
-        elite: True if it is in the archive, from which parents are drawn.
-        best: True if it is the best candidate of the run.
-    """
+    """The result of a proposed candidate."""
 
     number: int
+    """Number of the candidate in the run."""
     state: ProposalState
+    """State."""
     candidate_id: UUID | None = None
+    """Id of the candidate; None before it is evaluated."""
     rewards: dict[str, float] | None = None
+    """Rewards by objective in the author's units, until the run ends without held-out ones and those that only hidden
+    cases count towards; None if it failed.
+    """
     scalar: float | None = None
+    """Declared weighted sum of the normalized rewards; None without declared weights."""
     targets: tuple[str, ...] = ()
+    """Names of the targets that the rewards meet, without refuted ones."""
     confirmed: tuple[str, ...] = ()
+    """Those of them that a second evaluation confirmed for this candidate."""
     refuted: dict[str, str] = Field(default_factory=dict)
+    """What was measured, by name of each target that the rewards meet and a repeated evaluation missed."""
     failure: FailureKind | None = None
+    """Class of failure."""
     failure_reason: str | None = None
+    """Short machine-readable reason."""
     failure_detail: str | None = None
+    """Text about it. Untrusted."""
     duplicate_of: int | None = None
+    """Number of the earlier candidate whose result it has."""
     feedback: dict[str, str] = Field(default_factory=dict)
+    """Named texts of the evaluation. Untrusted."""
     elite: bool = False
+    """True if it is in the archive, from which parents are drawn."""
     best: bool = False
+    """True if it is the best candidate of the run."""

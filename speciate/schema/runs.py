@@ -37,127 +37,112 @@ class RunOrder(StrEnum):
 
 
 class SpentRecord(Record):
-    """Budget that a run has spent, and what its work in flight has reserved.
-
-    Attributes:
-        cost: Cost of its completions in US dollars; 0 if its policies declare no price.
-    """
+    """Budget that a run has spent, and what its work in flight has reserved."""
 
     evaluations: int
     tokens: int
     seconds: float
     cost: float = 0.0
+    """Cost of its completions in US dollars; 0 if its policies declare no price."""
     reserved_evaluations: int
     reserved_tokens: int
 
 
 class SourceRun(Record):
-    """A run from which another took seed programs, or from which that one did, with what it had spent by then.
-
-    Attributes:
-        run: The run.
-        seconds: Running seconds.
-    """
+    """A run from which another took seed programs, or from which that one did, with what it had spent by then."""
 
     run: UUID
+    """The run."""
     evaluations: int
     tokens: int
     seconds: float
+    """Running seconds."""
 
 
 class RunSetup(Record):
-    """Setup and labels of a run.
-
-    Attributes:
-        name: Name given by a user; several runs may have the same. Untrusted text.
-        tags: Tags shared with other runs.
-        note: Remarks of a user. Untrusted text.
-        policy: The proposing policy, the first one of an ensemble.
-        mutator: The policy that changes parents, if it is another one; the first one of an ensemble.
-        ensembles: The policies of all roles if one of them has several; otherwise empty.
-        seeds: Number of seed programs that it was given; 0 if it starts from the problem's.
-        sources: Runs that seed programs were taken from, and the sources of these; empty if none was.
-        external: True if its policy is external, so that it waits for proposals.
-        proposers: Other external policies that proposed candidates, as ``slug@version``.
-    """
+    """Setup and labels of a run."""
 
     id: UUID
     name: str = ""
+    """Name given by a user; several runs may have the same. Untrusted text."""
     tags: tuple[str, ...] = ()
+    """Tags shared with other runs."""
     note: str = ""
+    """Remarks of a user. Untrusted text."""
     problem_id: UUID
     problem: str
     problem_version: int
     policy_id: UUID
     policy: str
+    """The proposing policy, the first one of an ensemble."""
     policy_version: int
     mutator_id: UUID | None = None
     mutator: str | None = None
+    """The policy that changes parents, if it is another one; the first one of an ensemble."""
     mutator_version: int | None = None
     ensembles: tuple[EnsembleMember, ...] = ()
+    """The policies of all roles if one of them has several; otherwise empty."""
     spec: RunSpec
     seeds: int = 0
+    """Number of seed programs that it was given; 0 if it starts from the problem's."""
     sources: tuple[SourceRun, ...] = ()
+    """Runs that seed programs were taken from, and the sources of these; empty if none was."""
     external: bool = False
+    """True if its policy is external, so that it waits for proposals."""
     proposers: tuple[str, ...] = ()
+    """Other external policies that proposed candidates, as ``slug@version``."""
     created_at: datetime
 
 
 class RankedCandidate(Record):
-    """A scored candidate as run records and fronts show it.
-
-    Attributes:
-        number: Number in the run.
-        rewards: Rewards by objective in the author's units.
-        targets: Names of the targets that it meets, without refuted ones.
-        scalar: Declared weighted sum; None if the problem declares no weights.
-    """
+    """A scored candidate as run records and fronts show it."""
 
     id: UUID
     number: int
+    """Number in the run."""
     rewards: dict[str, float]
+    """Rewards by objective in the author's units."""
     targets: tuple[str, ...]
+    """Names of the targets that it meets, without refuted ones."""
     scalar: float | None = None
+    """Declared weighted sum; None if the problem declares no weights."""
 
 
 class LearningRecord(Record):
-    """State of a run's learning. Every group is waiting, in the step in flight, or in one of the counts.
-
-    Attributes:
-        version: Policy version in use, as ``slug@version``; None before the first step.
-        step: Steps that led to this version, with those of earlier runs of a campaign that learns over its runs.
-        taken: Steps that the run itself took.
-        campaign: Name of that campaign; None for a run that learns alone.
-        busy: True while a step is in flight or waits for a learn worker.
-        ended: Why the run learns no further; None while it does.
-        seen: Groups of completions so far.
-        waiting: Groups for the next steps.
-        used: Groups that steps learned from.
-        flat: Groups whose completions all earned the same.
-        stale: Groups older than the allowed staleness.
-        dropped: Groups that are too small, or that no further step needed.
-        received: Groups from the run before it in the campaign; they are not among those seen.
-        passed: Groups that waited when the run's turn ended, to the run after it.
-        tokens: Tokens of all steps, which the run's tokens include.
-        seconds: Seconds of all steps.
-    """
+    """State of a run's learning. Every group is waiting, in the step in flight, or in one of the counts."""
 
     version: str | None = None
+    """Policy version in use, as ``slug@version``; None before the first step."""
     step: int = 0
+    """Steps that led to this version, with those of earlier runs of a campaign that learns over its runs."""
     taken: int = 0
+    """Steps that the run itself took."""
     campaign: str | None = None
+    """Name of that campaign; None for a run that learns alone."""
     busy: bool = False
+    """True while a step is in flight or waits for a learn worker."""
     ended: str | None = None
+    """Why the run learns no further; None while it does."""
     seen: int = 0
+    """Groups of completions so far."""
     waiting: int = 0
+    """Groups for the next steps."""
     used: int = 0
+    """Groups that steps learned from."""
     flat: int = 0
+    """Groups whose completions all earned the same."""
     stale: int = 0
+    """Groups older than the allowed staleness."""
     dropped: int = 0
+    """Groups that are too small, or that no further step needed."""
     received: int = 0
+    """Groups from the run before it in the campaign; they are not among those seen."""
     passed: int = 0
+    """Groups that waited when the run's turn ended, to the run after it."""
     tokens: int = 0
+    """Tokens of all steps, which the run's tokens include."""
     seconds: float = 0.0
+    """Seconds of all steps."""
 
     @property
     def groups(self) -> str:
@@ -168,25 +153,7 @@ class LearningRecord(Record):
 
 
 class RunRecord(HideableRecord, RunCounters, RunSetup):
-    """A run with its progress.
-
-    Attributes:
-        candidates: Candidates evaluated or failed.
-        best: The best feasible candidate: unlock target met, then most targets, then hardest, then the objectives; None
-            before the first.
-        no_result: Why a completed run has no result: all candidates failed, or the seed program failed and none is
-            feasible. None for other runs. Untrusted text.
-        failures: Failed candidates by kind.
-        reasons: Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar.
-        reached: Names of the confirmed targets.
-        granted: Evaluations that its campaign has granted so far; None outside a campaign.
-        since_improvement: Evaluations since the archive last improved. A large number suggests a plateau.
-        alarm: Message while more than half of the latest candidates fail, or None.
-        diagnosis: Why the service paused the run, or None.
-        learning: What it has learned; None if it does not learn.
-        pruned_at: Time when its programs, prompts and completions were deleted, except those of archive and claims.
-        revision: Number of commits; the ETag of the run.
-    """
+    """A run with its progress."""
 
     state: RunState
     reason: str | None
@@ -194,20 +161,37 @@ class RunRecord(HideableRecord, RunCounters, RunSetup):
     finished_at: datetime | None
     spent: SpentRecord
     candidates: int
+    """Candidates evaluated or failed."""
     failures: dict[str, int]
+    """Failed candidates by kind."""
     reasons: dict[str, int]
+    """Failed candidates by reason; ``near_duplicate`` are those that the run rejected as too similar."""
     best: RankedCandidate | None
+    """The best feasible candidate: unlock target met, then most targets, then hardest, then the objectives; None before
+    the first.
+    """
     no_result: str | None = None
+    """Why a completed run has no result: all candidates failed, or the seed program failed and none is feasible. None
+    for other runs. Untrusted text.
+    """
     reached: tuple[str, ...]
+    """Names of the confirmed targets."""
     unlocked: bool
     granted: int | None = None
+    """Evaluations that its campaign has granted so far; None outside a campaign."""
     since_improvement: int = 0
+    """Evaluations since the archive last improved. A large number suggests a plateau."""
     alarm: str | None
+    """Message while more than half of the latest candidates fail, or None."""
     diagnosis: Diagnosis | None = None
+    """Why the service paused the run, or None."""
     learning: LearningRecord | None = None
+    """What it has learned; None if it does not learn."""
     pruned_at: datetime | None = None
+    """Time when its programs, prompts and completions were deleted, except those of archive and claims."""
     last_event: int
     revision: int
+    """Number of commits; the ETag of the run."""
 
     @property
     def outcome(self) -> str:
@@ -278,46 +262,39 @@ class WorkRecord(Record):
 
 
 class ActiveEvaluation(Record):
-    """A long evaluation in progress.
-
-    Attributes:
-        kind: ``evaluate`` or ``confirm``.
-        candidates: Number of the first and of the last candidate of its batch.
-        candidate: Number of the one under evaluation; null before the first.
-        worker: Machine and process that evaluate.
-        seconds: Seconds since its start.
-        text: Last text of progress that its evaluator reported or printed, untrusted; empty if none.
-    """
+    """A long evaluation in progress."""
 
     work_id: UUID
     kind: str
+    """``evaluate`` or ``confirm``."""
     candidates: tuple[int, int]
+    """Number of the first and of the last candidate of its batch."""
     candidate: int | None = None
+    """Number of the one under evaluation; null before the first."""
     worker: str
+    """Machine and process that evaluate."""
     started_at: datetime
     seconds: float
+    """Seconds since its start."""
     text: str = ""
+    """Last text of progress that its evaluator reported or printed, untrusted; empty if none."""
 
 
 class WorkerProcess(Record):
-    """A live worker process.
-
-    Attributes:
-        slots: Work units that it executes at once.
-        tier: Isolation tier in which it evaluates candidates; empty if it evaluates none.
-        languages: Version of each known language in which it evaluates programs, by name, without Python.
-        tools: Programs of these languages and of those that running problems need, and abilities such as container
-            images.
-    """
+    """A live worker process."""
 
     name: str
     pid: int
     version: str
     queues: tuple[str, ...]
     slots: int
+    """Work units that it executes at once."""
     tier: str
+    """Isolation tier in which it evaluates candidates; empty if it evaluates none."""
     languages: dict[str, str] = Field(default_factory=dict)
+    """Version of each known language in which it evaluates programs, by name, without Python."""
     tools: tuple[str, ...] = ()
+    """Programs of these languages and of those that running problems need, and abilities such as container images."""
 
     def runs(self, problem: Problem) -> bool:
         """Return True if it has the language of a problem, or runs its image."""
@@ -325,14 +302,11 @@ class WorkerProcess(Record):
 
 
 class StrategyRecord(Record):
-    """A strategy that runs may use.
-
-    Attributes:
-        name: Name in the spec of a run.
-        description: One line.
-        options: JSON schema of its options.
-    """
+    """A strategy that runs may use."""
 
     name: str
+    """Name in the spec of a run."""
     description: str
+    """One line."""
     options: dict[str, Any]
+    """JSON schema of its options."""

@@ -28,28 +28,7 @@ def policy_label(
 
 
 class UnlockRecord(Record):
-    """A target that a run reached, with the cost so far.
-
-    Attributes:
-        policy: The proposing policy, the first one of an ensemble.
-        ensemble: All policies of the run as ``slug@version``, if a role has several. The unlock then counts for the
-            ensemble and for none of its members.
-        unlock: True if the target unlocks the problem.
-        forgeable: True if candidates of this problem share a process with their evaluator. A second evaluation cannot
-            rule out tampering, so confirmed unlocks keep this mark.
-        attested: True if external evaluators submit the rewards of this problem: the service measured nothing.
-        evaluations: Evaluations spent up to and including the candidate.
-        tokens: Tokens spent at its commit.
-        seconds: Running seconds spent at its commit.
-        sources: Runs that seed programs of the run were taken from, with what they had spent, which is not in the
-            run's own ``evaluations``, ``tokens`` and ``seconds``.
-        proposed_by: Policy of kind ``external`` that proposed the candidate, as ``slug@version``; None if the service
-            sampled it.
-        author: Name of the token that sent it.
-        model: Model that wrote it, as its author names it. Untrusted text.
-        learned: Version that the run had learned and that wrote the candidate, as ``slug@version``; its base is
-            ``policy``. None if a registered policy wrote it.
-    """
+    """A target that a run reached, with the cost so far."""
 
     run_id: UUID
     problem_id: UUID
@@ -57,28 +36,49 @@ class UnlockRecord(Record):
     problem_version: int
     policy_id: UUID
     policy: str
+    """The proposing policy, the first one of an ensemble."""
     policy_version: int
     mutator: str | None = None
     mutator_version: int | None = None
     ensemble: tuple[str, ...] = ()
+    """All policies of the run as ``slug@version``, if a role has several. The unlock then counts for the ensemble and
+    for none of its members.
+    """
     strategy: str
     seed: int
     target: str
     unlock: bool
+    """True if the target unlocks the problem."""
     forgeable: bool
+    """True if candidates of this problem share a process with their evaluator. A second evaluation cannot rule out
+    tampering, so confirmed unlocks keep this mark.
+    """
     attested: bool = False
+    """True if external evaluators submit the rewards of this problem: the service measured nothing."""
     state: ClaimState
     number: int
     candidate_id: UUID
     evaluations: int
+    """Evaluations spent up to and including the candidate."""
     tokens: int
+    """Tokens spent at its commit."""
     seconds: float
+    """Running seconds spent at its commit."""
     sources: tuple[SourceRun, ...] = ()
+    """Runs that seed programs of the run were taken from, with what they had spent, which is not in the run's own
+    ``evaluations``, ``tokens`` and ``seconds``.
+    """
     at: datetime
     proposed_by: str | None = None
+    """Policy of kind ``external`` that proposed the candidate, as ``slug@version``; None if the service sampled it."""
     author: str | None = None
+    """Name of the token that sent it."""
     model: str | None = None
+    """Model that wrote it, as its author names it. Untrusted text."""
     learned: str | None = None
+    """Version that the run had learned and that wrote the candidate, as ``slug@version``; its base is ``policy``. None
+    if a registered policy wrote it.
+    """
 
     @property
     def policy_label(self) -> str:
@@ -87,52 +87,46 @@ class UnlockRecord(Record):
 
 
 class Attempt(Record):
-    """Attempts of a policy with a strategy at a target of a problem version.
-
-    Attributes:
-        policy: ``slug@version``; for an ensemble all its policies, joined by ``+``.
-        mutator: The policy that changes parents, if it is another one.
-        runs: Number of runs; ``evaluations``, ``tokens`` and ``seconds`` are their total cost.
-        reached: Runs that reached the target.
-        unlocked_first: True if the first of all confirmed candidates is one of theirs.
-        first: Their first confirmed candidate; None if no run reached the target.
-    """
-
-    @property
-    def policy_label(self) -> str:
-        """Joint name of policy and mutator."""
-        return pair_name(self.policy, self.mutator)
+    """Attempts of a policy with a strategy at a target of a problem version."""
 
     policy: str
+    """``slug@version``; for an ensemble all its policies, joined by ``+``."""
     mutator: str | None
+    """The policy that changes parents, if it is another one."""
     strategy: str
     runs: int
+    """Number of runs; ``evaluations``, ``tokens`` and ``seconds`` are their total cost."""
     evaluations: int
     tokens: int
     seconds: float
     reached: int
+    """Runs that reached the target."""
     unlocked_first: bool
+    """True if the first of all confirmed candidates is one of theirs."""
     first: UnlockRecord | None
+    """Their first confirmed candidate; None if no run reached the target."""
+
+    @property
+    def policy_label(self) -> str:
+        return pair_name(self.policy, self.mutator)
 
 
 class TargetUnlocks(Record):
-    """Unlocks of a target of a problem version.
-
-    Attributes:
-        unlock: True if the target unlocks the problem.
-        first: The first confirmed candidate.
-        only: The only policy that reached the target while others tried, else None. A policy with a mutator counts
-            separately: ``slug@version with slug@version``.
-        never: Policies that tried and never reached it, named in the same way.
-        attempts: All attempts.
-    """
+    """Unlocks of a target of a problem version."""
 
     target: str
     unlock: bool
+    """True if the target unlocks the problem."""
     first: UnlockRecord | None
+    """The first confirmed candidate."""
     only: str | None
+    """The only policy that reached the target while others tried, else None. A policy with a mutator counts separately:
+    ``slug@version with slug@version``.
+    """
     never: tuple[str, ...]
+    """Policies that tried and never reached it, named in the same way."""
     attempts: tuple[Attempt, ...]
+    """All attempts."""
 
 
 class ProblemUnlocks(Record):
@@ -147,19 +141,15 @@ class ProblemUnlocks(Record):
 
 
 class ObjectiveRecord(Record):
-    """A feasible candidate that improved on the best value of one objective over all earlier runs.
-
-    Attributes:
-        value: Value in the author's units.
-        forgeable: True if the candidate shared a process with its evaluator.
-        attested: True if an external evaluator submitted the value.
-        evaluations: Evaluations that its run had spent.
-    """
+    """A feasible candidate that improved on the best value of one objective over all earlier runs."""
 
     objective: str
     value: float
+    """Value in the author's units."""
     forgeable: bool = False
+    """True if the candidate shared a process with its evaluator."""
     attested: bool = False
+    """True if an external evaluator submitted the value."""
     run_id: UUID
     number: int
     candidate_id: UUID
@@ -167,26 +157,24 @@ class ObjectiveRecord(Record):
     strategy: str
     seed: int
     evaluations: int
+    """Evaluations that its run had spent."""
     at: datetime
 
 
 class PolicyBest(Record):
-    """The best candidate of a policy on a problem version, over all its runs.
-
-    Attributes:
-        policy: The proposing policy, the first one of an ensemble.
-        ensemble: All policies as ``slug@version``, if a role has several.
-        runs: Runs with a feasible candidate.
-        run_id: The run of the candidate.
-    """
+    """The best candidate of a policy on a problem version, over all its runs."""
 
     policy: str
+    """The proposing policy, the first one of an ensemble."""
     policy_version: int
     mutator: str | None = None
     mutator_version: int | None = None
     ensemble: tuple[str, ...] = ()
+    """All policies as ``slug@version``, if a role has several."""
     runs: int
+    """Runs with a feasible candidate."""
     run_id: UUID
+    """The run of the candidate."""
     best: RankedCandidate
 
     @property
@@ -196,21 +184,18 @@ class PolicyBest(Record):
 
 
 class MatrixCell(Record):
-    """Results of a policy version, alone or with a mutator, on a problem version.
-
-    Attributes:
-        mutator_id: The policy that changed parents; None if the policy did.
-        unlocked: Runs that unlocked the problem.
-        fewest: Evaluations of the cheapest of these runs; None without any.
-    """
+    """Results of a policy version, alone or with a mutator, on a problem version."""
 
     problem_id: UUID
     policy_id: UUID
     mutator_id: UUID | None
+    """The policy that changed parents; None if the policy did."""
     runs: int
     ended: int
     unlocked: int
+    """Runs that unlocked the problem."""
     fewest: int | None
+    """Evaluations of the cheapest of these runs; None without any."""
 
     @property
     def pair(self) -> tuple[UUID, UUID | None]:

@@ -22,60 +22,51 @@ class WebhookRecord(Record):
 
 
 class NewWebhook(WebhookRecord):
-    """A new webhook.
-
-    Attributes:
-        secret: Key of the signatures. This is the only time that it is returned.
-    """
+    """A new webhook."""
 
     secret: str
+    """Key of the signatures. This is the only time that it is returned."""
 
 
 class DeliveryRecord(Record):
-    """Delivery of one event to one webhook.
-
-    Attributes:
-        attempts: Attempts so far.
-        due_at: Time of the next attempt, or of the last one.
-        ended_at: Time when it was accepted or abandoned.
-        status: HTTP status of the latest response; None without a response.
-        error: Error of the latest attempt. It may quote the receiver: untrusted text of bounded length.
-    """
+    """Delivery of one event to one webhook."""
 
     id: UUID
     webhook_id: UUID
     event: WebhookEvent
     state: DeliveryState
     attempts: int
+    """Attempts so far."""
     created_at: datetime
     due_at: datetime
+    """Time of the next attempt, or of the last one."""
     ended_at: datetime | None
+    """Time when it was accepted or abandoned."""
     status: int | None
+    """HTTP status of the latest response; None without a response."""
     error: str | None
+    """Error of the latest attempt. It may quote the receiver: untrusted text of bounded length."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that is due.
-
-    Attributes:
-        id: ID of the delivery, the same for every attempt.
-        webhook_id: The webhook.
-        url: Its URL.
-        sealed: The webhook's encrypted secret.
-        event: Type of the event.
-        data: Data of the event.
-        created_at: Time of the event.
-        attempts: Number of this attempt, counted from 1.
-        claimed_at: Time of this attempt, by the database's clock.
-    """
+    """A delivery that is due."""
 
     id: UUID
+    """ID of the delivery, the same for every attempt."""
     webhook_id: UUID
+    """The webhook."""
     url: str
+    """Its URL."""
     sealed: str = field(repr=False)
+    """The webhook's encrypted secret."""
     event: WebhookEvent
+    """Type of the event."""
     data: dict[str, Any]
+    """Data of the event."""
     created_at: datetime
+    """Time of the event."""
     attempts: int
+    """Number of this attempt, counted from 1."""
     claimed_at: datetime
+    """Time of this attempt, by the database's clock."""
