@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, record
 from benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from benchmarks.spinning import EVALUATION_S
 from speciate.ports.work import Lease, WorkKind
-from speciate.runs.view import StoredPopulation
+from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
 from speciate.storage.rows import uuid7

@@ -527,15 +527,15 @@ class WorkStore(Protocol):
         """
         ...
 
-    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch: rollouts, tokens and the following ``evaluate`` unit."""
         ...
 
-    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Record an evaluated batch: candidates, archive, counters, claims and the following unit."""
         ...
 
-    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation: the claims, the repeats and the following unit."""
         ...
 
@@ -547,7 +547,7 @@ class WorkStore(Protocol):
         """Return groups of completions, in order."""
         ...
 
-    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+    def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         """Record a training step: the new version, which the run uses from now on, and the groups as used."""
         ...
 

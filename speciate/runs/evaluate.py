@@ -26,11 +26,11 @@ from speciate.ports.work import (
     RunContext,
     WorkStore,
 )
-from speciate.runs.carrying import output_deleted, with_output
+from speciate.runs.carried_outputs import output_deleted, with_output
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.silent_failure import remedy_in, reported_error, silent_failure
-from speciate.runs.view import StoredPopulation
+from speciate.runs.stored_population import StoredPopulation
 from speciate.schema.candidates import CandidateDetail
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Evaluated, Placement
@@ -104,7 +104,7 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
     outcomes = _outcomes(batch, results, {**known, **near})
     outcomes = [replace(o, reused_from=sources.get(number)) for number, o in enumerate(outcomes, start=batch.first)]
     placements = _placements(StoredPopulation(work, context, lease.ordinal), context, new, results)
-    return work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements))
+    return work.commit_evaluations(lease, EvaluatedBatch(tuple(outcomes), placements))
 
 
 def _placements(
@@ -237,7 +237,7 @@ def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit
     met = reduce(and_, masks)
     refuted = {i: problem.ranking.refutation(i, member.rewards or (), measured) for i in targets if not met >> i & 1}
     confirmed = [i for i in targets if i not in refuted]
-    return work.record_confirmation(lease, Confirmation(number, confirmed, refuted, measured))
+    return work.commit_confirmation(lease, Confirmation(number, confirmed, refuted, measured))
 
 
 def _repeated_results(

@@ -25,7 +25,7 @@ from speciate.runs.ensemble import PolicyChooser
 from speciate.runs.failures import RecentFailures
 from speciate.runs.guidance import Adviser, has_hints, latest_of
 from speciate.runs.novelty import shape_of
-from speciate.runs.view import StoredPopulation
+from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
 from speciate.search.targets import select_parents
@@ -86,11 +86,11 @@ def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | N
     rollouts, proposals = _read(planned, results, context)
     advice = adviser.read(lease.ordinal, rollouts)
     if version is None:
-        return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
+        return work.commit_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice))
     wrote = str(version.policy_id)
     rollouts = tuple(replace(rollout, version=wrote) for rollout in rollouts)
     proposals = tuple(replace(proposal, version=wrote) for proposal in proposals)
-    return work.record_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice, version.step))
+    return work.commit_proposals(lease, ProposedBatch(rollouts, proposals, placements, advice, version.step))
 
 
 def _shares(answers: int, context: RunContext) -> list[int]:

@@ -50,7 +50,7 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
     except LearningError as error:
         return work.end_learning(lease, str(error))
     policy = _version(context, parent, task, made, lease.payload.get("campaign"))
-    return work.record_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
+    return work.commit_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
 
 
 def _version(

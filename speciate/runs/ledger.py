@@ -29,6 +29,15 @@ from speciate.ports.work import (
     ProposedBatch,
     RunContext,
 )
+from speciate.runs.counters import (
+    add_confirmed_event,
+    claim_targets,
+    count,
+    fresh_rivals,
+    judge_alarm,
+    keep_best,
+    summary,
+)
 from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
@@ -48,15 +57,6 @@ from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.payloads import read_confirmations
 from speciate.runs.progress import Effects, RunProgress
-from speciate.runs.tally import (
-    announce,
-    claim_targets,
-    count,
-    fresh_rivals,
-    judge_alarm,
-    keep_best,
-    summary,
-)
 from speciate.search.cells import improves
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
@@ -186,7 +186,7 @@ def record_proposals(
     return effects
 
 
-def receive(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
+def record_external_batch(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
     """Record a batch that a proposer outside the service sent (ADR 38). The caller has checked the budget.
 
     Args:
@@ -215,7 +215,7 @@ def receive(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost:
     add_evaluate(progress, effects, lane=EXTERNAL_LANE, ordinal=ordinal, proposals=proposals, reserved=len(proposals))
 
 
-def hint(progress: RunProgress, context: RunContext, text: str, author: str) -> tuple[Advice, Effects]:
+def apply_advice(progress: RunProgress, context: RunContext, text: str, author: str) -> tuple[Advice, Effects]:
     """Add a user's hint to the advice in use; return it with the effects."""
     effects = Effects()
     advice = Advice(progress.batches, text)
@@ -293,7 +293,7 @@ def _announce_claims(effects: Effects) -> list[Claim]:
         effects.event(EventKind.TARGET_CLAIMED, target=claim.target, candidate=claim.number)
     for claim in effects.claims:
         if claim.state is ClaimState.CONFIRMED:
-            announce(effects, claim)
+            add_confirmed_event(effects, claim)
     return pending
 
 
@@ -325,7 +325,7 @@ def record_confirmation(
         progress.confirmed |= 1 << position
         confirmed = replace(claims[position], state=ClaimState.CONFIRMED)
         effects.claims.append(confirmed)
-        announce(effects, confirmed)
+        add_confirmed_event(effects, confirmed)
     number, refuted = confirmation.number, confirmation.refuted_mask
     if progress.best_number == number and progress.best_targets & refuted:
         progress.best_targets &= ~refuted
@@ -419,7 +419,7 @@ def resume(progress: RunProgress, context: RunContext) -> Effects:
     return effects
 
 
-def grant(progress: RunProgress, context: RunContext, granted: int) -> Effects:
+def grant_budget(progress: RunProgress, context: RunContext, granted: int) -> Effects:
     """Raise the limit of a campaign's run to ``granted`` evaluations in total, and resume it if it waited."""
     effects = Effects()
     if progress.state.ended or progress.granted is None or granted <= progress.granted:
@@ -436,7 +436,7 @@ def _grant(progress: RunProgress, effects: Effects, granted: int) -> None:
     effects.event(EventKind.RUN_GRANTED, evaluations=granted)
 
 
-def close(progress: RunProgress, reason: str) -> Effects:
+def complete_waiting_run(progress: RunProgress, reason: str) -> Effects:
     """Complete a run that waits for a further grant; leave any other run unchanged."""
     if progress.state is not RunState.PAUSED or progress.reason != WAITING:
         return Effects()
@@ -485,7 +485,7 @@ def most_of(reserved_tokens: int, context: RunContext) -> Charge:
     return Charge(reserved_tokens, reserved_tokens * context.token_price, reserved_tokens)
 
 
-def lose(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def record_lost_attempt(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
     """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
     effects = Effects()
     progress.reserved_tokens -= reserved[1]

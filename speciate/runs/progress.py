@@ -141,7 +141,7 @@ class Effects:
     spare_confirmations: bool = False
     retired: dict[int, Gain] = field(default_factory=dict)
 
-    def follow(self, later: Effects) -> None:
+    def extend(self, later: Effects) -> None:
         """Add the effects of a later step of the same transaction."""
         for name in ("works", "claims", "events"):
             getattr(self, name).extend(getattr(later, name))

@@ -20,7 +20,7 @@ from speciate.runs.checks import CanAdvise, check_advice_shown
 from speciate.runs.failures import RecentFailures
 from speciate.runs.generate import ShownPrompt, show
 from speciate.runs.guidance import Adviser
-from speciate.runs.view import StoredPopulation
+from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
 from speciate.search.targets import select_parents

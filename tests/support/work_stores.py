@@ -122,14 +122,14 @@ class WorkStoreConformance:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.GENERATE
         batch = ProposedBatch((toy_rollout(tokens),), toy_proposals(*programs))
-        commit = self.harness.work.record_proposals(lease, batch)
+        commit = self.harness.work.commit_proposals(lease, batch)
         assert commit is not None
         return commit
 
     def _evaluate(self, ref: WorkRef, placements: tuple[Placement, ...] = ()) -> Commit:
         lease = self._claim(ref)
         assert lease.kind is WorkKind.EVALUATE
-        commit = self.harness.work.record_evaluations(lease, self._scored(lease, placements))
+        commit = self.harness.work.commit_evaluations(lease, self._scored(lease, placements))
         assert commit is not None
         return commit
 
@@ -149,7 +149,7 @@ class WorkStoreConformance:
         number, targets = read_confirmations(lease.payload)[0]
         refuted = {} if holds else dict.fromkeys(targets, "missed")
         confirmation = Confirmation(number, targets if holds else (), refuted, ((0.0, 0.0),))
-        commit = self.harness.work.record_confirmation(lease, confirmation)
+        commit = self.harness.work.commit_confirmation(lease, confirmation)
         assert commit is not None
         return commit
 
@@ -205,7 +205,7 @@ class WorkStoreConformance:
         ]
         assert {p.role for p in proposals} == {PolicyRole.SEED}
         assert self.harness.progress(lease.run_id).reserved_evaluations == 5
-        after = self.harness.work.record_evaluations(lease, self._scored(lease))
+        after = self.harness.work.commit_evaluations(lease, self._scored(lease))
         assert after is not None
         assert [ref.kind for ref in after.dispatch] == [WorkKind.GENERATE] * 2
         assert [int(self._claim(ref).payload["answers"]) for ref in after.dispatch] == [4, 1]
@@ -219,9 +219,9 @@ class WorkStoreConformance:
     def test_a_result_counts_once(self) -> None:
         lease = self._claim(self._only(self._begin()))
         batch = self._scored(lease)
-        assert self.harness.work.record_evaluations(lease, batch) is not None
+        assert self.harness.work.commit_evaluations(lease, batch) is not None
         before = self.harness.progress(lease.run_id)
-        assert self.harness.work.record_evaluations(lease, batch) is None
+        assert self.harness.work.commit_evaluations(lease, batch) is None
         assert self.harness.progress(lease.run_id).evaluations == before.evaluations == 1
         assert not self.harness.work.extend(lease)
 
@@ -246,7 +246,7 @@ class WorkStoreConformance:
         assert self.harness.work.reserve_tokens(lease, 60) is True
         assert self.harness.progress(lease.run_id).reserved_tokens == 60
         batch = ProposedBatch((toy_rollout(35),), toy_proposals("x = 2\ny = 9\n"))
-        assert self.harness.work.record_proposals(lease, batch) is not None
+        assert self.harness.work.commit_proposals(lease, batch) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.tokens, progress.reserved_tokens) == (35, 0)
 
@@ -262,7 +262,7 @@ class WorkStoreConformance:
     def test_pause_lets_work_in_flight_finish_and_dispatches_no_more(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.pause(lease.run_id)
-        commit = self.harness.work.record_evaluations(lease, self._scored(lease))
+        commit = self.harness.work.commit_evaluations(lease, self._scored(lease))
         assert commit is not None
         assert commit.dispatch == ()
         assert self.harness.progress(lease.run_id).evaluations == 1
@@ -300,7 +300,7 @@ class WorkStoreConformance:
         commit = self._generate(self._only(commit), "x = 1\ny = 1\n", "x = 2\ny = 1\n")
         lease = self._claim(self._only(commit))
         self.harness.pause(lease.run_id)
-        assert self.harness.work.record_evaluations(lease, self._scored(lease)) is not None
+        assert self.harness.work.commit_evaluations(lease, self._scored(lease)) is not None
         assert self.harness.progress(lease.run_id).reason is None
         assert self.harness.grant(lease.run_id, 5).dispatch == ()
         assert self._claim(self._only(self.harness.resume(lease.run_id))).payload["answers"] == 2
@@ -325,7 +325,7 @@ class WorkStoreConformance:
     def test_cancel_discards_work_in_flight(self) -> None:
         lease = self._claim(self._only(self._begin()))
         self.harness.cancel(lease.run_id)
-        assert self.harness.work.record_evaluations(lease, self._scored(lease)) is None
+        assert self.harness.work.commit_evaluations(lease, self._scored(lease)) is None
         progress = self.harness.progress(lease.run_id)
         assert progress.state is RunState.CANCELLED
         assert (progress.evaluations, progress.reserved_evaluations, progress.live) == (0, 0, 0)
@@ -386,7 +386,7 @@ class WorkStoreConformance:
     def test_a_spent_time_budget_ends_the_run_and_late_results_do_not_count(self) -> None:
         lease = self._claim(self._only(self._begin(toy_spec(budget=Budget(seconds=1.0)))))
         self.harness.pass_time(1.5)
-        self.harness.work.record_evaluations(lease, self._scored(lease))
+        self.harness.work.commit_evaluations(lease, self._scored(lease))
         progress = self.harness.progress(lease.run_id)
         assert (progress.state, progress.evaluations, progress.live) == (RunState.COMPLETED, 0, 0)
 
@@ -462,7 +462,7 @@ class WorkStoreConformance:
         lease = self._claim(self._only(self._evaluate(self._only(commit))))
         self.harness.pause(lease.run_id)
         confirmation = Confirmation(lease.payload["number"], lease.payload["targets"])
-        assert self.harness.work.record_confirmation(lease, confirmation) is not None
+        assert self.harness.work.commit_confirmation(lease, confirmation) is not None
         assert self.harness.progress(lease.run_id).state is RunState.COMPLETED
 
     def test_repeats_decide_all_targets_of_a_candidate_and_the_next_candidate_is_due(self) -> None:
@@ -470,12 +470,12 @@ class WorkStoreConformance:
         commit = self._generate(self._only(commit), "x = 9\ny = 1\n", "x = 8\ny = 2\n", "x = 9.0\ny = 1\n")
         batch = self._scored(lease := self._claim(self._only(commit)))
         twin = replace(batch.outcomes[2], duplicate_of=2)
-        commit = self.harness.work.record_evaluations(lease, EvaluatedBatch((*batch.outcomes[:2], twin)))
+        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch((*batch.outcomes[:2], twin)))
         assert commit is not None
         lease = self._claim(self._only(commit))
         assert read_confirmations(lease.payload) == [(2, (0, 1))]
         confirmation = Confirmation(2, [0], {1: "missed"}, ((6.0, 1.0), "timeout (wall_clock)"))
-        commit = self.harness.work.record_confirmation(lease, confirmation)
+        commit = self.harness.work.commit_confirmation(lease, confirmation)
         assert commit is not None
         assert {(c.target, c.number, c.state) for c in self.harness.claims(commit.run_id)} == {
             ("half", 2, ClaimState.CONFIRMED),
@@ -492,12 +492,12 @@ class WorkStoreConformance:
         run, work = commit.run_id, self.harness.work
         assert work.carried(run) is None
         lease = self._claim(self._only(commit))
-        commit = work.record_evaluations(lease, _with_output(self._scored(lease), "[1]", None)) or commit
+        commit = work.commit_evaluations(lease, _with_output(self._scored(lease), "[1]", None)) or commit
         assert work.carried(run) == CarriedOutput(1, "[1]")
         assert work.carried(run, 1) is None
         commit = self._generate(self._only(commit), "x = 7\ny = 3\n", "x = 2\ny = 9\n")
         lease = self._claim(self._only(commit))
-        work.record_evaluations(lease, _with_output(self._scored(lease), "[7]", 1))
+        work.commit_evaluations(lease, _with_output(self._scored(lease), "[7]", 1))
         assert work.carried(run) == CarriedOutput(2, "[7]")
         assert work.carried(run, 3) == work.carried(run, 2) == CarriedOutput(1, "[1]")
         duplicates = work.duplicates(run, [text_digest("x = 7\ny = 3\n")])
@@ -553,14 +553,14 @@ class WorkStoreConformance:
         proposals = toy_proposals("x = 2\ny = 9\n", "broken")
         rejected = Failure(FailureKind.REJECTED, "no_code_block")
         lease = self._claim(self._only(commit))
-        commit2 = self.harness.work.record_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
+        commit2 = self.harness.work.commit_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
         assert commit2 is not None
         lease = self._claim(self._only(commit2))
         outcomes = (
             CandidateOutcome(proposals[0], Evaluation(rewards=(2.0, 9.0))),
             CandidateOutcome(proposals[1], Evaluation(failure=rejected)),
         )
-        self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes))
+        self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes))
         duplicates = self.harness.work.duplicates(lease.run_id, [p.program_hash for p in proposals] + ["0" * 64])
         assert {k: t.number for k, t in duplicates.items()} == {proposals[0].program_hash: 2}
         progress = self.harness.progress(lease.run_id)
@@ -577,7 +577,7 @@ class WorkStoreConformance:
             CandidateOutcome(proposals[1], duplicate, duplicate_of=2),
             CandidateOutcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
         )
-        assert self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes)) is not None
+        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes)) is not None
         hashes = [proposals[1].program_hash, proposals[2].program_hash]
         duplicates = self.harness.work.duplicates(lease.run_id, hashes, ["a" * 32, "c" * 32])
         assert {name: t.number for name, t in duplicates.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
@@ -593,7 +593,7 @@ class WorkStoreConformance:
             CandidateOutcome(proposals[0], near, duplicate_of=1),
             CandidateOutcome(proposals[1], Evaluation(rewards=(2.0, 9.0))),
         )
-        assert self.harness.work.record_evaluations(lease, EvaluatedBatch(outcomes)) is not None
+        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes)) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
         assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
@@ -632,7 +632,7 @@ class WorkStoreConformance:
         written = Advice(number, f"piece {number} \u2028 $x", number - 1)
         request = replace(toy_rollout(), role=PolicyRole.ADVISE, advice=number - 1)
         answers = [replace(p, advice=carried) for p in toy_proposals(f"x = {number}\ny = 1\n", f"x = 0.{number}\n")]
-        proposed = self.harness.work.record_proposals(
+        proposed = self.harness.work.commit_proposals(
             lease, ProposedBatch((toy_rollout(), request), tuple(answers), advice=written)
         )
         assert proposed is not None
@@ -685,7 +685,7 @@ class WorkStoreConformance:
         outcomes = [
             CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in read_proposals(lease.payload)
         ]
-        commit = self.harness.work.record_evaluations(lease, EvaluatedBatch(tuple(outcomes)))
+        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch(tuple(outcomes)))
         assert commit is not None
         return commit
 
@@ -696,7 +696,7 @@ class WorkStoreConformance:
     def _unreadable(self, commit: Commit, count: int) -> Commit:
         proposals = tuple(replace(p, program="", failure=NO_CODE) for p in toy_proposals(*["prose"] * count))
         lease = self._claim(self._only(commit))
-        made = self.harness.work.record_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
+        made = self.harness.work.commit_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
         assert made is not None
         return self._fail(self._only(made), NO_CODE)
 

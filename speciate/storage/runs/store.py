@@ -260,7 +260,7 @@ class PostgresRunStore(ScopedStore):
             locked, context = LockedProgress(run_id, RunProgress(), now), new.context(run_id, project)
             effects = ledger.create(locked.progress, context, new.granted)
             if start:
-                effects.follow(ledger.start(locked.progress, context))
+                effects.extend(ledger.start(locked.progress, context))
             return run_id, True, write_effects(connection, locked, effects)
 
     def start(self, run_id: UUID) -> Commit:
@@ -291,14 +291,16 @@ class PostgresRunStore(ScopedStore):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             before = locked.progress.state
-            effects = ledger.grant(locked.progress, load_context(connection, run_id), granted)
+            effects = ledger.grant_budget(locked.progress, load_context(connection, run_id), granted)
             if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
             return write_effects(connection, locked, effects)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a further grant."""
-        return self._move(run_id, RunState.COMPLETED, lambda p, _: ledger.close(p, reason), only_from=RunState.PAUSED)
+        return self._move(
+            run_id, RunState.COMPLETED, lambda p, _: ledger.complete_waiting_run(p, reason), only_from=RunState.PAUSED
+        )
 
     @with_retries
     def label(self, run_id: UUID, change: Relabelling) -> Commit:

@@ -204,7 +204,7 @@ class MemoryWorkStore:
         run.progress.reserved_tokens += unit.reserved_tokens
         return granted
 
-    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -216,7 +216,7 @@ class MemoryWorkStore:
 
         return self._finish(lease, body)
 
-    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Record an evaluated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -229,7 +229,7 @@ class MemoryWorkStore:
 
         return self._finish(lease, body)
 
-    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -261,7 +261,7 @@ class MemoryWorkStore:
         """Return groups of completions."""
         return tuple(stored_group(self._run(UUID(ref.run) if ref.run else run_id), ref) for ref in refs)
 
-    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+    def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         """Record a training step with its policy version."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
@@ -335,11 +335,11 @@ class MemoryWorkStore:
     def grant(self, run_id: UUID, granted: int) -> Commit:
         """Set the number of evaluations that a run may spend."""
         run = self._run(run_id)
-        return self._write(run, ledger.grant(run.progress, run.context, granted))
+        return self._write(run, ledger.grant_budget(run.progress, run.context, granted))
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a grant."""
-        return self.move(run_id, lambda progress: ledger.close(progress, reason))
+        return self.move(run_id, lambda progress: ledger.complete_waiting_run(progress, reason))
 
     def reconcile(self) -> ReconcileReport:
         """End runs that exceed their time; leases of a single process do not expire."""

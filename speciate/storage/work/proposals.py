@@ -250,7 +250,7 @@ class Proposals(ScopedStore):
             locked = lock_progress(connection, run_id)
             if locked.progress.state.ended:
                 raise ConflictError(f"run {run_id} takes no hints: it is {locked.progress.state.value}.")
-            advice, effects = ledger.hint(locked.progress, context, storable(text), author)
+            advice, effects = ledger.apply_advice(locked.progress, context, storable(text), author)
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_effects(connection, locked, effects)
 
@@ -415,7 +415,7 @@ class _Batch:
         """Insert the rollouts and record the batch."""
         insert_rollouts(connection, context, request_id, progress.batches, self.rollouts)
         batch = ProposedBatch(tuple(rollout for _, rollout in self.rollouts), tuple(self.proposals))
-        ledger.receive(progress, effects, batch, self.cost)
+        ledger.record_external_batch(progress, effects, batch, self.cost)
 
 
 def _unaffordable(

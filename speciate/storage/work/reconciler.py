@@ -90,12 +90,12 @@ class Reconciler:
     Args:
         engine: The database.
         load_context: Returns the immutable parts of a run.
-        record_evaluations: Books an evaluated batch under its lease.
+        commit_evaluations: Books an evaluated batch under its lease.
     """
 
     engine: sa.Engine
     load_context: Callable[[UUID], RunContext]
-    record_evaluations: Callable[[Lease, EvaluatedBatch], Commit | None]
+    commit_evaluations: Callable[[Lease, EvaluatedBatch], Commit | None]
     _commits: list[Commit] = field(default_factory=list, init=False)
     _retried: int = field(default=0, init=False)
     _poisoned: int = field(default=0, init=False)
@@ -187,7 +187,9 @@ class Reconciler:
     ) -> None:
         connection.execute(_RETRY, {"id": lease.work_id})
         commit = write_effects(
-            connection, locked, ledger.lose(locked.progress, self.load_context(lease.run_id), lease, reserved)
+            connection,
+            locked,
+            ledger.record_lost_attempt(locked.progress, self.load_context(lease.run_id), lease, reserved),
         )
         running = locked.progress.state is RunState.RUNNING
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.
@@ -200,7 +202,7 @@ class Reconciler:
         proposals = read_proposals(lease.payload)
         failure = Failure(*ledger.lost_outcomes(proposals))
         outcomes = tuple(CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in proposals)
-        return self.record_evaluations(lease, EvaluatedBatch(outcomes))
+        return self.commit_evaluations(lease, EvaluatedBatch(outcomes))
 
 
 def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:

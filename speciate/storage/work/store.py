@@ -252,7 +252,7 @@ class PostgresWorkStore(Store):
             locked.save(connection)
             return True
 
-    def record_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
+    def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch."""
         context = self.context(lease.run_id)
 
@@ -266,7 +266,7 @@ class PostgresWorkStore(Store):
 
         return self._finish(lease, body)
 
-    def record_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
+    def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Record an evaluated batch."""
         context = self.context(lease.run_id)
 
@@ -278,7 +278,7 @@ class PostgresWorkStore(Store):
 
         return self._finish(lease, body)
 
-    def record_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
+    def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation."""
         context = self.context(lease.run_id)
 
@@ -314,7 +314,7 @@ class PostgresWorkStore(Store):
         with reading(self._engine) as connection:
             return tuple(read_group(connection, run_id, ref) for ref in refs)
 
-    def record_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
+    def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         """Record a training step with its policy version."""
         context = self.context(lease.run_id)
 
@@ -405,7 +405,7 @@ class PostgresWorkStore(Store):
 
     def reconcile(self) -> ReconcileReport:
         """Return expired leases, abandon poisoned work, send lost messages again and end late runs."""
-        return Reconciler(self._engine, self.context, self.record_evaluations).reconcile()
+        return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile()
 
     @with_retries
     def _finish(self, lease: Lease, body: Body) -> Commit | None:

@@ -47,7 +47,7 @@ def _evaluate(stores: Stores, work_id: UUID, wall_s: float) -> None:
     lease = stores.work.claim(work_id)
     assert lease is not None
     outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation((1.0, 9.0), wall_s=wall_s))
-    assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is not None
+    assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is not None
 
 
 def test_the_run_with_the_fewest_evaluations_is_next(stores: Stores) -> None:

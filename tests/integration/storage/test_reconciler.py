@@ -88,8 +88,8 @@ def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poison
     assert stores.work.expire_leases([lease]) == 0  # no longer held
     finished = _claim(stores, ref.id)
     outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation((1.0, 9.0), environment="e" * 64))
-    assert stores.work.record_evaluations(lease, EvaluatedBatch((outcome,))) is None
-    assert stores.work.record_evaluations(finished, EvaluatedBatch((outcome,))) is not None
+    assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is None
+    assert stores.work.commit_evaluations(finished, EvaluatedBatch((outcome,))) is not None
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
     assert stores.queries.candidate_of(commit.run_id, 1).environment == "e" * 64
 
@@ -151,11 +151,11 @@ def test_a_generation_that_loses_its_worker_three_times_pauses_the_run(stores: S
 def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(stores: Stores) -> None:
     commit = _begin(stores, problem=toy_problem(seed_program=""))
     lease = _claim(stores, commit.dispatch[0].id)
-    proposed = stores.work.record_proposals(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
+    proposed = stores.work.commit_proposals(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
     assert proposed is not None
     lease = _claim(stores, proposed.dispatch[0].id)
     outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = stores.work.record_evaluations(lease, EvaluatedBatch((outcome,)))
+    claimed = stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     assert claimed.dispatch[0].kind is WorkKind.CONFIRM
     for _ in range(3):
@@ -164,7 +164,7 @@ def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(
     assert (run.state.value, run.reached) == ("paused", ())
     again = stores.runs.resume(commit.run_id).dispatch
     assert [(ref.id, ref.kind) for ref in again] == [(claimed.dispatch[0].id, WorkKind.CONFIRM)]
-    confirmed = stores.work.record_confirmation(_claim(stores, again[0].id), Confirmation(1, [0]))
+    confirmed = stores.work.commit_confirmation(_claim(stores, again[0].id), Confirmation(1, [0]))
     assert confirmed is not None
     assert stores.runs.get(commit.run_id).reached == ("half",)
 
@@ -225,13 +225,13 @@ def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None
     commit = _begin(stores, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
     lease = _claim(stores, commit.dispatch[0].id)
     outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
-    claimed = stores.work.record_evaluations(lease, EvaluatedBatch((outcome,)))
+    claimed = stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     with stores.engine.begin() as connection:
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '700 seconds'"))
     stores.work.reconcile()
     assert stores.runs.get(commit.run_id).state.value == "running"
-    assert stores.work.record_confirmation(_claim(stores, claimed.dispatch[0].id), Confirmation(1, [0])) is not None
+    assert stores.work.commit_confirmation(_claim(stores, claimed.dispatch[0].id), Confirmation(1, [0])) is not None
     run = stores.runs.get(commit.run_id)
     assert (run.state.value, run.reached, run.spent.seconds) == ("completed", ("half",), 600.0)
 

@@ -90,7 +90,7 @@ def claim_targets(
         progress.confirmed |= fresh
 
 
-def announce(effects: Effects, claim: Claim) -> None:
+def add_confirmed_event(effects: Effects, claim: Claim) -> None:
     """Append the event for a confirmed target."""
     effects.event(
         EventKind.TARGET_CONFIRMED,
