@@ -3,7 +3,8 @@
 FROM python:3.12.12-slim-bookworm AS build
 ARG EXTRAS=telemetry
 WORKDIR /app
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY scripts/generate_client.py scripts/
 COPY speciate speciate
 COPY service service
 COPY workers workers

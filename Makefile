@@ -30,20 +30,25 @@ $(TRAIN): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,train]'
 	@touch $@
 
-install: $(STAMP) ## Create the virtual environment and install all packages
+# An installation writes the blocking client, too; this rule renews it after a change.
+CLIENT := speciate/client/sync/client.py
+$(CLIENT): $(wildcard speciate/client/aio/*.py) scripts/generate_client.py | $(STAMP)
+	@$(BIN)/python scripts/generate_client.py
 
-demo: $(STAMP) ## Run searches and a tournament through the whole service, about three minutes
+install: $(CLIENT) ## Create the virtual environment and install all packages
+
+demo: $(CLIENT) ## Run searches and a tournament through the whole service, about three minutes
 	@$(BIN)/speciate demo
 
-up: $(STAMP) ## Run the service until Ctrl-C
+up: $(CLIENT) ## Run the service until Ctrl-C
 	@$(BIN)/speciate up
 
 PYTEST := $(BIN)/python -m pytest -q --dist loadfile --no-loadscope-reorder
-test: $(TRAIN) check ## Run all checks and the tests, about 12 minutes; test-system goes on from outside
+test: $(TRAIN) $(CLIENT) check ## Run all checks and the tests, about 12 minutes; test-system goes on from outside
 	@$(PYTEST) -n 5 -m 'not system and not fault'
 
 # Few workers kill processes, because a crowd would disturb them.
-test-system: $(TRAIN) ## Test the system from outside: browser, installation, containers, killed processes; 10 minutes
+test-system: $(TRAIN) $(CLIENT) ## Test the system from outside: browser, installation, containers, killed processes; 10 minutes
 	@$(PYTEST) -n 4 -m system
 	@$(PYTEST) -n 3 -m fault tests/integration
 
@@ -60,41 +65,41 @@ $(VLLM):
 	@$(VLLM_PIP) install -e '.[train]'
 	@touch $@
 
-test-vllm: $(TRAIN) $(VLLM) ## Test the policy contract with a real vLLM on the CPU, in its own environment (3.5 GB); about ten minutes
+test-vllm: $(TRAIN) $(CLIENT) $(VLLM) ## Test the policy contract with a real vLLM on the CPU, in its own environment (3.5 GB); about ten minutes
 	@SPECIATE_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -q -s tests/vllm
 
-check: $(STAMP) ## Check style, types and layers
+check: $(CLIENT) ## Check style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## Run the benchmarks; print tables, goals, and ratios to the previous release
+bench: $(CLIENT) ## Run the benchmarks; print tables, goals, and ratios to the previous release
 	@$(BIN)/python -m benchmarks
 
-power: $(STAMP) ## Simulate tournaments and write docs/evidence/power.md, the power of the statistical tests; a minute
+power: $(CLIENT) ## Simulate tournaments and write docs/evidence/power.md, the power of the statistical tests; a minute
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.power
 
-topology: $(STAMP) ## Run the processes of docker-compose.yml without containers and complete a run; needs nginx
+topology: $(CLIENT) ## Run the processes of docker-compose.yml without containers and complete a run; needs nginx
 	@$(BIN)/python -m benchmarks.topology
 
-chaos: $(STAMP) ## Kill and restart processes at random under load and write docs/evidence/reliability.md; 30 minutes
+chaos: $(CLIENT) ## Kill and restart processes at random under load and write docs/evidence/reliability.md; 30 minutes
 	@$(BIN)/python -m benchmarks.chaos --minutes $(or $(MINUTES),30) --write
 
-reproduce: $(TRAIN) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
+reproduce: $(TRAIN) $(CLIENT) ## Train all policies, compare them on held-out problems, write docs/evidence/reproduction.md, methods.md; hours
 	@$(BIN)/python -m experiments.reproduction
 	@$(BIN)/python -m experiments.reproduction --methods
 
-peers: $(STAMP) ## Install OpenEvolve, ShinkaEvolve and GEPA beside Speciate, compare them and write docs/evidence/peers.md; 40 minutes
+peers: $(CLIENT) ## Install OpenEvolve, ShinkaEvolve and GEPA beside Speciate, compare them and write docs/evidence/peers.md; 40 minutes
 	@$(BIN)/python -m experiments.peers $(if $(URL),--url $(URL) --model $(MODEL))
 
 client: $(STAMP) ## Generate the blocking client from the asyncio client
 	@$(BIN)/python scripts/generate_client.py
 
-openapi: $(STAMP) ## Write docs/openapi.json from the code
+openapi: $(CLIENT) ## Write docs/openapi.json from the code
 	@$(BIN)/python -m service.openapi
 
-reference: $(STAMP) ## Write the JSON schema and the tables of docs/reference/problem-toml.md from the code
+reference: $(CLIENT) ## Write the JSON schema and the tables of docs/reference/problem-toml.md from the code
 	@$(BIN)/python scripts/generate_reference.py
 
 # Committed, so that neither an installation nor CI needs Node.js.
@@ -103,10 +108,10 @@ plotly: ## Bundle the parts of Plotly that the dashboards use; needs npm
 		&& npm run --silent build && mv plotly.js $(CURDIR)/service/dashboard/static/plotly.js; rm -rf $$build
 
 # Palettes need Pillow, a dependency of matplotlib from the training packages.
-pictures: $(TRAIN) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
+pictures: $(TRAIN) $(CLIENT) ## Photograph the dashboards of a service from nothing for docs/pictures; needs Chromium, some minutes
 	@$(BIN)/python -m tests.dashboard.pictures
 
-release: $(STAMP) ## Build the sdist and the wheel into dist/ and check their metadata
+release: $(CLIENT) ## Build the sdist and the wheel into dist/ and check their metadata
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist .
 	@$(BIN)/python -m twine check --strict dist/*
