@@ -12,9 +12,9 @@ from benchmarks.parts import median, processor_seconds, service_pids, show
 from speciate.cli.stack import Stack
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from speciate.training.tasks import GENERATED, Split
 

@@ -16,8 +16,8 @@ from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.embedded import ChildCommand
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 
 CONSOLE = Console(width=110)

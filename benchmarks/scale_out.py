@@ -23,9 +23,9 @@ from benchmarks.spinning import SpinningEvaluator
 from speciate.policies import build_client
 from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from speciate.training.curve import save_svg
 

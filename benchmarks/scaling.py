@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from benchmarks.figures import Figure, record
 from benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from benchmarks.spinning import EVALUATION_S
+from speciate.ids import uuid7
 from speciate.ports.work import Lease, WorkKind
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.settings import Settings
-from speciate.storage.rows import uuid7
 from speciate.storage.stores import Stores, open_stores
 
 POPULATIONS = (100, 1_000, 5_000, 10_000)

@@ -137,7 +137,7 @@ def _first(candidates: int) -> list[WorkRef]:
     """Start a run without ringing: the loop is handed its first unit of work."""
     signals = _Collecting(_stores)
     from benchmarks.parts import policy, problem
-    from speciate.storage.runs.start import start_run
+    from speciate.runs.start import start_run
 
     stored, _ = _stores.catalog.add_problem(problem())
     registered, _ = _stores.catalog.add_policy(policy())

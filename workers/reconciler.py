@@ -26,7 +26,7 @@ from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, P
 from speciate.storage.runs.store import UNENDED
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import beat, book_downtime, report_stalled
-from speciate.storage.work.tools import report_waiting
+from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import counters, settings, stores
 from workers.retention import RetentionJob

@@ -21,7 +21,7 @@ from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
 from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores
-from speciate.storage.work.tools import needed_tools
+from speciate.storage.work.waiting_runs import needed_capabilities
 from workers.composition import evaluator, settings
 
 _POLL_S: Final = 0.2
@@ -94,7 +94,7 @@ class Presence:
         if Queue.EVALUATE.value not in self._worker.queues:
             return self._worker
         try:
-            wanted = needed_tools(self._stores.engine)
+            wanted = needed_capabilities(self._stores.engine)
         except (SpeciateError, DBAPIError):  # PostgreSQL does not respond
             return self._worker
         return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *ABILITIES, *wanted})})

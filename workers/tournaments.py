@@ -12,9 +12,9 @@ from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
 from speciate.domain.tournament import PlannedRun, StoppingRule
 from speciate.runs.declarations import entrant_policies
+from speciate.runs.start import start_run
 from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
 from workers.controller import WAITS_FOR_QUOTA, DeclarationController

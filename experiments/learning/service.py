@@ -42,6 +42,7 @@ from speciate.domain.learning import learned_slug
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.ids import uuid7
 from speciate.inference.app import create_app
 from speciate.policies import build_client
 from speciate.policies.bundled import bundled_policies, checkpoints
@@ -51,7 +52,6 @@ from speciate.ports.work import LearnedVersion, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState, SharedLearner, receive_learner
 from speciate.runs.progress import Effects
-from speciate.storage.rows import uuid7
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.learner import TorchLearner

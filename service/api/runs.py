@@ -21,10 +21,10 @@ from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
 from speciate.runs.declarations import problem_and_policies
+from speciate.runs.start import start_run
 from speciate.schema.base import Page
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.runs.start import start_run
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])

@@ -485,7 +485,7 @@ class WorkStore(Protocol):
         """Return the archive of an island."""
         ...
 
-    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return ``(number, first parent or 0, raw rewards or None)`` of every candidate, ascending by number."""
         ...
 

@@ -1,14 +1,19 @@
-"""Check the seed programs of a new run."""
+"""Read the seed programs of a new run, also from other runs, and check them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from uuid import UUID
 
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
-from speciate.domain.seeds import MAX_SEED_BYTES, MAX_SEEDS, SeedProgram
+from speciate.domain.seeds import MAX_SEED_BYTES, MAX_SEEDS, SeedChoice, SeedProgram, SeedRequest, SeedSource
+from speciate.domain.visibility import require_visible
+from speciate.ports.runs import RunStore
 from speciate.prompts.parse import program_failure
+from speciate.schema.problems import ProblemVersion
+from speciate.schema.runs import RankedCandidate, SourceRun
 
 
 def accepted_seeds(problem: Problem, spec: RunSpec, given: Iterable[SeedProgram]) -> tuple[SeedProgram, ...]:
@@ -42,3 +47,60 @@ def accepted_seeds(problem: Problem, spec: RunSpec, given: Iterable[SeedProgram]
             remedy="Raise the budget or give fewer seed programs.",
         )
     return seeds
+
+
+def read_seeds(store: RunStore, problem: ProblemVersion, request: SeedRequest) -> Iterator[SeedProgram]:
+    """Yield the seed programs of a request: those that it holds, then those of its runs, best first.
+
+    Args:
+        store: Runs of the project.
+        problem: The problem of the new run.
+        request: The request.
+
+    Raises:
+        NotFoundError: A run does not exist.
+        ConflictError: A run is archived or deleted.
+        InvalidInputError: A run is of another problem, has no scored candidate, or its programs are deleted.
+    """
+    for text in request.seeds:
+        yield SeedProgram(text.program, text.name or None)
+    for source in request.seed_from:
+        yield from _programs_of(store, problem, source)
+
+
+def read_sources(store: RunStore, request: SeedRequest) -> list[SourceRun]:
+    """Return the runs of a request and their own sources, each once, with what they have spent."""
+    sources: dict[UUID, SourceRun] = {}
+    for source in request.seed_from:
+        run = store.get(UUID(source.run))
+        spent = run.spent
+        own = SourceRun(run=run.id, evaluations=spent.evaluations, tokens=spent.tokens, seconds=spent.seconds)
+        for each in (own, *run.sources):
+            # Of two states of a run, the later one includes the earlier one.
+            sources[each.run] = max(each, sources.get(each.run, each), key=lambda one: one.evaluations)
+    return list(sources.values())
+
+
+def _programs_of(store: RunStore, problem: ProblemVersion, source: SeedSource) -> Iterator[SeedProgram]:
+    run = store.get(UUID(source.run))
+    require_visible(f"run {run.id}", run)
+    if run.problem != problem.definition.slug:
+        raise InvalidInputError(
+            f"run {run.id} is of problem {run.problem}: a run of problem {problem.definition.slug} cannot start from"
+            " it.",
+            remedy="Choose a run of the same problem, of any version.",
+        )
+    queries = store.queries()
+    candidates: tuple[RankedCandidate, ...] = (run.best,) if run.best is not None else ()
+    if source.take is SeedChoice.FRONT:
+        candidates = queries.front(run.id)[: source.limit]
+    if not candidates:
+        raise InvalidInputError(f"run {run.id} has no scored candidate to start from.")
+    programs = queries.programs(run.id, [candidate.number for candidate in candidates])
+    for candidate in candidates:
+        if not programs.get(candidate.number):
+            raise InvalidInputError(
+                f"candidate {candidate.number} of run {run.id} has no program left: retention deleted it.",
+                remedy=f"Start from {run.id}:best, whose program is kept.",
+            )
+        yield SeedProgram(programs[candidate.number], f"{run.id}/{candidate.number}")

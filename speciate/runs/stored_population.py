@@ -59,7 +59,7 @@ class StoredPopulation:
     def family(self) -> Family:
         """Return all candidates of the run, read once."""
         if self._family is None:
-            rows = self._store.family(self._run_id)
+            rows = self._store.lineage_rows(self._run_id)
             dimensions = len(self.problem.objectives)
             self._family = Family.of(rows, dimensions, self._context.spec.samples_per_prompt)
         return self._family

@@ -13,14 +13,15 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.policy import BUILT_IN, Policy
 from speciate.domain.problem import Problem
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
+from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.policies import PolicyVersion
 from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import attested, named, not_found, read_stored, require_page_name, uuid7
+from speciate.storage.lookup import attested_sql, named, not_found, read_stored, require_page_name
 from speciate.storage.tables import policies, problem_set_members, problem_sets, problems
-from speciate.storage.visibility import changed_columns, listed, require_unused
+from speciate.storage.visibility import changed_columns, require_unused, visibility_condition
 
 # Lists omit the definitions, which hold all cases.
 _SUMMARY: Final = (
@@ -32,7 +33,7 @@ _SUMMARY: Final = (
     problems.c.archived_at,
     problems.c.deleted_at,
     *(problems.c.definition[name].label(name) for name in ("title", "kind", "objectives", "targets")),
-    sa.literal_column(attested("problems.")).label("attested"),
+    sa.literal_column(attested_sql("problems.")).label("attested"),
 )
 
 _BY_KIND: Final = {policy.kind: slug for slug, policy in BUILT_IN.items()}
@@ -295,7 +296,7 @@ class Catalog(ScopedStore):
         cursor: str | None,
         *columns: sa.ColumnElement[Any],
     ) -> Sequence[sa.Row[Any]]:
-        query = self._newest(table, limit, cursor, *columns).where(sa.text(listed(visibility)))
+        query = self._newest(table, limit, cursor, *columns).where(sa.text(visibility_condition(visibility)))
         if slug is not None:
             query = query.where(table.c.slug == slug)
         with reading(self._engine) as connection:

@@ -1,11 +1,12 @@
-"""Pages of lists, and the opaque cursors that continue them."""
+"""Filters and pages of lists, and the opaque cursors that continue them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -48,15 +49,15 @@ def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
 
 def decode_id(cursor: str) -> UUID:
     """Return the id in the cursor of a list sorted by id; raises as ``decode`` does."""
-    found: UUID = decode(cursor, [UUID])[0]
-    return found
+    key: UUID = decode(cursor, [UUID])[0]
+    return key
 
 
 def page(rows: Sequence[Row], limit: int, make: Callable[[Row], T], key: Callable[[Row], Sequence[Any]]) -> Page[T]:
     """Return a page of at most ``limit`` items; ``rows`` holds one more if there is a next page."""
     more = len(rows) > limit
-    shown = rows[:limit]
-    return Page[T](items=tuple(make(row) for row in shown), next_cursor=encode(*key(shown[-1])) if more else None)
+    rows = rows[:limit]
+    return Page[T](items=tuple(make(row) for row in rows), next_cursor=encode(*key(rows[-1])) if more else None)
 
 
 def newest_first(table: sa.Table, limit: int, cursor: str | None, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -74,11 +75,25 @@ def every(read: Callable[..., Page[T]]) -> Iterator[T]:
     """Yield the items of all pages of a list function with ``limit`` and ``cursor``."""
     cursor = None
     while True:
-        found = read(limit=MAX_LIMIT, cursor=cursor)
-        yield from found.items
-        cursor = found.next_cursor
+        batch = read(limit=MAX_LIMIT, cursor=cursor)
+        yield from batch.items
+        cursor = batch.next_cursor
         if cursor is None:
             return
+
+
+_BIND = re.compile(r"(?<!:):(\w+)")
+
+
+def where(conditions: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the WHERE clause of the conditions with a value other than None, and the values to bind.
+
+    Args:
+        conditions: Value of each condition, which names one parameter, such as ``r.id < :after``.
+    """
+    filters = {condition: value for condition, value in conditions.items() if value is not None}
+    binds = {_BIND.findall(condition)[0]: value for condition, value in filters.items()}
+    return (" WHERE " + " AND ".join(filters) if filters else ""), binds
 
 
 def _part(part: Any, kind: type) -> Any:

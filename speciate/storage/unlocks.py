@@ -22,8 +22,9 @@ from speciate.schema.unlocks import (
     pair_name,
 )
 from speciate.storage import cursors
+from speciate.storage.cursors import where
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import attested, where
+from speciate.storage.lookup import attested_sql
 from speciate.storage.runs.context import ALONE, MUTATOR, NAMES
 from speciate.storage.runs.progress import RUNNING_SECONDS
 
@@ -31,7 +32,7 @@ SELECT_UNLOCKS = f"""
 SELECT c.run_id, r.problem_id, p.slug AS problem, p.version AS problem_version, r.policy_id, a.slug AS policy,
   a.version AS policy_version, b.slug AS mutator, b.version AS mutator_version,
   {NAMES} AS ensemble, r.strategy, (r.spec ->> 'seed')::bigint AS seed, c.target, c.unlock,
-  p.definition ->> 'kind' = 'in_process' AS forgeable, {attested("p.")} AS attested,
+  p.definition ->> 'kind' = 'in_process' AS forgeable, {attested_sql("p.")} AS attested,
   c.state, c.number, d.id AS candidate_id, c.evaluations, c.tokens, c.seconds, r.sources, c.at,
   CASE WHEN o.author IS NOT NULL THEN e.slug || '@' || e.version END AS proposed_by, o.author, o.model,
   CASE WHEN e.definition -> 'lineage' IS NOT NULL THEN e.slug || '@' || e.version END AS learned

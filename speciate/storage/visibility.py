@@ -22,7 +22,7 @@ _LISTED: Final = {
 _HIDDEN: Final = " AND ({0}archived_at IS NOT NULL OR {0}deleted_at IS NOT NULL)"
 
 
-def listed(visibility: Visibility, alias: str = "") -> str:
+def visibility_condition(visibility: Visibility, alias: str = "") -> str:
     """Return the SQL condition of a list filter.
 
     Args:

@@ -40,7 +40,7 @@ def test_the_contracts_hold(house: Path) -> None:
         ("speciate/search/strategy.py", "import random", "The core is pure"),
         ("speciate/prompts/parse.py", "import subprocess", "The core is pure"),
         ("speciate/runs/ledger.py", "import speciate.storage.tables", "The house"),
-        ("speciate/storage/rows.py", "import service.app", "The house"),
+        ("speciate/storage/lookup.py", "import service.app", "The house"),
         (
             "speciate/search/strategies/best_of_n.py",
             "import speciate.search.strategies.islands_map_elites",

@@ -21,8 +21,8 @@ from speciate.domain.tournament import Tournament
 from speciate.policies import build_client
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from workers.campaigns import CampaignController
 from workers.tournaments import TournamentController

@@ -661,7 +661,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 2\ny = 9\n", "broken")
         self._evaluate(self._only(commit))
-        rows = self.harness.work.family(commit.run_id)
+        rows = self.harness.work.lineage_rows(commit.run_id)
         assert [(number, parent) for number, parent, _ in rows] == [(1, 0), (2, 1), (3, 1)]
         assert [None if rewards is None else tuple(rewards) for _, _, rewards in rows] == [(1.0, 9.0), (2.0, 9.0), None]
 

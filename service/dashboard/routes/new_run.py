@@ -32,7 +32,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedSource
 from speciate.policies import can_advise
 from speciate.runs.declarations import policies_of
-from speciate.storage.runs.start import start_run
+from speciate.runs.start import start_run
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 

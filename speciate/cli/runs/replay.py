@@ -15,8 +15,8 @@ from speciate.domain.errors import ReplayError
 if TYPE_CHECKING:
     from speciate.domain.event import Event
     from speciate.ports.evaluator import EvaluatorClient
+    from speciate.runs.replay import RecordedCompletion, ReplayReport
     from speciate.storage.stores import Stores
-    from speciate.storage.work.replay import RecordedCompletion, ReplayReport
 
 
 def replay_command(
@@ -65,8 +65,8 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
         ReplayError: The run was pruned, has several lanes or a budget of seconds.
     """
     from speciate.policies import build_client
+    from speciate.runs.replay import replay
     from speciate.storage.work.memory import MemoryWorkStore
-    from speciate.storage.work.replay import replay
 
     context = stores.work.context(run_id)
     events = _events(stores, run_id)  # read first: every batch in the events must be among the completions read below
@@ -87,7 +87,7 @@ def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> Repl
 
 def _recorded(stores: Stores, run_id: UUID) -> list[RecordedCompletion]:
     from speciate.domain.rollout import Completion
-    from speciate.storage.work.replay import RecordedCompletion
+    from speciate.runs.replay import RecordedCompletion
 
     return [
         RecordedCompletion(

@@ -14,11 +14,12 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.values import storable
+from speciate.ids import floor7, uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import AuditRecord
 from speciate.storage import cursors
+from speciate.storage.cursors import where
 from speciate.storage.database import Store, reading, with_retries, writing_once
-from speciate.storage.rows import floor7, uuid7, where
 from speciate.storage.tables import audit
 
 _LONGEST: Final = 500

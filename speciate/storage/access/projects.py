@@ -12,12 +12,12 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.access import Quota
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
+from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import ProjectRecord, ProjectUsage
 from speciate.storage import cursors
 from speciate.storage.access.quotas import used_today
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.rows import uuid7
 from speciate.storage.tables import projects
 
 

@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import UnavailableError
 from speciate.egress.sealing import Sealer
+from speciate.ids import uuid7
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.rows import uuid7
 from speciate.storage.tables import policy_keys
 from speciate.storage.webhooks.store import webhook_purpose
 

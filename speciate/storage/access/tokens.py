@@ -19,11 +19,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.access import TOKEN_PREFIX, Scope
 from speciate.domain.errors import NotFoundError
+from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
+from speciate.storage.cursors import where
 from speciate.storage.database import Store, reading, with_retries, writing_once
-from speciate.storage.rows import uuid7, where
 from speciate.storage.tables import sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)

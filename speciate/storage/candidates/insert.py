@@ -13,9 +13,9 @@ from speciate.domain.candidate import CandidateStatus, Evaluation, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
+from speciate.ids import uuid7
 from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ReusedResult, RunContext
 from speciate.runs.progress import RunProgress
-from speciate.storage.rows import uuid7
 from speciate.storage.tables import results
 
 _ROLLOUT_COLUMNS = (

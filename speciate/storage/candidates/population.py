@@ -76,7 +76,7 @@ def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]
         raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from error
 
 
-def family(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:
+def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:
     """Return number, first parent (0 for none) and rewards of every candidate, ascending by number."""
     return [(row.number, row.parent, row.rewards) for row in connection.execute(_FAMILY, {"id": run_id})]
 

@@ -22,7 +22,7 @@ from speciate.storage.access.quotas import lock_quota
 from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.learner import learned_by, move_learner, steps_of
 from speciate.storage.declarations.store import DeclarationStore
-from speciate.storage.rows import read_stored
+from speciate.storage.lookup import read_stored
 from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
 
 _PROBLEMS = sa.text("""

@@ -17,7 +17,7 @@ from speciate.domain.tournament import Schedule
 from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.declarations.summaries import STATES, versions_by_name
-from speciate.storage.rows import attested
+from speciate.storage.lookup import attested_sql
 from speciate.tournaments.report.build import make_matrix, make_report, make_standings
 from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
 from speciate.tournaments.report.results import Results
@@ -50,7 +50,7 @@ _PART = sa.text(
 )
 _PROBLEMS = sa.text(
     "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
-    f" definition ->> 'kind' = 'in_process' AS forgeable, {attested('')} AS attested,"
+    f" definition ->> 'kind' = 'in_process' AS forgeable, {attested_sql('')} AS attested,"
     " definition -> 'targets' AS targets FROM problems"
     " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
     " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"

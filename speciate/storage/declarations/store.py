@@ -14,11 +14,13 @@ from speciate.domain.declaration import Declaration, DeclarationKind, Declaratio
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.values import storable
 from speciate.domain.webhook import WebhookEvent
+from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.declarations import DeclarationRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import claim_key, named, not_found, require_page_name, scoped_key, uuid7
+from speciate.storage.idempotency import claim_key, scoped_key
+from speciate.storage.lookup import named, not_found, require_page_name
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)

@@ -17,7 +17,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.tournament import Tournament
 from speciate.schema.declarations import TournamentRecord
 from speciate.storage.database import Store, with_retries
-from speciate.storage.rows import read_stored
+from speciate.storage.lookup import read_stored
 from speciate.tournaments.report.results import ENDED, MISSING
 from speciate.tournaments.report.run_summary import (
     POLICY_NUMBERS,

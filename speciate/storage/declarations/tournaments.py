@@ -19,7 +19,7 @@ from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.declarations.summaries import RunSummaries
-from speciate.storage.rows import read_stored
+from speciate.storage.lookup import read_stored
 from speciate.storage.tables import tournament_amendments, tournaments
 
 _PLAN = sa.text(

@@ -24,7 +24,7 @@ from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.schema.policies import EnsembleMember, Ensembles
 from speciate.schema.runs import RankedCandidate
-from speciate.storage.rows import read_stored
+from speciate.storage.lookup import read_stored
 from speciate.storage.tables import run_policies, run_seeds
 
 _CONTEXT = sa.text(

@@ -44,7 +44,7 @@ RUN_TABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class RunPage:
+class RunListing:
     """Parts of the SQL statements for a page of runs: the first chooses ids, the second reads them.
 
     Attributes:
@@ -79,7 +79,7 @@ class RunPage:
         return [self.name, row.sort_key, str(row.id)] if self.name else cursors.by_id(row)
 
 
-def run_page(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunPage:
+def run_page(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunListing:
     """Return the query for the page that starts at a cursor. Runs with equal keys are listed newest first.
 
     Raises:
@@ -89,13 +89,13 @@ def run_page(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunPage:
     direction, beyond = ("ASC", ">") if ascending else ("DESC", "<")
     if order is RunOrder.STARTED:
         binds: dict[str, Any] = {} if cursor is None else {"after": cursors.decode_id(cursor)}
-        return RunPage("r.id", direction, f"r.id {beyond} :after" if binds else "", binds, "")
+        return RunListing("r.id", direction, f"r.id {beyond} :after" if binds else "", binds, "")
     name = f"-{order.value}" if reverse else order.value
     key, kind = _KEYS[order]
     if cursor is None:
-        return RunPage(key, direction, "", {}, name)
+        return RunListing(key, direction, "", {}, name)
     listed, last, run = cursors.decode(cursor, [str, kind, UUID])
     if listed != name:
         raise cursors.refusal()
     after = f"({key} {beyond} :last OR {key} = :last AND r.id < :after)"
-    return RunPage(key, direction, after, {"last": last, "after": run}, name)
+    return RunListing(key, direction, after, {"last": last, "after": run}, name)

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from speciate.ids import floor7, uuid7
 from speciate.storage.database import reading, with_retries
-from speciate.storage.rows import floor7, uuid7
 from speciate.storage.runs.retention import RetentionStore
 from speciate.storage.tables import audit
 

@@ -16,8 +16,8 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.run import RunState
+from speciate.ids import floor7
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.rows import floor7
 
 UNSUCCESSFUL: Final = (RunState.CANCELLED, RunState.FAILED)
 """Final states without a result."""

@@ -18,6 +18,7 @@ from speciate.domain.run import RunSpec, RunState, sources_of, transition_error
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
+from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
 from speciate.runs import ledger
 from speciate.runs.learning import LearningState
@@ -36,14 +37,16 @@ from speciate.schema.runs import (
 )
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
+from speciate.storage.cursors import where
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import claim_key, read_stored, scoped_key, uuid7, where
+from speciate.storage.idempotency import claim_key, scoped_key
+from speciate.storage.lookup import read_stored
 from speciate.storage.runs.context import SHARES, insert_seeds, insert_shares, load_context, members
 from speciate.storage.runs.listing import RUN_TABLES, run_page
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.tables import run_policies, runs
-from speciate.storage.visibility import changed_columns, listed, require_undeclared
+from speciate.storage.visibility import changed_columns, require_undeclared, visibility_condition
 from speciate.storage.work.effects import write_effects
 
 # One document, because the driver and SQLAlchemy spend 3 µs of processor time on each column of a result.
@@ -396,7 +399,7 @@ class PostgresRunStore(ScopedStore):
                 _TAGGED: [*tags] or None,
                 _NAMED: name,
                 "r.project_id = :project": self.project,
-                f":listed AND {listed(visibility, 'r.')}": True,
+                f":listed AND {visibility_condition(visibility, 'r.')}": True,
             }
         )
         query = sa.text(chosen.query(_SELECT, clause.removeprefix(" WHERE ")))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from speciate.domain.event import Event, EventKind
 from speciate.domain.webhook import WebhookEvent
-from speciate.storage.rows import uuid7
+from speciate.ids import uuid7
 from speciate.storage.runs.context import MUTATOR, NAMES
 from speciate.storage.tables import webhook_deliveries
 

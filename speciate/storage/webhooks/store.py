@@ -14,11 +14,11 @@ from sqlalchemy.dialects.postgresql import insert
 from speciate.domain.errors import NotFoundError
 from speciate.domain.webhook import GIVE_UP_AFTER_S, DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
+from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import uuid7
 from speciate.storage.tables import webhook_deliveries, webhooks
 from speciate.storage.webhooks.queue import enqueue
 

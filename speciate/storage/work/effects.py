@@ -12,12 +12,12 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
+from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
 from speciate.runs.progress import Effects
 from speciate.search.cells import TARGET
 from speciate.search.strategy import Evaluated, Placement
 from speciate.search.targets import target_placements
-from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import retire_advice
 from speciate.storage.runs.progress import SAVE, SAVED_DOCUMENTS, LockedProgress
 from speciate.storage.tables import claims

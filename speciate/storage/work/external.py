@@ -14,6 +14,7 @@ from speciate.domain.candidate import ATTESTED, Evaluation, Failure, FailureKind
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
+from speciate.ids import uuid7
 from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
 from speciate.runs.external import (
     MAX_EXTERNAL_ATTEMPTS,
@@ -31,7 +32,7 @@ from speciate.schema.evaluations import (
     WaitingEvaluations,
 )
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import read_stored, uuid7
+from speciate.storage.lookup import read_stored
 
 _CACHED: Final = 256
 _PARK = sa.text(

@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from speciate.domain.policy import Policy
 from speciate.domain.rollout import Prompt
+from speciate.ids import uuid7
 from speciate.ports.work import GroupRef, LearnedStep, LearnedVersion, RunContext, StoredGroup, StoredRollout
-from speciate.storage.rows import read_stored, uuid7
+from speciate.storage.lookup import read_stored
 from speciate.storage.tables import DEFAULT_PROJECT_ID, policies
 
 _LEARNED = sa.text(

@@ -17,6 +17,7 @@ from speciate.domain.guidance import Advice
 from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
+from speciate.ids import uuid7
 from speciate.ports.work import (
     OUTPUT,
     CarriedOutput,
@@ -45,7 +46,6 @@ from speciate.search.cells import TARGET
 from speciate.search.strategy import EliteTable, Evaluated, Placement
 from speciate.search.targets import target_placements
 from speciate.storage.candidates.insert import is_reusable
-from speciate.storage.rows import uuid7
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
     MemoryRun,
@@ -133,7 +133,7 @@ class MemoryWorkStore:
         rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
-    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return number, first parent and rewards of every candidate."""
         outcomes = [(number, each.outcome) for number, each in sorted(self._run(run_id).candidates.items())]
         return [(number, next(iter(o.proposal.parents), 0), o.evaluation.rewards) for number, o in outcomes]

@@ -17,6 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
+from speciate.ids import uuid7
 from speciate.ports.work import Commit, ProposedBatch, RunContext, WeightedPolicy, WorkStore
 from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
@@ -36,7 +37,7 @@ from speciate.search.strategy import Selection
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_rollouts
 from speciate.storage.database import ScopedStore, reading, with_retries
-from speciate.storage.rows import claim_key, scoped_key, uuid7
+from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.runs.advice import insert_hint
 from speciate.storage.runs.context import record_proposer
 from speciate.storage.runs.progress import LockedProgress, lock_progress

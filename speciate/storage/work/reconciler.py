@@ -14,6 +14,7 @@ from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.errors import NewerRecordError
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
+from speciate.ids import uuid7
 from speciate.ports.work import (
     CandidateOutcome,
     Commit,
@@ -28,7 +29,6 @@ from speciate.runs import ledger
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
-from speciate.storage.rows import uuid7
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
 from speciate.storage.work.effects import open_confirmations, write_effects
 

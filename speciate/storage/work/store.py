@@ -18,6 +18,7 @@ from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.domain.values import storable
+from speciate.ids import uuid7
 from speciate.ports.work import (
     CarriedOutput,
     Commit,
@@ -45,7 +46,6 @@ from speciate.storage.candidates import population
 from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
 from speciate.storage.database import StorageFullError, Store, reading, with_retries, writing_once
-from speciate.storage.rows import uuid7
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
 from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
@@ -182,10 +182,10 @@ class PostgresWorkStore(Store):
         return EliteTable.of([row for at, row in load() if at == island], dimensions)
 
     @with_retries
-    def family(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
+    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return number, first parent and rewards of every candidate."""
         with reading(self._engine) as connection:
-            return population.family(connection, run_id)
+            return population.lineage_rows(connection, run_id)
 
     @with_retries
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:

@@ -17,9 +17,9 @@ from speciate.domain.run import RunSpec
 from speciate.policies import build_client
 from speciate.problems.loader import bundled, load_problem
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 
 Rebuild = Callable[[], tuple[int, str, str]]

@@ -15,11 +15,11 @@ from speciate.cli.errors import ExitCode
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import Policy
 from speciate.domain.visibility import VisibilityChange
+from speciate.ids import floor7
 from speciate.runs.executor import LocalQueue
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.rows import floor7
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit
 from tests.support.runs import toy_problem, toy_spec

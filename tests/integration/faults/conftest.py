@@ -19,11 +19,11 @@ from speciate.cli.stack import Stack
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.schema.runs import RunRecord
 from speciate.settings import Settings
 from speciate.storage.database import with_retries
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 
 LEASE_S = 4.0

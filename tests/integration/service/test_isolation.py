@@ -27,9 +27,9 @@ from speciate.domain.webhook import Webhook
 from speciate.policies import build_client
 from speciate.runs.declarations import pin_campaign, pin_tournament
 from speciate.runs.executor import WorkExecutor
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec

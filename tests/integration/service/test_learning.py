@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from speciate.domain.policy import Policy
+from speciate.storage.lookup import read_stored
 from speciate.storage.metrics.overview import Overview
-from speciate.storage.rows import read_stored
 from speciate.storage.runs.purge import PurgeStore
 from tests.integration.service.conftest import Lab, refused
 from tests.unit.runs.test_learning import BASE, FakeLearner, Varied

@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from speciate.cli.runs.replay import replay_run
 from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
+from speciate.ids import floor7
 from speciate.storage.access import audit
-from speciate.storage.rows import floor7
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table

@@ -13,7 +13,7 @@ from speciate.ports.work import WorkKind
 from speciate.schema.policies import RunPolicies
 from speciate.storage.stores import Stores
 from speciate.storage.work.fairness import FairQueue
-from speciate.storage.work.tools import needed_tools, report_waiting
+from speciate.storage.work.waiting_runs import needed_capabilities, report_waiting
 from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 pytestmark = pytest.mark.servers
@@ -54,12 +54,12 @@ def test_a_worker_chooses_only_what_it_can_evaluate(stores: Stores) -> None:
 
 
 def test_running_problems_name_the_programs_that_they_need(stores: Stores) -> None:
-    assert needed_tools(stores.engine) == set()
+    assert needed_capabilities(stores.engine) == set()
     run_id, _ = begin(stores, OWN)
     begin(stores)
-    assert needed_tools(stores.engine) == {"zig", "qemu"}
+    assert needed_capabilities(stores.engine) == {"zig", "qemu"}
     stores.runs.pause(run_id)
-    assert needed_tools(stores.engine) == set()
+    assert needed_capabilities(stores.engine) == set()
 
 
 def test_a_run_waits_for_a_worker_and_says_so(stores: Stores) -> None:
@@ -109,7 +109,7 @@ def test_a_run_waits_for_a_worker_that_runs_images(stores: Stores) -> None:
         "waits for a worker that runs its image: no evaluate worker has container images. Install podman or docker on a"
         " worker; `speciate doctor` lists what each worker has"
     )
-    assert needed_tools(stores.engine) == {"container images"}
+    assert needed_capabilities(stores.engine) == {"container images"}
     report_waiting(stores.engine, [{"container images"}])
     assert stores.runs.get(run_id).reason is None
 

@@ -21,9 +21,9 @@ from speciate.domain.run import RunState
 from speciate.embedded.account import server_account
 from speciate.policies import build_client
 from speciate.runs.executor import LocalQueue, WorkExecutor
+from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.runs.start import start_run
 from speciate.storage.stores import Stores, open_stores
 from tests.support.runs import ToyEvaluator, toy_policy, toy_problem, toy_spec
 from workers.reconciler import reconcile_forever

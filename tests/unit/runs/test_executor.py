@@ -28,9 +28,9 @@ from speciate.prompts.mutation import individual_text
 from speciate.runs import ledger
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.payloads import confirm_payload, read_confirmations
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.replay import RecordedCompletion, replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 SCRIPT = "```python\nx = 0.{number}\ny = 5\n```"
@@ -107,7 +107,7 @@ def test_a_run_selects_parents_by_puct_one_of_each_lineage_in_a_batch() -> None:
     s = session(toy_spec(60, strategy_options=options, batch=6))
     s.go()
     run = s.store.runs[s.context.run_id]
-    family = {number: parent for number, parent, _ in s.store.family(s.context.run_id)}
+    family = {number: parent for number, parent, _ in s.store.lineage_rows(s.context.run_id)}
     assert sorted(family) == list(range(1, 61))
     batches = [event.data for event in run.events if event.kind is EventKind.BATCH_PROPOSED]
     several = 0

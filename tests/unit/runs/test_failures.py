@@ -16,9 +16,9 @@ from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.proposals import plan_asks
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.replay import RecordedCompletion, replay
 from tests.support.runs import ticking_clock, toy_policy, toy_problem, toy_spec
 
 BROKEN = "x = np.float64({})\ny = 5\n"

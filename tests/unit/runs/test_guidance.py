@@ -26,11 +26,11 @@ from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.guidance import adopt, count_gain, read_gains
 from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.replay import RecordedCompletion, replay
 from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.schema.problems import ProblemVersion
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
-from speciate.storage.work.replay import RecordedCompletion, replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 from tests.unit.runs.test_executor import session
 

@@ -22,9 +22,9 @@ from speciate.runs import ledger
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState
+from speciate.runs.replay import replay
 from speciate.schema.policies import PolicyVersion, RunPolicies
 from speciate.storage.work.memory import MemoryWorkStore
-from speciate.storage.work.replay import replay
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_problem, toy_spec
 
 MEASURES = dict.fromkeys(("reward", "best", "entropy", "kl", "gap", "age"), 0.1)

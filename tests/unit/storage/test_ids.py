@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from speciate.storage.rows import floor7, uuid7
+from speciate.ids import floor7, uuid7
 
 MINUTE_NS = 60_000_000_000
 

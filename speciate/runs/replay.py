@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
 
 from speciate.domain.errors import PolicyUnavailableError, ReplayError
 from speciate.domain.event import Event, EventKind
@@ -15,10 +17,9 @@ from speciate.domain.policy import Policy
 from speciate.domain.rollout import Completion
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
-from speciate.ports.work import Commit, RunContext
+from speciate.ports.work import Commit, RunContext, WorkStore
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.lanes import EXTERNAL_LANE
-from speciate.storage.work.memory import MemoryWorkStore
 
 # Pauses and lost workers belong to the history of a run and do not affect its results.
 _IGNORED = frozenset(
@@ -31,6 +32,22 @@ _IGNORED = frozenset(
         EventKind.WORK_POISONED,
     }
 )
+
+
+class ReplayStore(WorkStore, Protocol):
+    """A work store of one process, whose runs the replay moves itself."""
+
+    def add(self, context: RunContext, granted: int | None) -> None: ...
+
+    def start(self, run_id: UUID) -> Commit: ...
+
+    def grant(self, run_id: UUID, granted: int) -> Commit: ...
+
+    def close(self, run_id: UUID, reason: str) -> Commit: ...
+
+    def resume_diagnosed(self, run_id: UUID) -> Commit | None: ...
+
+    def events(self, run_id: UUID) -> Sequence[Event]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +136,10 @@ class RecordedPolicy:
         return f"{len(self._answers)} recorded requests"
 
     def _answer(self, request: SampleRequest) -> SampleResult:
-        held = self._answers.get((request.prompt.digest, request.seed))
-        if not held:
+        recorded = self._answers.get((request.prompt.digest, request.seed))
+        if not recorded:
             raise PolicyUnavailableError(f"no completion is recorded for this prompt and seed {request.seed}.")
-        return SampleResult(tuple(item.completion for item in held), sum(item.prompt_tokens for item in held))
+        return SampleResult(tuple(item.completion for item in recorded), sum(item.prompt_tokens for item in recorded))
 
 
 def replay(
@@ -130,7 +147,7 @@ def replay(
     recorded: Sequence[RecordedCompletion],
     events: Sequence[Event],
     *,
-    store: MemoryWorkStore,
+    store: ReplayStore,
     evaluator: EvaluatorClient,
     client_for: Callable[[Policy], PolicyClient],
 ) -> ReplayReport:

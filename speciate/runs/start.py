@@ -7,18 +7,17 @@ from uuid import UUID
 from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import NO_SEEDS, SeedRequest
+from speciate.ports.runs import RunStore
 from speciate.ports.work import CommitListener
 from speciate.runs.checks import CanAdvise, check_run, writes_text
-from speciate.runs.seeds import accepted_seeds
+from speciate.runs.seeds import accepted_seeds, read_seeds, read_sources
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
-from speciate.storage.runs.seeds import read_seeds, read_sources
-from speciate.storage.runs.store import PostgresRunStore
 from speciate.telemetry.logs import add_log_context
 
 
 def start_run(
-    store: PostgresRunStore,
+    store: RunStore,
     signals: CommitListener,
     *,
     problem: ProblemVersion,
@@ -32,7 +31,7 @@ def start_run(
 ) -> tuple[UUID, bool]:
     """Create a run and start it. A repeated idempotency key returns the run of the first request.
 
-    The arguments are those of ``check_run``, ``read_seeds`` and ``PostgresRunStore.create``.
+    The arguments are those of ``check_run``, ``read_seeds`` and ``RunStore.launch``.
 
     Returns:
         The run's ID, and True if the run is new.

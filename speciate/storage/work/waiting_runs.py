@@ -1,4 +1,4 @@
-"""Programs that running problems need on a worker, and runs that wait for a worker that has them (ADR 47)."""
+"""Runs that wait for a worker with the programs that their problem needs (ADR 47)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from speciate.domain.abilities import ABILITIES, lack_of, needs_of
 from speciate.domain.event import EventKind
-from speciate.domain.known_languages import tools_of
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit, WorkKind, WorkRef
+from speciate.runs.missing_languages import required_capabilities, waiting_reason
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.runs.progress import lock_progress
@@ -22,7 +21,7 @@ _RUNNING: Final = (
     " FROM run_progress p JOIN runs r ON r.id = p.run_id JOIN problems d ON d.id = r.problem_id"
     " WHERE p.state = 'running' AND jsonb_typeof(d.definition -> 'language') = 'object'"
 )
-# The parts of a definition that ``needs_of`` reads.
+# The parts of a definition that ``required_capabilities`` reads.
 _PARTS: Final = (
     "jsonb_build_object('language', d.definition -> 'language', 'image', d.definition -> 'image',"
     " 'writable', d.definition -> 'writable') AS parts"
@@ -40,11 +39,11 @@ _SEND: Final = sa.text(
 )
 
 
-def needed_tools(engine: sa.Engine) -> set[str]:
-    """Return the programs that problems of running runs need."""
+def needed_capabilities(engine: sa.Engine) -> set[str]:
+    """Programs and abilities that problems of running runs need."""
     with reading(engine) as connection:
-        needed = connection.execute(_NEEDED).scalars().all()
-    return {tool for parts in needed for tool in _tools(parts)}
+        definitions = connection.execute(_NEEDED).scalars().all()
+    return set().union(*map(required_capabilities, definitions))
 
 
 def report_waiting(
@@ -54,7 +53,7 @@ def report_waiting(
 
     Args:
         engine: The database.
-        machines: Programs of each evaluate worker.
+        machines: Capabilities of each evaluate worker.
         tiers: Sandbox tiers of these workers.
         after_s: Seconds without a commit after which a run counts as waiting.
 
@@ -65,7 +64,7 @@ def report_waiting(
         rows = connection.execute(_CANDIDATES, {"after_s": after_s}).all()
     commits = []
     for row in rows:
-        reason = _reason(row.parts, machines, tiers)
+        reason = waiting_reason(row.parts, machines, tiers)
         if reason != row.reason:
             commits += _explain(engine, row.run_id, reason)
     return commits
@@ -85,22 +84,3 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
             ready = connection.execute(_SEND, {"run_id": run_id}).all()
             commit = replace(commit, dispatch=tuple(WorkRef(row.id, WorkKind(row.kind)) for row in ready))
         return [commit]
-
-
-def _reason(parts: dict[str, Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
-    tools = _tools(parts)
-    lack = lack_of(tools, machines, tiers)
-    if lack is None:
-        return None
-    missing, remedy = lack
-    what = parts["language"]["name"] if ABILITIES.isdisjoint(tools) else "its image"
-    return (
-        f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy};"
-        " `speciate doctor` lists what each worker has"
-    )
-
-
-def _tools(parts: dict[str, Any]) -> frozenset[str]:
-    language = parts["language"]
-    commands = tools_of(language.get("build", ()), language.get("run", ()))
-    return needs_of(parts["image"], parts["writable"] or (), commands)

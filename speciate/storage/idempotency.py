@@ -1,0 +1,43 @@
+"""Idempotency keys: a repeated request returns the resource of the first one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from speciate.domain.errors import ConflictError
+from speciate.storage.tables import idempotency_keys
+
+
+def scoped_key(project: UUID, key: str) -> str:
+    """Return an idempotency key as stored, unique per project; a client's key contains no blank."""
+    return f"{project} {key}"
+
+
+def claim_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
+    """Claim an idempotency key, and return the id of its resource: ``resource_id`` if the key is new.
+
+    Args:
+        connection: In the transaction that creates the resource.
+        key: Key from ``scoped_key``.
+        digest: Digest of the request.
+        resource_id: Id of the resource to create.
+
+    Raises:
+        ConflictError: The key was used for another request.
+    """
+    connection.execute(
+        insert(idempotency_keys)
+        .values(key=key, request_digest=digest, resource_id=resource_id)
+        .on_conflict_do_nothing()
+    )
+    row = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
+    if row.request_digest != digest:
+        raise ConflictError(
+            f"Idempotency-Key {key.rpartition(' ')[2]!r} was used for another request.",
+            remedy="Use a new key for a new request.",
+        )
+    owner: UUID = row.resource_id
+    return owner

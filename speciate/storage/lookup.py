@@ -1,0 +1,77 @@
+"""Lookup by name, and values that tables hold as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from speciate import __version__
+from speciate.domain.errors import FieldError, InvalidInputError, NewerRecordError, NotFoundError
+from speciate.domain.suggestions import did_you_mean
+from speciate.domain.values import Value, storable
+from speciate.storage.tables import DEFAULT_PROJECT_ID
+
+_MOST_COMPARED: Final = 1000
+
+
+def named(table: sa.Table, name: str | UUID, project: UUID | None) -> sa.ColumnElement[bool]:
+    """Return the condition that selects a row by id or slug in a project; a malformed name selects none."""
+    try:
+        by_id = table.c.id == (name if isinstance(name, UUID) else UUID(name))
+    except ValueError:
+        return sa.and_(table.c.slug == storable(str(name)), table.c.project_id == (project or DEFAULT_PROJECT_ID))
+    return by_id if project is None else sa.and_(by_id, table.c.project_id == project)
+
+
+def require_page_name(slug: str) -> None:
+    """Raise ``InvalidInputError`` for the one name whose page the dashboard's form hides."""
+    if slug == "new":
+        field_error = FieldError("'new' is the address of a form: choose another name", where="slug")
+        raise InvalidInputError(f"The name is not valid: {field_error}", field_errors=(field_error,))
+
+
+def not_found(
+    connection: sa.Connection, table: sa.Table, what: str, name: str | UUID, project: UUID | None
+) -> NotFoundError:
+    """Return the error for a name without a row; it suggests the nearest visible names of the project."""
+    slug, _, _ = str(name).partition("@")
+    hidden = [table.c[column].is_(None) for column in ("archived_at", "deleted_at") if column in table.c]
+    mine = table.c.project_id == (project or DEFAULT_PROJECT_ID)
+    newest = sa.select(table.c.slug).where(mine, *hidden).order_by(table.c.id.desc()).limit(_MOST_COMPARED)
+    names = dict.fromkeys(connection.execute(newest).scalars())
+    return NotFoundError(f"there is no {what} {str(name)[:200]!r}.", remedy=did_you_mean(slug, names))
+
+
+def attested_sql(table: str) -> str:
+    """Return SQL that is true if the rewards of a problem come from external evaluators.
+
+    Args:
+        table: Alias of the problems, with a dot.
+    """
+    stage = f"coalesce({table}definition -> 'stages' -> -1 ->> 'evaluation', '')"
+    return f"'external' IN (coalesce({table}definition ->> 'evaluation', ''), {stage})"
+
+
+V = TypeVar("V", bound=Value)
+
+
+def read_stored(kind: type[V], values: Any) -> V:
+    """Return a value from its JSON in a table, as ``Value.stored_json`` wrote it.
+
+    Raises:
+        NewerRecordError: A newer version wrote it.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        # The message names fields, not their values, which are users' texts.
+        places = ", ".join(
+            ".".join(map(str, field_error["loc"])) or "the whole value" for field_error in error.errors()[:3]
+        )
+        raise NewerRecordError(
+            f"a {kind.__name__} in the database cannot be read by this process of version {__version__}: {places}.",
+            remedy="A newer version wrote it: restart this process with that version.",
+        ) from None
