@@ -32,14 +32,14 @@ class Credentials:
         token: Bearer token, if any.
         session: Secret of the session cookie, if any.
         project: Project named by the request header.
-        chosen: Project named by the cookie.
+        project_cookie: Project named by the cookie.
         address: Client address.
     """
 
     token: str | None
     session: str | None
     project: str | None
-    chosen: str | None
+    project_cookie: str | None
     address: str
 
 
@@ -82,23 +82,22 @@ class Authenticator:
         """
         bearer = self.bearer(credentials)
         if self.requests is not None and bearer.token_id is not None:
-            _require_rate(self.requests.wait_s(f"token:{bearer.token_id}"), "this token sends requests")
+            _require_rate(self.requests.wait_s(f"token:{bearer.token_id}"), "Too many requests with this token")
         project_id, project = self._project(bearer, credentials)
         return of_bearer(bearer, project_id, project, session=credentials.token is None)
 
     def bearer(self, credentials: Credentials) -> Bearer:
         """Return the bearer of a token or cookie. Raises as ``authenticate`` does."""
         # Generated tokens have 256 random bits and cannot be guessed, so failures from their address do not block them.
+        key, excess = f"failed:{credentials.address}", "Too many failed sign-ins from this address"
         if credentials.token is not None and not credentials.token.startswith(TOKEN_PREFIX):
             # The operator chooses this token, so it may be weak: after too many failures it is not even checked.
-            _require_rate(
-                self.failures.wait_s(f"failed:{credentials.address}", count=False), "this address fails to authenticate"
-            )
-        found = self._known(credentials)
-        if found is None:
-            _require_rate(self.failures.wait_s(f"failed:{credentials.address}"), "this address fails to authenticate")
+            _require_rate(self.failures.wait_s(key, count=False), excess)
+        bearer = self._find_bearer(credentials)
+        if bearer is None:
+            _require_rate(self.failures.wait_s(key), excess)
             raise _invalid_token(credentials)
-        return found
+        return bearer
 
     def revalidate(self, credentials: Credentials) -> None:
         """Check the credentials of an open stream again.
@@ -108,7 +107,7 @@ class Authenticator:
         Raises:
             InvalidTokenError: The token or session is no longer valid.
         """
-        if self._known(credentials) is None:
+        if self._find_bearer(credentials) is None:
             raise _invalid_token(credentials)
 
     def local(self, credentials: Credentials) -> Principal:
@@ -122,7 +121,7 @@ class Authenticator:
             if limit is not None:
                 limit.close()
 
-    def _known(self, credentials: Credentials) -> Bearer | None:
+    def _find_bearer(self, credentials: Credentials) -> Bearer | None:
         if credentials.token is None:
             return self.stores.tokens.session(credentials.session or "", self.operator_token)
         if credentials.token.startswith(TOKEN_PREFIX):
@@ -135,17 +134,17 @@ class Authenticator:
                 raise ForbiddenError(f"this token belongs to project {bearer.project}.")
             return bearer.project_id, bearer.project
         if credentials.project is not None:
-            return self._find(credentials.project)
+            return self._find_project(credentials.project)
         try:
-            return self._find(credentials.chosen or DEFAULT_PROJECT)
+            return self._find_project(credentials.project_cookie or DEFAULT_PROJECT)
         except NotFoundError:  # a cookie from another installation
             return DEFAULT_PROJECT_ID, DEFAULT_PROJECT
 
-    def _find(self, name: str) -> tuple[UUID, str]:
+    def _find_project(self, name: str) -> tuple[UUID, str]:
         if name == DEFAULT_PROJECT:
             return DEFAULT_PROJECT_ID, name
-        found = self.stores.projects.get(name)
-        return found.id, found.slug
+        project = self.stores.projects.get(name)
+        return project.id, project.slug
 
 
 def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
@@ -162,6 +161,4 @@ def _invalid_token(credentials: Credentials) -> InvalidTokenError:
 
 def _require_rate(wait_s: float, what: str) -> None:
     if wait_s > 0:
-        raise TooManyRequestsError(
-            f"{what} too often. The next request is accepted in {wait_s:.1f} s.", retry_after_s=wait_s
-        )
+        raise TooManyRequestsError(f"{what}; retry in {wait_s:.1f} s.", retry_after_s=wait_s)

@@ -119,7 +119,7 @@ async def _local_principal(scope: Scope, headers: Headers, credentials: Credenti
     reason = stranger(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)
     if reason is not None:
         raise ForbiddenError(reason)
-    if (credentials.project or credentials.chosen or DEFAULT_PROJECT) == DEFAULT_PROJECT:
+    if (credentials.project or credentials.project_cookie or DEFAULT_PROJECT) == DEFAULT_PROJECT:
         return local()
     return await to_thread.run_sync(_app_state(scope).authenticator.local, credentials)
 
@@ -142,7 +142,7 @@ def _credentials_of(scope: Scope, headers: Headers) -> Credentials:
         token=bearer_token(headers),
         session=cookies.get(SESSION_COOKIE) or None,
         project=headers.get(PROJECT_HEADER),
-        chosen=cookies.get(PROJECT_COOKIE) or None,
+        project_cookie=cookies.get(PROJECT_COOKIE) or None,
         address=client[0] if client else "",
     )
 

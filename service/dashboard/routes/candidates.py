@@ -11,14 +11,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from service.dashboard.answer import ProgramView
+from service.dashboard.best_result import ProgramView
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.highlighting import highlight_diff
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.run_page import RunDep
+from service.dashboard.run_view import RunIdDep
 from service.diffs import Diff, unified_diff
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -75,7 +75,7 @@ class CandidateListQuery:
 @router.get("/runs/{run_id}/candidates")
 def list_candidates(
     request: Request,
-    run_id: RunDep,
+    run_id: RunIdDep,
     dashboard: DashboardDep,
     query: Annotated[CandidateListQuery, Depends()],
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
@@ -133,7 +133,7 @@ def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
 
 
 @router.get("/runs/{run_id}/candidates/{number}")
-def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Show a candidate: rewards, diff to its parent, prompt and completion, ancestors; before its result, the wait."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
@@ -165,7 +165,7 @@ def show_candidate(request: Request, run_id: RunDep, number: str, dashboard: Das
 
 
 @router.post("/runs/{run_id}/candidates/{number}/replay", dependencies=[SubmittedForm])
-def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+def request_replay(run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Let a worker score the candidate again."""
     candidate = _candidate(dashboard, run_id, number)
     dashboard.replays.request(candidate)
@@ -174,7 +174,7 @@ def request_replay(run_id: RunDep, number: str, dashboard: DashboardDep) -> Resp
 
 @router.get("/runs/{run_id}/candidates/{number}/live")
 async def watch_candidate(
-    run_id: RunDep, number: str, dashboard: DashboardDep, seen: Seen = "", awaited: bool = False
+    run_id: RunIdDep, number: str, dashboard: DashboardDep, seen: Seen = "", awaited: bool = False
 ) -> StreamingResponse:
     """Stream the progress of an evaluation, a confirmation or a replay.
 
@@ -202,14 +202,14 @@ async def watch_candidate(
 
 
 @router.get("/runs/{run_id}/candidates/{number}/program")
-def show_program(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+def show_program(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Send the program of a candidate as the part of a run's page that shows it."""
     candidate = _candidate(dashboard, run_id, number)
     return page(request, "program.html", program=ProgramView(_problem(dashboard, run_id), candidate))
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")
-def get_text(run_id: RunDep, number: str, text: str, dashboard: DashboardDep) -> Response:
+def get_text(run_id: RunIdDep, number: str, text: str, dashboard: DashboardDep) -> Response:
     """Send one of a candidate's texts as a download, so that no browser renders it."""
     candidate = _candidate(dashboard, run_id, number)
     rollout = dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None

@@ -26,7 +26,7 @@ from service.dashboard.formatting import clip, number, short
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.pages import page
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from service.dashboard.run_page import RunPage
+from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import MAX_TAGS
 from speciate.domain.objective import Objective
@@ -52,7 +52,7 @@ class RunComparison:
         tags: Tags that make groups of runs.
     """
 
-    views: list[RunPage]
+    views: list[RunView]
     by: str
     x: str
     y: str
@@ -143,8 +143,8 @@ def _figure(name: str, comparison: _ComparisonDep) -> Figure:
     return Figure(key, comparison.makers[name], f"runs-{name}")
 
 
-def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunPage]:
-    return [RunPage(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(runs)[:MAX_RUNS]]
+def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]:
+    return [RunView(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(runs)[:MAX_RUNS]]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
@@ -158,7 +158,7 @@ def _ids(runs: list[str] | None) -> list[UUID]:
     return list(found)
 
 
-def _tags(views: list[RunPage]) -> list[str]:
+def _tags(views: list[RunView]) -> list[str]:
     return sorted({tag for view in views for tag in view.run.tags})
 
 
@@ -176,7 +176,7 @@ def _format_setting(value: object) -> str:
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _differing(views: list[RunPage]) -> list[tuple[str, list[str]]]:
+def _differing(views: list[RunView]) -> list[tuple[str, list[str]]]:
     """Return the settings in which the runs differ, with a value per run."""
     facts = [
         {

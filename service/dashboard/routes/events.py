@@ -12,7 +12,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.formatting import clip, number
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
-from service.dashboard.run_page import RunDep
+from service.dashboard.run_view import RunIdDep
 from speciate.domain.event import EventKind
 from speciate.schema.runs import EventRecord, RunRecord
 
@@ -25,7 +25,7 @@ Sentence = tuple[str, tuple[int, ...]]
 
 @router.get("")
 def show_events(
-    request: Request, run_id: RunDep, dashboard: DashboardDep, before: Annotated[str, Query(max_length=20)] = ""
+    request: Request, run_id: RunIdDep, dashboard: DashboardDep, before: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
     """Show the event log, newest first."""
     run = dashboard.stores.runs.get(run_id)
@@ -34,7 +34,7 @@ def show_events(
 
 
 @router.get("/live")
-async def watch_events(run_id: RunDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
+async def watch_events(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the newest events."""
 
     def render() -> LivePart:

@@ -12,7 +12,7 @@ from service.api.proposals import HintRequest, ProposedCandidate, proposer
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.run_page import RunDep, RunPage
+from service.dashboard.run_view import RunIdDep, RunView
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.values import digest_of
@@ -26,7 +26,7 @@ actions = APIRouter(include_in_schema=False, prefix="/runs")
 
 
 @router.get("/{run_id}/propose")
-def show_form(request: Request, run_id: RunDep, dashboard: DashboardDep, parent: str = "") -> Response:
+def show_form(request: Request, run_id: RunIdDep, dashboard: DashboardDep, parent: str = "") -> Response:
     """Show the form with the program of a parent: by default the best candidate's, else the seed program."""
     run = dashboard.stores.runs.get(run_id)
     number = parent.strip()[:12] or ("" if run.best is None else str(run.best.number))
@@ -42,7 +42,7 @@ def show_form(request: Request, run_id: RunDep, dashboard: DashboardDep, parent:
 
 @actions.post("/{run_id}/propose")
 def propose(
-    request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
+    request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
 ) -> Response:
     """Propose the program and lead to its result, or show the form again with the reason."""
     parent = form.text("parent")
@@ -72,7 +72,7 @@ def propose(
 
 
 @router.get("/{run_id}/proposals/{number}")
-def await_result(request: Request, run_id: RunDep, number: str, dashboard: DashboardDep) -> Response:
+def await_result(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Lead to the candidate's page unless the run ended before the candidate was evaluated."""
     found = dashboard.stores.proposals.result(run_id, _number(number))
     if found is None:
@@ -83,7 +83,9 @@ def await_result(request: Request, run_id: RunDep, number: str, dashboard: Dashb
 
 
 @actions.post("/{run_id}/guidance")
-def hint(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
+def hint(
+    request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
+) -> Response:
     """Give a hint, or show the form again with the reason."""
     stores = dashboard.stores
     try:
@@ -103,7 +105,7 @@ def _form(
     values: dict[str, str],
     errors: FormErrors | None = None,
 ) -> Response:
-    view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
+    view = RunView(dashboard, dashboard.stores.runs.get(run_id))
     status = 200 if errors is None else 422
     # A refused form gets a new key, since the run keeps the refusal under the old one.
     key = uuid4().hex

@@ -15,7 +15,7 @@ from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_fields import changed_labels, labels_from_run, read_labels
-from service.dashboard.run_page import Axis, RunDep, RunPage
+from service.dashboard.run_view import Axis, RunIdDep, RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
 
@@ -25,21 +25,21 @@ _MAX_REASON_LENGTH: Final = 2000
 
 
 @router.get("/{run_id}")
-def show_run(request: Request, run_id: RunDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
+def show_run(request: Request, run_id: RunIdDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
     """Show a run."""
-    return _page(request, RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y))
+    return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
 @router.get("/{run_id}/live")
-async def watch_run(run_id: RunDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
+async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     """Stream the live part after every commit until the run ends."""
     return dashboard.watch(
-        f"run {run_id}", lambda: RunPage(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
+        f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
 
 
 @router.post("/{run_id}/pause")
-def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+def pause(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Pause the run: its work is not leased any more."""
     stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
     stores.signals.committed(stores.runs.pause(run_id, reason))
@@ -47,14 +47,14 @@ def pause(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
 
 
 @router.post("/{run_id}/resume", dependencies=[SubmittedForm])
-def resume(run_id: RunDep, dashboard: DashboardDep) -> Response:
+def resume(run_id: RunIdDep, dashboard: DashboardDep) -> Response:
     """Resume the run."""
     dashboard.stores.signals.committed(dashboard.stores.runs.resume(run_id))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
-def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+def cancel(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Cancel the run; committed results stay."""
     stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
     stores.signals.committed(stores.runs.cancel(run_id, reason))
@@ -62,19 +62,19 @@ def cancel(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
 
 
 @router.post("/{run_id}/labels")
-def label(request: Request, run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+def label(request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
     """Change those of name, tags and note that the person changed, or show the page again with the errors."""
     try:
         change = Relabelling.model_validate(read_labels(changed_labels(form.fields)))
     except ValidationError as error:
-        view = RunPage(dashboard, dashboard.stores.runs.get(run_id))
+        view = RunView(dashboard, dashboard.stores.runs.get(run_id))
         return _page(request, view, form_errors(error), form.fields)
     dashboard.stores.signals.committed(dashboard.stores.runs.label(run_id, change))
     return RedirectResponse(f"/runs/{run_id}#labels", 303)
 
 
 def _page(
-    request: Request, view: RunPage, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
+    request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
 ) -> Response:
     """Render the page, after an invalid form with its errors and values."""
     return page(
@@ -90,9 +90,9 @@ def _page(
 
 
 def _figure(
-    run_id: RunDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "", narrow: bool = False
+    run_id: RunIdDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "", narrow: bool = False
 ) -> Figure:
-    view = RunPage(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
+    view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
     if name not in view.makers:
         raise NotFoundError(f"this run has no figure {name[:60]!r}.", remedy=f"Figures: {', '.join(view.makers)}.")
     return Figure((run_id, view.run.revision, name, x, y, narrow), view.makers[name], f"run-{run_id}-{name}")

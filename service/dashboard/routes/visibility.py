@@ -11,7 +11,7 @@ from service.api.schemas import NameInPath
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import Form, FormDep, local_path
 from service.dashboard.pages import address
-from service.dashboard.run_page import RunDep
+from service.dashboard.run_view import RunIdDep
 from speciate.domain.visibility import Visibility, VisibilityChange
 
 router = APIRouter(include_in_schema=False)
@@ -23,7 +23,7 @@ def visibility_from(text: str) -> Visibility:
 
 
 def _change_run(change: VisibilityChange) -> Callable[..., Response]:
-    def endpoint(run_id: RunDep, form: FormDep, dashboard: DashboardDep) -> Response:
+    def endpoint(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
         stores = dashboard.stores
         stores.signals.committed(stores.runs.change_visibility(run_id, change))
         return _back(form, f"/runs/{run_id}")

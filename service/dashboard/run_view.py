@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
-from service.dashboard.answer import Answer, ProgramView, find_answer
+from service.dashboard.best_result import BestResult, ProgramView, find_best_result
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
@@ -31,7 +31,7 @@ from speciate.schema.runs import ActiveEvaluation, RunRecord
 from speciate.schema.unlocks import UnlockRecord
 
 
-async def known_run(run_id: str) -> UUID:
+async def parse_run_id(run_id: str) -> UUID:
     """Return the run id of a path.
 
     Raises:
@@ -43,14 +43,14 @@ async def known_run(run_id: str) -> UUID:
         raise NotFoundError(f"there is no run {run_id[:60]!r}.") from None
 
 
-RunDep = Annotated[UUID, Depends(known_run)]
+RunIdDep = Annotated[UUID, Depends(parse_run_id)]
 Axis = Annotated[str, Query(max_length=80)]
 _MAX_CLAIMS: Final = 500
 _MAPS: Final = frozenset({"cells", "tradeoffs"})
 
 
 @dataclass
-class RunPage:
+class RunView:
     """The values that a run's page shows, read when the template needs them.
 
     Attributes:
@@ -164,10 +164,9 @@ class RunPage:
         return _MAPS if self.run.evaluated else frozenset()
 
     @cached_property
-    def answer(self) -> Answer:
-        """The best candidate, or without a feasible one the nearest."""
+    def best_result(self) -> BestResult:
         queries = self.dashboard.stores.queries
-        return find_answer(
+        return find_best_result(
             self.run,
             self.problem,
             lambda: self.archive,
@@ -199,10 +198,10 @@ class RunPage:
 
     @property
     def program(self) -> ProgramView | None:
-        """The program of the answer; None before the first rewards."""
-        if self.answer.number is None:
+        """The program of the best result; None before the first rewards."""
+        if self.best_result.number is None:
             return None
-        candidate = self.dashboard.stores.queries.candidate_of(self.run.id, self.answer.number)
+        candidate = self.dashboard.stores.queries.candidate_of(self.run.id, self.best_result.number)
         return ProgramView(self.problem, candidate)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The answer of a run, at the top of its page: the best candidate, its rewards against the targets, its program."""
+"""The best result of a run, at the top of its page: the candidate, its rewards against the targets, its program."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _STATES: Final = (ClaimState.REFUTED, ClaimState.PENDING, ClaimState.CONFIRMED)
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as the answer and its run meet it.
+    """A target, as the best candidate and the run meet it.
 
     Attributes:
         target: The target.
-        met: True if the answer meets it.
-        missing: What the answer lacks.
+        met: True if the best candidate meets it.
+        missing: What it lacks.
         claim: The candidate of the run that met it; a confirmed one before a pending or a refuted one.
         refuted: What was measured, if the claim was refuted; else empty.
     """
@@ -49,7 +49,7 @@ class TargetState:
 
 
 @dataclass(frozen=True)
-class Answer:
+class BestResult:
     """The best candidate of a run; without a feasible one the candidate nearest to the unlock target.
 
     Attributes:
@@ -72,19 +72,18 @@ class Answer:
 
     @cached_property
     def violations(self) -> tuple[Shortfall, ...]:
-        """The constraints that it violates."""
         return self.problem.ranking.violations(self._vector)
 
     @cached_property
     def values(self) -> list[tuple[Objective, float]]:
         """The most important rewards."""
-        shown = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
-        return [(each, self.rewards[each.name]) for each in shown]
+        objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
+        return [(objective, self.rewards[objective.name]) for objective in objectives]
 
     @cached_property
     def targets(self) -> list[TargetState]:
         """All targets, in declared order: from easy to hard."""
-        found = []
+        states = []
         for i, target in enumerate(self.problem.targets):
             met = target.name in self.met
             claims = [claim for claim in self.claims if claim.target == target.name]
@@ -93,48 +92,40 @@ class Answer:
             refuted = ""
             if claim is not None and claim.state is ClaimState.REFUTED:
                 refuted = self.candidate(claim.number).refuted.get(target.name, "")
-            found.append(TargetState(target, met, missing, claim, refuted))
-        return found
+            states.append(TargetState(target, met, missing, claim, refuted))
+        return states
 
     @property
     def _vector(self) -> tuple[float, ...]:
         return tuple(self.rewards[name] for name in self.problem.space.names)
 
 
-def find_answer(
+def find_best_result(
     run: RunRecord,
     problem: Problem,
     archive: Callable[[], Sequence[EliteRecord]],
     claims: Sequence[UnlockRecord],
     candidate: Callable[[int], CandidateRecord],
-) -> Answer:
-    """Return the answer of a run.
+) -> BestResult:
+    """Return the best candidate of a run, else the one nearest to the unlock target.
 
     Args:
-        run: The run.
-        problem: Its problem.
-        archive: Reads its archive; called only without a feasible candidate.
-        claims: Its claims.
-        candidate: Reads one of its candidates by number.
+        archive: Reads the archive of the run; called only without a feasible candidate.
+        candidate: Reads a candidate of the run by number.
     """
     if run.best is not None:
-        return Answer(problem, run.best.number, run.best.rewards, run.best.targets, True, claims, candidate)
+        return BestResult(problem, run.best.number, run.best.rewards, run.best.targets, True, claims, candidate)
     elites = archive()
     if not elites:
-        return Answer(problem, None, {}, (), False, claims, candidate)
+        return BestResult(problem, None, {}, (), False, claims, candidate)
     vectors = [tuple(elite.rewards[name] for name in problem.space.names) for elite in elites]
     near = elites[problem.ranking.nearest(vectors)]
-    return Answer(problem, near.number, near.rewards, near.targets, False, claims, candidate)
+    return BestResult(problem, near.number, near.rewards, near.targets, False, claims, candidate)
 
 
 @dataclass(frozen=True)
 class ProgramView:
-    """A program with its changes to the problem's seed program.
-
-    Attributes:
-        problem: The problem.
-        candidate: The candidate.
-    """
+    """A program with its changes to the problem's seed program."""
 
     problem: Problem
     candidate: CandidateDetail
