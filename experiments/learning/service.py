@@ -1,7 +1,7 @@
 """Searches in one process, with the code of the service: executor, ledger, policy server, client and learner.
 
 The work store is the one in memory, on the same ledger as PostgreSQL's; the queue is a list; answers are scored as in
-training, which tests hold equal to the sandbox. A campaign hands its learner on by the rule of the service (ADR 55).
+training, which tests hold equal to the sandbox. A campaign hands its learner on by the rule of the service (ADR 52).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ PRELOADED: Final = (
     "workers.tasks",
     "workers.webhooks",
 )
-"""Modules that the processes share; see ADR 53."""
+"""Modules that the processes share; see ADR 43."""
 _CELERY: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING")
 
 

@@ -1,4 +1,4 @@
-"""Routes of Google's AlphaEvolve API (v1alpha), answered by a Speciate service, for its published client (ADR 40).
+"""Routes of Google's AlphaEvolve API (v1alpha), answered by a Speciate service, for its published client (ADR 30).
 
 An experiment becomes a problem with external evaluation and a run on it: the client's own workers evaluate, and
 policies of the service propose. Field names are read in camelCase and snake_case and written in camelCase.

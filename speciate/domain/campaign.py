@@ -44,7 +44,7 @@ class Campaign(Declaration):
         parallel: Problems with an open slice; each run has one lane, so this also bounds the work units in flight.
         seed: Seed of every run and of tie-breaking.
         learning: Rules for the training of the policy on the campaign's completions; None (default) trains nothing.
-        learning_scope: Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 55).
+        learning_scope: Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 52).
     """
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN

@@ -89,7 +89,7 @@ class TrainConfig:
         lora_rank: Rank of a LoRA adapter; 0 trains all weights.
         use_vllm: True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package).
         use_engine: True to have the numpy engine write the rollouts and to process a group's prompt once per pass:
-            faster for tiny models on a CPU (docs/adr/0024-engine-rollouts.md).
+            faster for tiny models on a CPU (docs/adr/0007-policies.md).
         max_prompt_tokens: Longest prompt of English tasks; longer ones are refused.
         max_tokens: Longest completion of English tasks; tiny tasks define their own.
         prompt_style: Prompts of English tasks: standard ones, or those for small models.

@@ -1,4 +1,4 @@
-"""The shared learner of a campaign: which run has it, and what its runs learned together (ADR 55)."""
+"""The shared learner of a campaign: which run has it, and what its runs learned together (ADR 52)."""
 
 from __future__ import annotations
 
