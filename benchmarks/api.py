@@ -17,7 +17,7 @@ from benchmarks.chaos.callers import _MIX
 from benchmarks.chaos.wire import Replicas, events
 from benchmarks.figures import Figure, record
 from benchmarks.parts import processor_seconds, show
-from speciate.cli.stack import Stack, find_free_port
+from speciate.cli.stack import LocalService, find_free_port
 from speciate.embedded import ChildCommand
 from speciate.settings import Settings
 from speciate.storage.stores import Stores, open_stores
@@ -33,7 +33,7 @@ VIEWERS = 100
 COMMITS = 60
 
 
-class _ApiAlone(Stack):
+class _ApiAlone(LocalService):
     """PostgreSQL, Valkey and the API as in production, without workers, and beside it the bare API."""
 
     def _process_commands(self) -> Iterator[ChildCommand]:
@@ -55,7 +55,7 @@ class _ApiAlone(Stack):
 class _Meter:
     """Processor seconds so far of the API, PostgreSQL and Valkey."""
 
-    stack: Stack
+    stack: LocalService
     process: str = "api"
 
     def read(self) -> tuple[float, float, float]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.parts import median, show
 from benchmarks.stacks.__main__ import problem_of
 from benchmarks.stacks.computations import COMPUTATIONS, Computation
-from evaluators.broker import Broker
 from evaluators.environments import EnvironmentStore
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.settings import Settings
 
@@ -35,21 +35,21 @@ def _measure(folder: Path, name: str, which: Computation) -> tuple[str | float, 
     warm = problem_of(which, installed=False, preload=True)
     late = problem_of(which, installed=False, preload=False)
     store = EnvironmentStore(folder)
-    with closing(Broker("A", environments=store)) as broker:
+    with closing(SandboxEvaluator("A", environments=store)) as sandbox:
         began = time.perf_counter()
         with store.use(which.requirements):
             pip_s = time.perf_counter() - began
-        first_s = pip_s + _evaluate(broker, warm, which.program)
-    with closing(Broker("A", environments=EnvironmentStore(folder))) as broker:
-        worker_s = _evaluate(broker, warm, which.program)
-        spent = [_evaluate(broker, warm, which.program) for _ in range(WARM)]
-        late_s = [_evaluate(broker, late, which.program) for _ in range(LATE)]
+        first_s = pip_s + _evaluate(sandbox, warm, which.program)
+    with closing(SandboxEvaluator("A", environments=EnvironmentStore(folder))) as sandbox:
+        worker_s = _evaluate(sandbox, warm, which.program)
+        spent = [_evaluate(sandbox, warm, which.program) for _ in range(WARM)]
+        late_s = [_evaluate(sandbox, late, which.program) for _ in range(LATE)]
     return name, first_s, pip_s, worker_s, median(spent), median(late_s), median(spent) / median(late_s)
 
 
-def _evaluate(broker: Broker, problem: Problem, program: str) -> float:
+def _evaluate(sandbox: SandboxEvaluator, problem: Problem, program: str) -> float:
     began = time.perf_counter()
-    (found,) = broker.evaluate(problem, [program], seeds=[0])
+    (found,) = sandbox.evaluate(problem, [program], seeds=[0])
     if found.rewards != (1.0,):
         raise RuntimeError(f"{problem.requirements}: {found.failure}")
     return time.perf_counter() - began

@@ -24,7 +24,7 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.parts import CONSOLE
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.budget import Budget
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
@@ -254,9 +254,9 @@ def _client_of(slug: str) -> PolicyClient:
 @cache
 def _evaluator(problem: str) -> EvaluatorClient:
     task, _, number = problem.partition(":")
-    return _Computed(task) if number else _broker()
+    return _Computed(task) if number else _open_sandbox()
 
 
 @cache
-def _broker() -> EvaluatorClient:
-    return open_broker()
+def _open_sandbox() -> EvaluatorClient:
+    return open_evaluator()

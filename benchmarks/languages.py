@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.parts import CONSOLE, median, show
-from evaluators.broker import Broker
-from evaluators.broker_factory import open_toolchains
 from evaluators.build_cache import BuildCache
+from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_toolchains
 from speciate.domain.known_languages import KNOWN
 from speciate.domain.problem import Problem
 from speciate.settings import Settings
@@ -36,11 +36,13 @@ def run(settings: Settings) -> None:
     """Time one evaluation with one call: the first of a source, and the second."""
     with (
         tempfile.TemporaryDirectory(prefix="speciate-bench-") as folder,
-        closing(Broker("A", toolchains=open_toolchains(settings), builds=BuildCache(Path(folder, "builds")))) as broker,
+        closing(
+            SandboxEvaluator("A", toolchains=open_toolchains(settings), builds=BuildCache(Path(folder, "builds")))
+        ) as sandbox,
     ):
-        rows = [row for key in _PROGRAMS if (row := _measure(broker, key)) is not None]
+        rows = [row for key in _PROGRAMS if (row := _measure(sandbox, key)) is not None]
         python = _problem({"name": "Python", "file": "main.py", "run": ["python3", "main.py"]})
-        bare = [_evaluate(broker, python, _PYTHON.replace("NUMBER", str(i))) for i in range(ROUNDS)]
+        bare = [_evaluate(sandbox, python, _PYTHON.replace("NUMBER", str(i))) for i in range(ROUNDS)]
     show(
         f"Compiled candidates in tier A, one call; {ROUNDS} rounds",
         ["", "miss: built, ms", "hit, ms", "hit / miss"],
@@ -51,23 +53,23 @@ def run(settings: Settings) -> None:
         CONSOLE.print(f"Not on this machine: {', '.join(missing)}.")
 
 
-def _measure(broker: Broker, key: str) -> tuple[str, float, float, float] | None:
+def _measure(sandbox: SandboxEvaluator, key: str) -> tuple[str, float, float, float] | None:
     problem = _problem(key)
-    if not broker.can_evaluate(problem):
+    if not sandbox.can_evaluate(problem):
         return None
     numbers = itertools.count()
-    _evaluate(broker, problem, _PROGRAMS[key])  # reads the compiler from the disk
+    _evaluate(sandbox, problem, _PROGRAMS[key])  # reads the compiler from the disk
     misses, hits = [], []
     for _ in range(ROUNDS):
         program = _PROGRAMS[key].replace("NUMBER", str(next(numbers)))
-        misses.append(_evaluate(broker, problem, program))
-        hits.append(_evaluate(broker, problem, program))
+        misses.append(_evaluate(sandbox, problem, program))
+        hits.append(_evaluate(sandbox, problem, program))
     return KNOWN[key].name, median(misses), median(hits), median(hits) / median(misses)
 
 
-def _evaluate(broker: Broker, problem: Problem, program: str) -> float:
+def _evaluate(sandbox: SandboxEvaluator, problem: Problem, program: str) -> float:
     begin = time.perf_counter()
-    (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+    (evaluation,) = sandbox.evaluate(problem, [program], seeds=[0])
     if evaluation.rewards != (1.0,):
         raise RuntimeError(f"{problem.language}: {evaluation.failure}")
     return (time.perf_counter() - begin) * 1000

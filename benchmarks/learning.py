@@ -9,7 +9,7 @@ from uuid import UUID
 
 from benchmarks.figures import Figure, record
 from benchmarks.parts import median, processor_seconds, service_pids, show
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies
 from speciate.runs.start import start_run
@@ -49,7 +49,7 @@ class _Measured:
 class _Bench:
     """A service with a learn worker."""
 
-    def __init__(self, stack: Stack, stores: Stores) -> None:
+    def __init__(self, stack: LocalService, stores: Stores) -> None:
         self._stack, self._stores = stack, stores
         (problem,) = GENERATED["maze"].problems(Split.TEST, 1)
         never = problem.targets[0].model_copy(update={"name": "never", "rule": "gold >= 2", "unlock": True})
@@ -114,7 +114,7 @@ def run(settings: Settings) -> None:
     """Measure frozen and learning runs in turn, of the same seeds, and print the table."""
     frozen: list[_Measured] = []
     learning: list[_Measured] = []
-    with Stack(settings, learns=True) as stack:
+    with LocalService(settings, learns=True) as stack:
         for _ in stack.start():
             pass
         stores = open_stores(stack.settings)

@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
@@ -22,7 +22,7 @@ from speciate.storage.stores import Stores
 
 CONSOLE = Console(width=110)
 SPINNING = "none (benchmark)"
-"""Tier of the evaluator of ``SpinningStack``."""
+"""Tier of the evaluator of ``SpinningService``."""
 # The number is code, not a comment: programs whose trees are equal are not evaluated again.
 PROGRAM = "\n".join(["def solve(x):", *(f"    y{i} = x * {i}.5 + 1" for i in range(10)), "    return y9 + {number}"])
 
@@ -67,7 +67,7 @@ def wait_for(stores: Stores, run_id: UUID, evaluations: int) -> None:
         time.sleep(0.1)
 
 
-class SpinningStack(Stack):
+class SpinningService(LocalService):
     """The service with the spinning evaluator in its workers."""
 
     def _command(self, name: str, module: str, *options: str) -> ChildCommand:
@@ -93,7 +93,7 @@ def processor_seconds(pids: Iterable[int]) -> float:
     return total
 
 
-def service_pids(stack: Stack, *, workers: bool = True) -> list[int]:
+def service_pids(stack: LocalService, *, workers: bool = True) -> list[int]:
     """Return the roots of the process trees of the service: servers, and unless left out API and workers."""
     pids = [status.pid for status in stack.servers.poll().values()] if stack.servers else []
     return pids + ([status.pid for status in stack.poll().values()] if workers else [])

@@ -24,8 +24,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.parts import CONSOLE, median, show
-from evaluators.broker import Broker
 from evaluators.contained import kernel
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.tiers.cgroup import delegated
 from evaluators.tiers.launch import environment
 from evaluators.tiers.zygote import Zygote
@@ -117,7 +117,7 @@ class Goal:
 def _side_by_side() -> list[Goal]:
     with contextlib.ExitStack() as stack:
         account = stack.enter_context(_account())
-        a, b, unsafe = (stack.enter_context(closing(Broker(tier))) for tier in ("A", "B", "unsafe"))
+        a, b, unsafe = (stack.enter_context(closing(SandboxEvaluator(tier))) for tier in ("A", "B", "unsafe"))
         numpy = f"import numpy; {_CHILD}"
         variants: dict[str, tuple[int, Callable[[], object]]] = {
             _BARE: (1, partial(_interpret, (), _CHILD)),
@@ -238,10 +238,10 @@ def bubblewrap() -> list[str]:
     return [*argv, "--proc", "/proc", "--dev", "/dev", "--chdir", "/", "--"]
 
 
-def _evaluate(broker: Broker, problem: Problem, count: int, program: str = PROGRAM) -> None:
-    for evaluation in broker.evaluate(problem, [program] * count, seeds=[0] * count):
+def _evaluate(sandbox: SandboxEvaluator, problem: Problem, count: int, program: str = PROGRAM) -> None:
+    for evaluation in sandbox.evaluate(problem, [program] * count, seeds=[0] * count):
         if evaluation.rewards != (1.0,):
-            raise RuntimeError(f"a good program failed in tier {broker.tier}: {evaluation}")
+            raise RuntimeError(f"a good program failed in tier {sandbox.tier}: {evaluation}")
 
 
 def _problem(kind: str, **fields: object) -> Problem:
@@ -271,7 +271,7 @@ def _throughput() -> list[Goal]:
             futures = [worker.submit(_spin, tier, begin) for worker in workers]
             rates[tier].append(sum(future.result() for future in futures))
     show(
-        f"Throughput through the broker: {WORKERS} workers at once, batches of {BATCH}, {SPIN_ROUNDS} x {SPIN_S:g} s",
+        f"Throughput through the sandbox: {WORKERS} workers at once, batches of {BATCH}, {SPIN_ROUNDS} x {SPIN_S:g} s",
         ["", "evaluations/s, median", "least", "most"],
         [(tier, median(each), min(each), max(each)) for tier, each in rates.items()],
         _load(),
@@ -283,12 +283,12 @@ def _throughput() -> list[Goal]:
 def _spin(tier: str, begin: float) -> float:
     """Evaluate batches from a moment on (``time.monotonic``), warm by then; return evaluations a second."""
     problem = _cases()
-    with closing(Broker(tier)) as broker:
-        _evaluate(broker, problem, BATCH)
+    with closing(SandboxEvaluator(tier)) as sandbox:
+        _evaluate(sandbox, problem, BATCH)
         time.sleep(max(begin - time.monotonic(), 0))
         started, done = time.monotonic(), 0
         while time.monotonic() < started + SPIN_S:
-            _evaluate(broker, problem, BATCH)
+            _evaluate(sandbox, problem, BATCH)
             done += BATCH
         return done / (time.monotonic() - started)
 
@@ -303,13 +303,13 @@ def _kinds() -> list[Goal]:
     with contextlib.ExitStack() as stack:
         variants: dict[str, tuple[int, Callable[[], object]]] = {}
         for tier in ("A", "B"):
-            broker = stack.enter_context(closing(Broker(tier)))
+            sandbox = stack.enter_context(closing(SandboxEvaluator(tier)))
             for count in (1, BATCH):
                 variants[f"evaluator, tier {tier}, batch of {count}"] = (
                     count,
-                    partial(_evaluate, broker, scripted, count),
+                    partial(_evaluate, sandbox, scripted, count),
                 )
-            variants[f"data, tier {tier}, batch of {TEXTS}"] = TEXTS, partial(_evaluate, broker, data, TEXTS, "1")
+            variants[f"data, tier {tier}, batch of {TEXTS}"] = TEXTS, partial(_evaluate, sandbox, data, TEXTS, "1")
         samples = _interleave(variants, SLOW_ROUNDS)
     show(
         f"Kinds with an author's script, one call into the candidate; {SLOW_ROUNDS} rounds",
@@ -327,10 +327,10 @@ def _relay() -> list[Goal]:
         account = stack.enter_context(_account())
         variants: dict[str, tuple[int, Callable[[], object]]] = {_BARE: (1, partial(_interpret, (), _CHILD))}
         for tier, calls in itertools.product(("A", "B"), (1, CALLS + 1)):
-            broker = stack.enter_context(closing(Broker(tier)))
+            sandbox = stack.enter_context(closing(SandboxEvaluator(tier)))
             body = f"[candidate.call('solve', i).unwrap() for i in range({calls})]\n    return {{'score': 1}}"
             problem = _problem("evaluator", evaluator=f"def evaluate(candidate, context):\n    {body}", limits=_LONG)
-            variants[f"tier {tier}, {calls} calls"] = 1, partial(_evaluate, broker, problem, 1)
+            variants[f"tier {tier}, {calls} calls"] = 1, partial(_evaluate, sandbox, problem, 1)
         samples = _interleave(variants, SLOW_ROUNDS, account)
     rows, goals = [], []
     for tier in ("A", "B"):
@@ -353,20 +353,20 @@ def _zygotes() -> list[Goal]:
     again: dict[str, list[float]] = {tier: [] for tier in tiers}
     memory = {}
     with contextlib.ExitStack() as stack:
-        brokers = {tier: stack.enter_context(closing(Broker(tier))) for tier in tiers}
-        for broker in brokers.values():
-            _evaluate(broker, _cases(), 1)
+        sandboxes = {tier: stack.enter_context(closing(SandboxEvaluator(tier))) for tier in tiers}
+        for sandbox in sandboxes.values():
+            _evaluate(sandbox, _cases(), 1)
         for _, tier in itertools.product(range(SLOW_ROUNDS), tiers):
             at = time.perf_counter()
             zygote = Zygote(tier, _NUMPY, None)
             cold[tier].append((time.perf_counter() - at) * 1000)
             zygote.close()
             at = time.perf_counter()
-            os.kill(brokers[tier].zygotes[0], signal.SIGKILL)
-            _evaluate(brokers[tier], _cases(), 1)
+            os.kill(sandboxes[tier].zygotes[0], signal.SIGKILL)
+            _evaluate(sandboxes[tier], _cases(), 1)
             again[tier].append((time.perf_counter() - at) * 1000)
-        for tier, broker in brokers.items():
-            memory[tier] = _megabytes(broker.zygotes[0])
+        for tier, sandbox in sandboxes.items():
+            memory[tier] = _megabytes(sandbox.zygotes[0])
     show(
         f"The zygote with numpy, alone; {SLOW_ROUNDS} rounds",
         ["", "cold start ms", "p95", "kill -9, next evaluation ms", "p95", "PSS MB", "USS MB", "RSS MB"],
@@ -412,7 +412,7 @@ MIX = (
     "def solve(x): return bytearray(1 << 34)",
 )
 
-_COLUMNS = ("processes", "fds broker", "fds zygote", "RSS broker MB", "RSS zygote MB", "temporary entries")
+_COLUMNS = ("processes", "fds sandbox", "fds zygote", "RSS sandbox MB", "RSS zygote MB", "temporary entries")
 
 
 def _endure(tier: str, evaluations: int, folder: Path) -> list[Goal]:
@@ -420,15 +420,15 @@ def _endure(tier: str, evaluations: int, folder: Path) -> list[Goal]:
     programs = list(itertools.islice(itertools.cycle(MIX), MIXED_BATCH))
     started = time.monotonic()
     ends: defaultdict[str, int] = defaultdict(int)
-    with closing(Broker(tier)) as broker:
-        broker.evaluate(problem, programs, seeds=range(MIXED_BATCH))
-        rows.append((0, *_state(broker, folder)))
+    with closing(SandboxEvaluator(tier)) as sandbox:
+        sandbox.evaluate(problem, programs, seeds=range(MIXED_BATCH))
+        rows.append((0, *_state(sandbox, folder)))
         while done < evaluations:
-            for evaluation in broker.evaluate(problem, programs, seeds=range(MIXED_BATCH)):
+            for evaluation in sandbox.evaluate(problem, programs, seeds=range(MIXED_BATCH)):
                 ends[evaluation.failure.reason if evaluation.failure else "scored"] += 1
             done += MIXED_BATCH
             if done // SAMPLE_EVERY > (done - MIXED_BATCH) // SAMPLE_EVERY or done >= evaluations:
-                rows.append((done, *_state(broker, folder)))
+                rows.append((done, *_state(sandbox, folder)))
             if CONSOLE.is_terminal:
                 CONSOLE.print(f"tier {tier}: {done:,} of {evaluations:,}", end="\r")
     seconds = time.monotonic() - started
@@ -449,9 +449,9 @@ def _endure(tier: str, evaluations: int, folder: Path) -> list[Goal]:
     ]
 
 
-def _state(broker: Broker, folder: Path) -> tuple[float, ...]:
+def _state(sandbox: SandboxEvaluator, folder: Path) -> tuple[float, ...]:
     time.sleep(_SETTLE_S)  # the last supervisor ends a moment after its last word
-    processes = psutil.Process(), psutil.Process(broker.zygotes[0])
+    processes = psutil.Process(), psutil.Process(sandbox.zygotes[0])
     return (
         len(_descendants()),
         *(process.num_fds() for process in processes),

@@ -44,4 +44,4 @@ class SpinningEvaluator:
         return Evaluation(rewards=rewards, tier=self.tier, wall_s=EVALUATION_S, cpu_s=EVALUATION_S)
 
 
-workers.composition.open_broker = lambda *_: SpinningEvaluator()  # type: ignore[assignment,return-value]
+workers.composition.open_evaluator = lambda *_: SpinningEvaluator()  # type: ignore[assignment,return-value]

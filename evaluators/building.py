@@ -1,7 +1,7 @@
 """Build a program in a contained process of its own, or take it from the compile cache.
 
 The build sees what a candidate sees: no network, a read-only system, its own ``/tmp``. Its processes end before the
-program starts, and only regular files leave it, as data that the broker never interprets.
+program starts, and only regular files leave it, as data that the worker never interprets.
 """
 
 from __future__ import annotations

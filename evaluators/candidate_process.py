@@ -1,4 +1,4 @@
-"""The broker's end of one candidate process: send calls and accept each result once."""
+"""The worker's end of one candidate process: send calls and accept each result once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from evaluators.build_cache import BuiltFiles
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.contained.candidate import LOADING
-from evaluators.contained.direct_line import MAX_STRAY_FRAMES
+from evaluators.contained.direct_channel import MAX_STRAY_FRAMES
 from evaluators.failures import REFUSALS, failure_of
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance
 from evaluators.text import sanitize
@@ -126,7 +126,7 @@ class CandidateProcess:
                 raise SessionEndedError(EndReason.BROKEN, "too many frames that match no open call")
 
     def refused(self, message: Message) -> CallResult:
-        """Return the result of a call over a lent channel that has no value; raises as ``answer``."""
+        """Return the result of a call over the direct channel that has no value; raises as ``answer``."""
         loading = message.get("index") == LOADING
         return _read(LOADING if loading else 0, message, built=False)
 

@@ -1,4 +1,4 @@
-"""Kind ``cases``: the candidate maps inputs to outputs, and the broker compares them with the expected ones.
+"""Kind ``cases``: the candidate maps inputs to outputs, and the worker compares them with the expected ones.
 
 An objective's reward is the fraction of its cases that pass. An objective of role ``record`` without cases is 0. A
 candidate that stops halfway keeps its answered cases. Visible cases run first: until a candidate has received a hidden

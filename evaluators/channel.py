@@ -1,7 +1,7 @@
 """The trusted end of the channel: parse frames from an untrusted process.
 
 A frame is a length (4 bytes, big-endian) and that many bytes of UTF-8 JSON, which must be an object. Any other data
-raises ``FrameError``, and the broker reads nothing more from that process. Earlier frames stay valid, so partial
+raises ``FrameError``, and the worker reads nothing more from that process. Earlier frames stay valid, so partial
 results survive.
 """
 

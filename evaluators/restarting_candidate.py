@@ -26,17 +26,17 @@ _MAX_DEATHS = 8
 _EXITED = Failure(FailureKind.CRASHED, "exited")
 
 Drain = Callable[[Session | None], None]
-"""Makes the borrower drain the logs of a session while it is waited for; None ends that."""
+"""Makes the script's session read the logs of the candidate's session, too, while it waits; None ends that."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Loan:
-    """The channel of a process, lent to a script.
+class _DirectCalls:
+    """Period in which the script calls a process over its channel.
 
     Attributes:
-        allowance: Time limit of the calls since the beginning.
+        allowance: Time limit of the calls of this period.
         began: Beginning, on the monotonic clock.
-        candidate_s: Seconds of the candidate's turns before.
+        candidate_s: Seconds on the shared clock at the beginning.
         drain: Of the script.
     """
 
@@ -46,7 +46,7 @@ class _Loan:
     drain: Drain
 
     def used_s(self, candidate_s: float) -> float:
-        """Return the seconds of the candidate's turns since the beginning; the allowance counts nothing else."""
+        """Return the candidate's seconds since the beginning; the allowance counts nothing else."""
         used_s = candidate_s - self.candidate_s
         self.allowance.paused_s = time.monotonic() - self.began - used_s
         return used_s
@@ -55,8 +55,8 @@ class _Loan:
 class RestartingCandidate:
     """Serve calls into a candidate within its wall limit.
 
-    Calls arrive here or, while its channel is lent to a script, at the process itself. The script then states the
-    seconds of the candidate's turns so far, which the methods take as ``candidate_s``.
+    Calls arrive here or, while the script has acquired the channel, at the process itself. The shared clock then tells
+    the candidate's seconds so far, which the methods take as ``candidate_s``.
 
     A call that raises an exception keeps the process. A call that times out or ends the process loses the candidate's
     state: the next call runs in a fresh process. After ``_MAX_DEATHS`` deaths, or if the program cannot be loaded,
@@ -77,8 +77,8 @@ class RestartingCandidate:
         built = None if batch.problem.language is None else build_program(batch, program)
         self._final: Failure | None = built if isinstance(built, Failure) else None
         self._built = None if isinstance(built, Failure) else built
-        self._loan: _Loan | None = None
-        self._late: Failure | None = None  # of a call over the lent channel, which the script does not know yet
+        self._direct: _DirectCalls | None = None
+        self._late: Failure | None = None  # of a call over the direct channel, which the script does not know yet
         self._deaths = 0
         self._asked = 0
         self.cpu_s = 0.0
@@ -86,38 +86,38 @@ class RestartingCandidate:
         self.logs: dict[str, str] = {}
 
     @property
-    def lent(self) -> bool:
-        """True while the channel is lent."""
-        return self._loan is not None
+    def channel_acquired(self) -> bool:
+        """True while the script has the channel."""
+        return self._direct is not None
 
-    def lend(self, drain: Drain) -> tuple[int, int] | None:
-        """Lend the channel, and return its descriptor and the longest frame to accept; None without a process."""
+    def acquire_channel(self, drain: Drain) -> tuple[int, int] | None:
+        """Let the script use the channel; return its descriptor and the longest frame to accept, None if impossible."""
         if self._batch.image is not None:  # the other end is a relay outside the sandbox
             return None
         process = self._process
-        if self._final is not None or process is None or (fd := process.session.lend()) is None:
+        if self._final is not None or process is None or (fd := process.session.acquire()) is None:
             return None
-        self._lend(process, 0.0, drain)
+        self._begin_direct(process, 0.0, drain)
         return fd, process.frame_bytes
 
-    def reclaim(self, candidate_s: float) -> None:
-        """End the loan, if there is one."""
-        self._settle(candidate_s)
+    def release_channel(self, candidate_s: float) -> None:
+        """End the script's use of the channel; does nothing if it has none."""
+        self._end_direct(candidate_s)
 
     def left_s(self, candidate_s: float) -> float:
-        """Return the seconds left of a call over the lent channel; without any, the call is ended."""
-        if self._loan is None:
+        """Return the seconds left for a direct call; without any, the process is stopped and the call fails."""
+        if self._direct is None:
             return 0.0
-        used_s = self._loan.used_s(candidate_s)
-        left_s = min(self._loan.allowance.left_s(), self._clock_left_s - used_s)
+        used_s = self._direct.used_s(candidate_s)
+        left_s = min(self._direct.allowance.left_s(), self._clock_left_s - used_s)
         if left_s <= 0.0:
             self._late = self._lose(SessionEndedError(EndReason.LATE), candidate_s)
         return left_s
 
     def refused(self, answer: Message, candidate_s: float) -> CallResult:
-        """Return the result of a call over the lent channel whose answer is not a value."""
+        """Return the result of a call over the direct channel whose answer is not a value."""
         process = self._process
-        if process is None or (loan := self._settle(candidate_s)) is None:
+        if process is None or (direct := self._end_direct(candidate_s)) is None:
             return CallResult(0, failure=self._late or self._final or _EXITED)
         try:
             result = process.refused(answer)
@@ -126,12 +126,12 @@ class RestartingCandidate:
         if result.index == LOADING:
             self._final = result.failure
         else:
-            self._lend(process, candidate_s, loan.drain)
+            self._begin_direct(process, candidate_s, direct.drain)
         return result
 
     def lost(self, ending: EndReason, detail: str, candidate_s: float) -> CallResult:
-        """Return the result of a call during which the lent channel broke."""
-        if self._loan is None:
+        """Return the result of a call during which the direct channel broke."""
+        if self._direct is None:
             return CallResult(0, failure=self._late or self._final or _EXITED)
         return CallResult(0, failure=self._lose(SessionEndedError(ending, detail), candidate_s))
 
@@ -142,12 +142,12 @@ class RestartingCandidate:
             name: Function of the program.
             args: Its arguments.
             timeout_s: Time limit of this call in seconds; the rest of the wall limit applies as well.
-            candidate_s: Seconds of the candidate's turns over the lent channel.
+            candidate_s: Seconds of direct calls so far.
         """
-        loan, lender = self._settle(candidate_s), self._process
+        direct, process = self._end_direct(candidate_s), self._process
         answer = self._call(name, args, timeout_s)
-        if loan is not None and lender is not None and lender is self._process and self._final is None:
-            self._lend(lender, candidate_s, loan.drain)
+        if direct is not None and process is not None and process is self._process and self._final is None:
+            self._begin_direct(process, candidate_s, direct.drain)
         return answer
 
     def _call(self, name: str, args: list[JsonValue], timeout_s: float | None) -> CallResult:
@@ -173,30 +173,32 @@ class RestartingCandidate:
             self._final = answer.failure
         return answer
 
-    def _lend(self, process: CandidateProcess, candidate_s: float, drain: Drain) -> None:
+    def _begin_direct(self, process: CandidateProcess, candidate_s: float, drain: Drain) -> None:
         drain(process.session)
-        self._loan = _Loan(process.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain)
+        self._direct = _DirectCalls(
+            process.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain
+        )
 
-    def _settle(self, candidate_s: float) -> _Loan | None:
-        """End a loan, subtract what the calls used from the limits, and return it."""
-        loan, self._loan = self._loan, None
-        if loan is not None:
-            used_s = loan.used_s(candidate_s)
-            self._left_s -= max(loan.allowance.used_s, 0.0)
+    def _end_direct(self, candidate_s: float) -> _DirectCalls | None:
+        """End a period of direct calls, subtract what they used from the limits, and return it."""
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            used_s = direct.used_s(candidate_s)
+            self._left_s -= max(direct.allowance.used_s, 0.0)
             self._clock_left_s -= used_s
-            loan.drain(None)
-        return loan
+            direct.drain(None)
+        return direct
 
     def _lose(self, ended: SessionEndedError, candidate_s: float) -> Failure:
-        """End the process of a loan."""
+        """End a process that a direct call lost."""
         allowed_s = self._left_s
-        self._settle(candidate_s)
+        self._end_direct(candidate_s)
         if self._process is not None:
             if ended.ending is EndReason.GONE:
                 self._process.session.note_end()
             else:
                 # Descriptors of a killed process can outlive it, in messages that were never received.
-                self._process.session.hang_up()
+                self._process.session.shut_down()
         return self._died(ended, allowed_s)
 
     def _begin(self) -> CandidateProcess:

@@ -16,10 +16,10 @@ from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.restarting_candidate import RestartingCandidate
 from evaluators.session import EndReason, Session, SessionEndedError, TimeAllowance, TimeLeft
+from evaluators.shared_clock import SharedClock
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessRole
 from evaluators.tiers.supervisor import AUTHOR_FRAME_BYTES
-from evaluators.turns import Turns
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
 from speciate.domain.data_files import check_data_files
 from speciate.domain.objective import Objective
@@ -53,12 +53,12 @@ class Script:
     """Run the functions of the problem's script, one program at a time.
 
     Attributes:
-        turns: States whose turn it is while the script calls the candidate directly.
+        clock: Tells how long the candidate has computed while the script calls it directly.
     """
 
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
-        self.turns = Turns()
+        self.clock = SharedClock()
         self._starter = ProcessStarter(batch.sandbox, batch.needs(ProcessRole.AUTHOR, _folder(batch)), 1)
         self._session: Session | None = None
         self._unloadable: ScriptFailedError | None = None
@@ -83,7 +83,7 @@ class Script:
             listen: Handles the script's other messages and returns its verdict; may raise ``ScriptFailedError``.
             findings: Receives the notes and the log.
             excuses: As in ``read_outcome``; read after the verdict arrives.
-            candidate: Lends the script its channel for direct calls.
+            candidate: Gives the script its channel for direct calls.
         """
         try:
             self._begin(step, program, seed, candidate)
@@ -99,7 +99,7 @@ class Script:
             return error.failure
         finally:
             if candidate is not None:
-                candidate.reclaim(self.turns.now().candidate_s)
+                candidate.release_channel(self.clock.read().candidate_s)
         return outcome
 
     def reply(self, message: Message) -> None:
@@ -143,14 +143,14 @@ class Script:
         if self._session is None:
             self._load()
         task = {"program": program, "seed": seed, "function": step.function}
-        began_ns = self.turns.begin()
+        began_ns = self.clock.start()
         session = self._running()
-        if candidate is not None and (lent := candidate.lend(session.drain_beside)) is not None:
-            fd, frame_bytes = lent
-            line = {"began_ns": began_ns, "frame_bytes": frame_bytes}
-            if session.post_with(task | {"line": line}, [fd, self.turns.fd]):
+        if candidate is not None and (channel := candidate.acquire_channel(session.drain_beside)) is not None:
+            fd, frame_bytes = channel
+            direct = {"began_ns": began_ns, "frame_bytes": frame_bytes}
+            if session.post_with(task | {"direct": direct}, [fd, self.clock.fd]):
                 return
-            candidate.reclaim(0.0)
+            candidate.release_channel(0.0)
         self.reply(task)
 
     def _protocol_error(self, detail: str) -> ScriptFailedError:
@@ -210,7 +210,7 @@ class Script:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.turns.close()
+        self.clock.close()
         if self._session is not None:
             self._session.end()
             self._session = None
@@ -265,7 +265,7 @@ def read_outcome(
     Args:
         objectives: Objectives that the message must contain, and no others.
         message: Message from the script.
-        excuses: Reasons of failures that the broker observed. The service repeats evaluations that fail without the
+        excuses: Reasons of failures that the worker observed. The service repeats evaluations that fail without the
             program's fault, so a script may report such a reason only if it is among these.
     """
     match message:

@@ -1,7 +1,7 @@
 """Kind ``evaluator``: the author's ``evaluate(candidate, context)`` drives the candidate from another process.
 
-The script calls the candidate over its channel, which the broker lends it; calls with a time limit of their own, and
-those after the death of a candidate's process, pass through the broker. Both ends parse every answer as the text of an
+The script calls the candidate over its channel, which the worker lets it use; calls with a time limit of their own, and
+those after the death of a candidate's process, pass through the worker. Both ends parse every answer as the text of an
 untrusted process. The problem's wall limit counts while the script waits for the candidate; the
 script's own time has a separate limit. In the result, ``wall_s`` covers the whole evaluation, ``cpu_s`` and
 ``memory_bytes`` only the candidate.
@@ -44,7 +44,7 @@ def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
 
 def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
     findings = ScriptOutput()
-    reasons: set[str] = set()  # of failures that the broker observed in the candidate's calls
+    reasons: set[str] = set()  # of failures that the worker observed in the candidate's calls
     with RestartingCandidate(batch, starter, program, seed) as candidate:
         started = time.monotonic()
 
@@ -90,7 +90,7 @@ def _carry(
             answer = candidate.lost(EndReason(message["lost"]), sanitize(str(message.get("detail"))), candidate_s)
         else:
             return message
-        script.reply(_reply(answer, hang_up=not candidate.lent))
+        script.reply(_reply(answer, close_direct=not candidate.channel_acquired))
         if (failure := answer.failure) is not None:
             reasons.add(failure.reason)
             findings.failed_call = f"{name}: {failure.kind.value} ({failure.reason})\n{failure.detail}"
@@ -105,34 +105,34 @@ class _TimeLimit:
     """The script's time limit, or the candidate's while the script waits for it.
 
     Attributes:
-        relayed_s: Duration of all calls that passed through the broker.
+        relayed_s: Duration of all calls that passed through the worker.
     """
 
     def __init__(self, script: Script, candidate: RestartingCandidate, limit_s: float) -> None:
-        self._turns, self._candidate = script.turns, candidate
+        self._clock, self._candidate = script.clock, candidate
         self._own = script.allow(limit_s)
         self._direct_s = 0.0
         self.relayed_s = 0.0
 
     def direct_s(self) -> float:
-        """Return the seconds of the candidate's turns over the lent channel; those until the loan ended."""
-        if self._candidate.lent:
-            self._direct_s = self._turns.now().candidate_s
+        """Return the seconds of the candidate's turns over the direct channel; those until it was closed."""
+        if self._candidate.channel_acquired:
+            self._direct_s = self._clock.read().candidate_s
         return self._direct_s
 
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the script's time is up."""
-        lent, turn = self._candidate.lent, self._turns.now()
+        acquired, clock = self._candidate.channel_acquired, self._clock.read()
         self._own.paused_s = self.relayed_s + self.direct_s()
-        if not lent:
+        if not acquired:
             return self._own.left_s()
         began = time.monotonic()
         theirs_s = self._candidate.left_s(self._direct_s)
         if theirs_s <= 0:
             self.relayed_s += time.monotonic() - began  # ending its process takes a while
         own_s = self._own.left_s()
-        # The turn may change at once, which does not wake the broker.
-        if turn.calling and theirs_s > 0:
+        # The turn may change at once, which does not wake the worker.
+        if clock.calling and theirs_s > 0:
             return min(theirs_s, max(own_s, _GLANCE_S))
         return min(own_s, max(theirs_s, _GLANCE_S))
 
@@ -145,8 +145,8 @@ def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | No
     return (name, args, timeout_s) if timeout_s is None or isinstance(timeout_s, int | float) else None
 
 
-def _reply(answer: CallResult, *, hang_up: bool) -> Message:
+def _reply(answer: CallResult, *, close_direct: bool) -> Message:
     if (failure := answer.failure) is None:
         return {"value": answer.value}
     told = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
-    return {"failure": told, "hang_up": hang_up}
+    return {"failure": told, "close_direct": close_direct}

@@ -1,4 +1,4 @@
-"""Exchange messages with an untrusted process, which can neither block nor harm the broker."""
+"""Exchange messages with an untrusted process, which can neither block nor harm the worker."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ class SessionEndedError(Exception):
 
 
 class Session:
-    """The broker's end of one contained process.
+    """The worker's end of one contained process.
 
-    The broker drains logs whenever it waits, so a process that floods them never blocks and never fills memory.
+    The worker drains logs whenever it waits, so a process that floods them never blocks and never fills memory.
 
     Args:
         contained: The process.
@@ -160,7 +160,7 @@ class Session:
         self._protocol_error: str | None = None
 
     def post(self, message: Message) -> None:
-        """Queue a message; the session sends it while the broker waits for answers."""
+        """Queue a message; the session sends it while the worker waits for answers."""
         self._unsent += encode(message)
 
     def allow(self, limit_s: float, until: float, cpu_s: float = math.inf) -> TimeAllowance:
@@ -181,19 +181,19 @@ class Session:
         self._unsent += data[sent:]
         return True
 
-    def lend(self) -> int | None:
+    def acquire(self) -> int | None:
         """Return the channel, for another process that takes over; None while messages are unsent."""
         if self._unsent:
             self._send()
         return None if self._unsent else self._fd
 
-    def hang_up(self) -> None:
-        """End the channel in both directions, also for a borrower that waits at it."""
+    def shut_down(self) -> None:
+        """End the channel in both directions, also for a script that waits at it."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
 
     def note_end(self) -> None:
-        """Note that the process has ended or closed the channel, as the borrower of the channel noticed."""
+        """Note that the process has ended or closed the channel, as the script that called it directly noticed."""
         self._gone = True
 
     def drain_beside(self, other: Session | None) -> None:

@@ -30,7 +30,7 @@ def from_own_page(headers: Mapping[str, str]) -> bool:
     return ours and headers.get("sec-fetch-site") in {None, "same-origin"}
 
 
-def stranger(client: str | None, headers: Mapping[str, str], variable: str, *, changes: bool) -> str | None:
+def refusal_reason(client: str | None, headers: Mapping[str, str], variable: str, *, changes: bool) -> str | None:
     """Return the reason to refuse a request to a server without a token, or None.
 
     Args:

@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from xdist.scheduler import LoadFileScheduling
 
-from evaluators.broker import Broker
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_evaluator
 from speciate.embedded import EmbeddedServers, Endpoints
 from speciate.settings import Settings
 from speciate.storage.database import connect
@@ -104,10 +104,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def strongest() -> Iterator[Broker]:
-    """A broker in the strongest tier that holds here."""
-    with closing(open_broker()) as broker:
-        yield broker
+def strongest() -> Iterator[SandboxEvaluator]:
+    """A sandbox in the strongest tier that holds here."""
+    with closing(open_evaluator()) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

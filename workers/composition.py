@@ -11,9 +11,9 @@ from typing import Final
 
 import redis
 
-from evaluators.broker import Broker
-from evaluators.broker_factory import open_broker
 from evaluators.core_slots import CoreSlots
+from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.candidate import Evaluation
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
@@ -88,9 +88,9 @@ def counters() -> WorkerCounters:
 
 
 @cache
-def evaluator() -> Broker:
-    """Return the evaluation broker; its tier is chosen before a pool forks, each child warms its own zygotes."""
-    return open_broker(settings().sandbox, settings())
+def evaluator() -> SandboxEvaluator:
+    """Return the evaluator; its tier is chosen before a pool forks, each child warms its own zygotes."""
+    return open_evaluator(settings().sandbox, settings())
 
 
 def remove_files() -> None:
@@ -106,7 +106,7 @@ def core_slots() -> CoreSlots:
 
 
 class LazyEvaluator:
-    """The broker of this process, opened by its first evaluation: generate workers never need one.
+    """The evaluator of this process, opened by its first evaluation: generate workers never need one.
 
     An evaluation takes as many slots of the worker as its problem has cores.
     """
@@ -119,7 +119,7 @@ class LazyEvaluator:
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Score programs, as ``Broker.evaluate`` does."""
+        """Score programs, as ``SandboxEvaluator.evaluate`` does."""
         with core_slots().take(problem.limits.cores):
             return evaluator().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
 

@@ -15,7 +15,7 @@ import redis
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from evaluators.broker_factory import open_environments
+from evaluators.evaluator_factory import open_environments
 from speciate.domain.errors import ConflictError, SpeciateError
 from speciate.domain.run import RunState
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, present_workers

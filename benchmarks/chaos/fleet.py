@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 
-from speciate.cli.stack import Stack, find_free_port
+from speciate.cli.stack import LocalService, find_free_port
 from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 
@@ -17,7 +17,7 @@ STANDBY = "control-b"
 SHUTDOWN_DELAY_S = 1.0
 
 
-class Fleet(Stack):
+class Fleet(LocalService):
     """A stack with second ones of API and control; each part can be killed or restarted alone, from any thread."""
 
     ready_timeout_s = 300.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stacks.computations import COMPUTATIONS, Computation
-from evaluators.broker import Broker
 from evaluators.environments import EnvironmentStore
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
 
@@ -48,7 +48,9 @@ def problem_of(which: Computation, *, installed: bool, preload: bool, cores: int
     return Problem.model_validate(fields)
 
 
-def _row(name: str, which: Computation, brokers: dict[str, Broker], store: EnvironmentStore) -> tuple[list[str], bool]:
+def _row(
+    name: str, which: Computation, sandboxes: dict[str, SandboxEvaluator], store: EnvironmentStore
+) -> tuple[list[str], bool]:
     began = time.monotonic()
     with store.use(which.requirements):
         built_s = time.monotonic() - began
@@ -58,7 +60,7 @@ def _row(name: str, which: Computation, brokers: dict[str, Broker], store: Envir
             cells.append("–")
             continue
         problem = problem_of(which, installed=False, preload=preload, cores=cores)
-        found = brokers[tier].evaluate(problem, [which.program] * _REPEATS, seeds=range(_REPEATS))
+        found = sandboxes[tier].evaluate(problem, [which.program] * _REPEATS, seeds=range(_REPEATS))
         right &= all(each.rewards == (1.0,) for each in found)
         peak = max(peak, *(each.memory_bytes for each in found))
         cells.append(_cell(found))
@@ -77,19 +79,19 @@ def _cell(found: list[Evaluation]) -> str:
 def main(names: list[str]) -> int:
     """Print the table; return 1 if a computation fails."""
     store = EnvironmentStore(_STORE)
-    brokers = {tier: Broker(tier, environments=store) for tier in "AB"}
+    sandboxes = {tier: SandboxEvaluator(tier, environments=store) for tier in "AB"}
     columns = ("package", "build", "A, late", "A, warm", "A, late, 4 cores", "B, late", "MiB")
     sys.stdout.write(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n")
     failed = False
     try:
         for name in names or COMPUTATIONS:
-            cells, right = _row(name, COMPUTATIONS[name], brokers, store)
+            cells, right = _row(name, COMPUTATIONS[name], sandboxes, store)
             failed |= not right
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
             sys.stdout.flush()
     finally:
-        for broker in brokers.values():
-            broker.close()
+        for sandbox in sandboxes.values():
+            sandbox.close()
     return int(failed)
 
 

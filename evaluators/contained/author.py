@@ -4,11 +4,11 @@ First message: ``{"script": text, "functions": [name, ...], "records": [name, ..
 answered by ``{"ready": true}`` or by ``{"raised": text}``. Then, for each candidate and stage,
 ``{"program": text, "seed": int, "function": name}``, answered by ``{"rewards": {...}}`` (null for a record that is not
 JSON), ``{"failed": {...}}`` or ``{"raised": text}``, each with ``notes``. Before that answer, the script sends
-``{"progress": text}``, which has no answer, and calls into the candidate: over a direct line if the broker lends one
-(``"line": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the broker as
-``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The broker
-also answers with a failure what the line reports instead of a value; with ``"hang_up": true`` in that answer, later
-calls go to the broker.
+``{"progress": text}``, which has no answer, and calls into the candidate: over a direct channel if the task has one
+(``"direct": {"began_ns": t, "frame_bytes": n}``, with its two descriptors), or to the worker as
+``{"call": name, "args": [...], "timeout_s": s}``, answered by ``{"value": v}`` or ``{"failure": {...}}``. The worker
+also answers with a failure what the channel reports instead of a value; with ``"close_direct": true`` in that answer,
+later calls go to the worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from . import numba_cache
-from .direct_line import DirectLine
+from .direct_channel import DirectChannel
 from .libraries import show_libraries
 from .program import describe, load, reason_of
 from .seeding import import_generators, seed_generators
@@ -29,7 +29,7 @@ from .wire import PROGRESS_CHARS, Wire, encode
 
 NAME = "evaluator"
 FOLDER = "data"
-_LINE_FDS = 2
+_DIRECT_FDS = 2
 
 
 class _EvaluationEnd(BaseException):
@@ -81,8 +81,8 @@ class Candidate:
         source: Text of the program.
     """
 
-    def __init__(self, wire: Wire, source: str, line: DirectLine | None = None) -> None:
-        self._wire, self.source, self._line = wire, source, line
+    def __init__(self, wire: Wire, source: str, direct: DirectChannel | None = None) -> None:
+        self._wire, self.source, self._direct = wire, source, direct
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
         """Call a function of the program.
@@ -100,25 +100,25 @@ class Candidate:
             raise TypeError(f"call({name!r}): expected the name of a function, as a string")
         if timeout_s is not None:
             timeout_s = float(timeout_s)
-        if timeout_s is None and self._line is not None:
-            said = self._line.call(name, args)
+        if timeout_s is None and self._direct is not None:
+            said = self._direct.call(name, args)
             if "value" in said:
                 return Reply(said["value"])
             self._wire.write({"function": name, **said})
         else:
             self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
         if (answer := self._wire.read()) is None:
-            raise SystemExit  # the broker closed the channel
-        if answer.get("hang_up"):
-            self.hang_up()
+            raise SystemExit  # the worker closed the channel
+        if answer.get("close_direct"):
+            self.close_direct()
         failure = answer.get("failure")
         return Reply(answer.get("value"), None if failure is None else CallFailure(**failure))
 
-    def hang_up(self) -> None:
-        """Close the direct line, if there is one."""
-        if self._line is not None:
-            self._line.close()
-            self._line = None
+    def close_direct(self) -> None:
+        """Close the direct channel, if there is one."""
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
 
 
 class Context:
@@ -147,23 +147,27 @@ class Context:
 
 
 def serve(wire: Wire) -> None:
-    """Load the script and evaluate candidates until the broker closes the channel."""
+    """Load the script and evaluate candidates until the worker closes the channel."""
     first = wire.read()
     if first is None:
         return
     names = load_script(wire, first, seed=0)
     while names is not None:
-        task, fds = wire.read_with_descriptors(_LINE_FDS)
+        task, fds = wire.read_with_descriptors(_DIRECT_FDS)
         if task is None:
             return
-        line = DirectLine((fds[0], fds[1]), **task["line"], max_bytes=wire.max_bytes) if len(fds) == _LINE_FDS else None
+        direct = (
+            DirectChannel((fds[0], fds[1]), **task["direct"], max_bytes=wire.max_bytes)
+            if len(fds) == _DIRECT_FDS
+            else None
+        )
         context = Context(wire, task["seed"], dict(first["files"]))
-        candidate = Candidate(wire, task["program"], line)
+        candidate = Candidate(wire, task["program"], direct)
         seed_generators(task["seed"])
         function = names[task["function"]]
         given = candidate if first["calls"] else task["program"]
         outcome = outcome_of(partial(function, given, context), first)
-        candidate.hang_up()
+        candidate.close_direct()
         report(wire, outcome, context.notes)
 
 
@@ -221,7 +225,7 @@ def _numbers(rewards: Any, records: list[str]) -> dict[str, Any]:
 def _number(name: object, value: Any, records: list[str]) -> Any:
     plain = tolist() if callable(tolist := getattr(value, "tolist", None)) else value
     if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)  # not JSON: sent as text, so that the broker rejects it with the domain's message
+        return str(plain)  # not JSON: sent as text, so that the worker rejects it with the domain's message
     try:
         encode(plain)
     except (TypeError, ValueError, RecursionError):

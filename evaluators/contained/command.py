@@ -75,10 +75,10 @@ class Commands(Protocol):
 
 
 def serve(wire: Wire, commands: Commands | None = None) -> None:
-    """Build the program, or answer calls until the broker closes the channel.
+    """Build the program, or answer calls until the worker closes the channel.
 
     Args:
-        wire: Channel to the broker.
+        wire: Channel to the worker.
         commands: Runs the commands; None runs them here.
     """
     commands = commands or _Here()

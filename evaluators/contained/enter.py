@@ -35,16 +35,16 @@ class Tier(Protocol):
 
     Attributes:
         bounds_threads: True if the kernel limits the number of threads; otherwise the supervisor counts them.
-        folder: Folder that ``prepare`` creates and ``tidy`` removes; the broker removes it if the supervisor was
-            killed. Empty if ``prepare`` creates none. Never a shared folder such as TMPDIR.
-        reusable: True if a second process of the supervisor sees nothing of the first; known after ``settle``.
+        folder: Folder that ``setup_candidate`` creates and ``cleanup`` removes; the worker removes it if the
+            supervisor was killed. Empty if there is none. Never a shared folder such as TMPDIR.
+        reusable: True if a second process of the supervisor sees nothing of the first; set by ``setup_supervisor``.
     """
 
     bounds_threads: bool
     reusable: bool
     folder: str
 
-    def fit(self, order: SpawnRequest) -> None:
+    def precompute(self, order: SpawnRequest) -> None:
         """Compute what the next supervisors need for one kind of process."""
         ...
 
@@ -52,19 +52,19 @@ class Tier(Protocol):
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
         ...
 
-    def settle(self) -> None:
+    def setup_supervisor(self) -> None:
         """Set up a new supervisor."""
         ...
 
-    def prepare(self, order: SpawnRequest) -> None:
+    def setup_candidate(self, order: SpawnRequest) -> None:
         """Prepare the environment of one process, which inherits it from its supervisor."""
         ...
 
-    def enclose(self, order: SpawnRequest) -> None:
+    def isolate(self, order: SpawnRequest) -> None:
         """Isolate the process that will run a candidate."""
         ...
 
-    def tidy(self) -> None:
+    def cleanup(self) -> None:
         """Remove files that a candidate may have left, after all its processes have ended."""
         ...
 
@@ -88,7 +88,7 @@ def enter(tier: Tier, order: SpawnRequest, limits: RLimits, cgroup: Sequence[int
             os.write(fd, b"0")
         for which, values in limits:
             resource.setrlimit(which, values)
-        tier.enclose(order)
+        tier.isolate(order)
         gc.enable()
         os.write(CONTROL_FD, READY + tier.folder.encode("utf-8", "surrogateescape"))
         os.closerange(CONTROL_FD, 1 << 16)

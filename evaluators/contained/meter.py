@@ -49,7 +49,7 @@ class Footprint:
     resident: int
 
     @classmethod
-    def own(cls) -> Footprint:
+    def current(cls) -> Footprint:
         """Return that of this process."""
         with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123
             space, resident, _, _, _, data, _ = (int(pages) * _PAGE for pages in file.read().split())

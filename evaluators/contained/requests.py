@@ -1,6 +1,6 @@
-"""Messages between the broker, a zygote and its supervisors.
+"""Messages between the worker, a zygote and its supervisors.
 
-The broker sends a zygote its configuration and requests for supervisors, and a supervisor requests for processes.
+The worker sends a zygote its configuration and requests for supervisors, and a supervisor requests for processes.
 """
 
 from __future__ import annotations

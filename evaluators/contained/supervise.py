@@ -2,7 +2,7 @@
 
 The zygote forks a supervisor, which serves one batch and one kind of process. It forks each contained process before
 that reads anything of a candidate, and the next one when nothing of the last is left, in its own memory either. When
-the broker closes the connection or dies, the supervisor kills all started processes and removes all written files.
+the worker closes the connection or dies, the supervisor kills all started processes and removes all written files.
 
 Each fork makes the kernel copy every page that the supervisor writes to afterwards, so it does little.
 """
@@ -30,13 +30,13 @@ _WATCH_MS = 20
 
 
 def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, fork: Callable[[], int]) -> NoReturn:
-    """Serve the broker's requests for processes until it closes the connection.
+    """Serve the worker's requests for processes until it closes the connection.
 
     Args:
         tier: Isolation to apply.
         order: Kind of the processes.
         bounds: Their limits.
-        control: Descriptor of the connection to the broker, which keeps messages apart.
+        control: Descriptor of the connection to the worker, which keeps messages apart.
         fork: Forks a contained process.
     """
     code = 1
@@ -49,11 +49,11 @@ def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, for
         os.umask(0o077)
         sys.argv[:] = [order.role]
         try:
-            tier.settle()
+            tier.setup_supervisor()
             _send(connection, HELLO + b"%d" % os.getpid())
             _serve(tier, order, bounds, connection, fork)
             code = 0
-        except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
+        except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
             _send(connection, ERROR + f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
     finally:
         os._exit(code)  # whatever happens, this fork must never go on as the zygote
@@ -80,7 +80,7 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         cgroup = fds[CHANNEL_FD:]
         _give_stdin()
         os.set_inheritable(CHANNEL_FD, False)
-        tier.prepare(order)
+        tier.setup_candidate(order)
         pid = fork()
         if pid == 0:
             enter(tier, order, bounds.rlimits, cgroup)
@@ -89,10 +89,10 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
             os.close(fd)
         flags = _wait(pid, bounds, grouped=bool(cgroup))
         others = sweep(pid, bounds.seen)
-        tier.tidy()
+        tier.cleanup()
         if others or not tier.reusable:
             flags |= RETIRED
-        with contextlib.suppress(OSError):  # the broker is gone; clean up anyway
+        with contextlib.suppress(OSError):  # the worker is gone; clean up anyway
             connection.send(bytes(report(flags)) + others if others else report(flags))
         forget()
         if flags & RETIRED:
@@ -108,12 +108,12 @@ def _give_stdin() -> None:
 
 
 def _send(connection: socket.socket, message: bytes) -> None:
-    with contextlib.suppress(OSError):  # the broker is gone; clean up anyway
+    with contextlib.suppress(OSError):  # the worker is gone; clean up anyway
         connection.send(message)
 
 
 def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> int:
-    """Wait until the process ends, exceeds a limit or is stopped by the broker; return what happened, as flags.
+    """Wait until the process ends, exceeds a limit or is stopped by the worker; return what happened, as flags.
 
     Args:
         pid: The process.

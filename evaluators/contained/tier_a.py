@@ -71,7 +71,7 @@ class NamespaceTier:
         self._folders = self._rules = self._last_pid = -1
         self.reusable = False
 
-    def fit(self, order: SpawnRequest) -> None:
+    def precompute(self, order: SpawnRequest) -> None:
         """Compute what all processes of one kind need."""
         no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
         size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
@@ -86,7 +86,7 @@ class NamespaceTier:
         """Fork a supervisor: the first process of new namespaces."""
         return kernel.fork_apart()
 
-    def settle(self) -> None:
+    def setup_supervisor(self) -> None:
         """Set up the supervisor's namespaces."""
         kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
@@ -107,7 +107,7 @@ class NamespaceTier:
         _write(MEMORY, self._memory)
         kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
 
-    def prepare(self, order: SpawnRequest) -> None:
+    def setup_candidate(self, order: SpawnRequest) -> None:
         """Give the next candidate an IPC namespace and a ``/tmp`` of its own."""
         kernel.renew_ipc()
         if self.reusable:
@@ -125,7 +125,7 @@ class NamespaceTier:
         if self._abi:
             self._rules = self._shared_rules.ruleset(self._own_rules)
 
-    def enclose(self, order: SpawnRequest) -> None:
+    def isolate(self, order: SpawnRequest) -> None:
         """Isolate the candidate's process before it reads anything of the candidate."""
         tasks = order.tasks + 1  # includes the supervisor: same user and namespace
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
@@ -138,7 +138,7 @@ class NamespaceTier:
             landlock.enforce(self._rules)
         self._filters[order.syscall_policy].install()
 
-    def tidy(self) -> None:
+    def cleanup(self) -> None:
         """Remove the candidate's files with their file system."""
         os.chdir("/")
         kernel.unmount(_TMP.encode())

@@ -54,7 +54,7 @@ class LandlockTier:
         self._folder = ""
         self._rules = self._rules_with("")
 
-    def fit(self, order: SpawnRequest) -> None:
+    def precompute(self, order: SpawnRequest) -> None:
         """Prepare the rules for the files of the problem."""
         if order.folder != self._folder:
             os.close(self._rules)
@@ -64,11 +64,11 @@ class LandlockTier:
         """Fork a supervisor."""
         return kernel.fork()
 
-    def settle(self) -> None:
+    def setup_supervisor(self) -> None:
         """Hide the supervisor from other processes of its user."""
         kernel.set_dumpable(False)
 
-    def prepare(self, order: SpawnRequest) -> None:
+    def setup_candidate(self, order: SpawnRequest) -> None:
         """Enter the problem's folder.
 
         Raises:
@@ -78,7 +78,7 @@ class LandlockTier:
             raise OSError("candidates that start programs need namespaces: tier A")
         os.chdir(order.folder or "/")
 
-    def enclose(self, _: SpawnRequest) -> None:
+    def isolate(self, _: SpawnRequest) -> None:
         """Isolate the candidate's process before it reads anything of the candidate."""
         if self._own_user:
             # A backstop between two checks of the supervisor; without an own user, other processes would count, too.
@@ -90,7 +90,7 @@ class LandlockTier:
         landlock.enforce(self._rules)
         self._filter.install()
 
-    def tidy(self) -> None:
+    def cleanup(self) -> None:
         """Do nothing: the candidate could not write files."""
 
     def _rules_with(self, folder: str) -> int:

@@ -27,18 +27,18 @@ class UnsafeTier:
     def __init__(self) -> None:
         self.folder = ""
 
-    def fit(self, order: SpawnRequest) -> None:
+    def precompute(self, order: SpawnRequest) -> None:
         """Do nothing: all kinds of processes need the same."""
 
     def fork(self) -> int:
         """Fork a supervisor."""
         return kernel.fork()
 
-    def settle(self) -> None:
+    def setup_supervisor(self) -> None:
         """Adopt processes that candidates leave running."""
         kernel.adopt_orphans()
 
-    def prepare(self, order: SpawnRequest) -> None:
+    def setup_candidate(self, order: SpawnRequest) -> None:
         """Create the candidate's folder."""
         made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
@@ -46,10 +46,10 @@ class UnsafeTier:
             Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
         os.chdir(self.folder)
 
-    def enclose(self, order: SpawnRequest) -> None:
+    def isolate(self, order: SpawnRequest) -> None:
         """Do nothing: this tier does not isolate."""
 
-    def tidy(self) -> None:
+    def cleanup(self) -> None:
         """Remove the folder with its contents."""
         os.chdir("/")
         remove(self.folder)

@@ -1,4 +1,4 @@
-"""Parse frames of a process that is not trusted: the broker does, and scripts for the calls they make directly."""
+"""Parse frames of a process that is not trusted: the worker does, and scripts for the calls they make directly."""
 
 from __future__ import annotations
 

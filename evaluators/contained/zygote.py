@@ -19,13 +19,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from . import heap, kernel, tier_a, tier_b
+from . import huge_pages, kernel, tier_a, tier_b
 from .bounds import Bounds
 from .enter import Tier
 from .meter import Footprint, Meter
-from .rehearsal import rehearse
 from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
 from .supervise import supervise
+from .warmup import warm_up
 
 
 def _unsafe(_: BootMessage) -> Tier:
@@ -51,19 +51,19 @@ def main(fd: int) -> NoReturn:
 
     Each request is a packet: a ``SpawnRequest`` with the supervisor's end of its own connection.
     """
-    # The broker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
+    # The worker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
     requests = socket.socket(fileno=os.dup(fd))
     os.close(fd)
     hooks: list[str] = []
     with _watching_hooks(hooks):
         tier = _get_ready(requests)
     fork = os.fork if hooks else kernel.fork
-    warm, meter = Footprint.own(), Meter()
+    warm, meter = Footprint.current(), Meter()
 
     @lru_cache(maxsize=1)  # all requests for one problem are equal
     def understand(data: bytes) -> tuple[SpawnRequest, Bounds]:
         order = SpawnRequest.decode(data)
-        tier.fit(order)
+        tier.precompute(order)
         return order, Bounds(order, warm, meter, threads=not tier.bounds_threads)
 
     while True:
@@ -115,8 +115,8 @@ def _get_ready(requests: socket.socket) -> Tier:
         tier = TIERS[boot.tier](boot)
         missing |= _preload(boot.preload)
         _refuse_threads(boot.preload)
-        rehearse()
-    except BaseException as error:  # noqa: BLE001  # told to the broker, which can tell a person
+        warm_up()
+    except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     # For programs that scripts start: Python's own search path lacks the packages of a problem.
@@ -125,7 +125,7 @@ def _get_ready(requests: socket.socket) -> Tier:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     gc.disable()
     gc.collect()
-    heap.collapse()
+    huge_pages.collapse()
     gc.freeze()  # the collector does not touch frozen pages, so forks do not copy them
     requests.send(json.dumps({"missing": missing}).encode())
     return tier

@@ -168,12 +168,12 @@ class Engine:
                 removed += 1
         return removed
 
-    def _call(self, *arguments: str, timeout_s: float = _ANSWER_S) -> Answer:
+    def _call(self, *arguments: str, timeout_s: float = _ANSWER_S) -> EngineReply:
         return _answer([self.name, *arguments], timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineReply:
     """Output of an engine's command.
 
     Attributes:
@@ -263,18 +263,18 @@ def _docker(name: str, found: dict[str, Any]) -> Engine:
     return Engine(name, version, rootless, why, shares=bool(found.get("CpuCfsQuota")))
 
 
-def _answer(argv: Sequence[str], timeout_s: float) -> Answer:
+def _answer(argv: Sequence[str], timeout_s: float) -> EngineReply:
     try:
         ended = subprocess.run(
             argv, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout_s
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Answer(False, str(error))
+        return EngineReply(False, str(error))
     ok = ended.returncode == 0
-    return Answer(ok, (ended.stdout if ok else ended.stderr).decode("utf-8", "replace").strip())
+    return EngineReply(ok, (ended.stdout if ok else ended.stderr).decode("utf-8", "replace").strip())
 
 
-def _reason(answer: Answer) -> str:
+def _reason(answer: EngineReply) -> str:
     """Return the last line that an engine printed, which says why it failed, as a sentence."""
     line = next((line.strip() for line in reversed(answer.text.splitlines()) if line.strip()), "no reason given")
     return f"{line[:500].rstrip('.')}."

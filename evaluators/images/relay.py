@@ -1,7 +1,7 @@
-"""Serve a candidate's commands from containers: the process between the broker and a container engine.
+"""Serve a candidate's commands from containers: the process between the worker and a container engine.
 
-It speaks the protocol of ``contained.command`` and is trusted: nothing of the candidate runs in it. The broker ends it
-by closing the channel, and so does the broker's death. Before it ends, it kills and removes its container by name.
+It speaks the protocol of ``contained.command`` and is trusted: nothing of the candidate runs in it. The worker ends it
+by closing the channel, and so does the worker's death. Before it ends, it kills and removes its container by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TICK_S: Final = 0.2
 _CHUNK: Final = 1 << 16
 _BUILD_OUTPUT: Final = 1 << 20
 """Bytes that a build may print."""
-_HANG_UP: Final = 0x2000  # POLLRDHUP of Linux, which ``select`` does not name
+_POLLRDHUP: Final = 0x2000  # Linux; ``select`` does not name it
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -134,7 +134,7 @@ class Containers:
             self._remove(name)
 
     def _read(self, process: subprocess.Popen[bytes], most: int, *, build: bool) -> _Ended:
-        """Read what the command prints until it ends, the broker hangs up, or a limit of sizes is exceeded."""
+        """Read what the command prints until it ends, the worker hangs up, or a limit of sizes is exceeded."""
         texts = (bytearray(), bytearray())
         output, errors = texts
         with selectors.PollSelector() as selector:
@@ -147,7 +147,7 @@ class Containers:
                     if not data:
                         selector.unregister(key.fileobj)
                 del errors[: -4 * DETAIL_CHARS]
-                if _hung_up(self._channel):
+                if _channel_closed(self._channel):
                     raise SystemExit
                 if build:
                     self._check_size()
@@ -194,7 +194,7 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
     """Serve one candidate or one build.
 
     Args:
-        channel: Descriptor of the channel to the broker.
+        channel: Descriptor of the channel to the worker.
         complaints: Descriptor to which it writes why the engine failed.
         order: JSON: ``engine``, ``image``, ``options``, ``data``, ``frame_bytes``, ``scratch_bytes`` and ``kill_s``.
     """
@@ -230,9 +230,9 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
     os._exit(0)
 
 
-def _hung_up(channel: int) -> bool:
+def _channel_closed(channel: int) -> bool:
     poll = select.poll()
-    poll.register(channel, _HANG_UP)
+    poll.register(channel, _POLLRDHUP)
     return bool(poll.poll(0))
 
 

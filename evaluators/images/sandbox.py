@@ -150,7 +150,7 @@ class ImageProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
             self._by_itself = self._process.poll() is not None
-            self._hang_up()
+            self._shut_down()
             if self._process.returncode < 0:  # killed, so that it left its container
                 self._engine.sweep()
             self._why = os.read(self._complaints, MESSAGE_BYTES).decode("utf-8", "replace")
@@ -166,7 +166,7 @@ class ImageProcess:
 
     def abandon(self) -> None:
         """End it without a report."""
-        self._hang_up()
+        self._shut_down()
         if self._process.returncode < 0:
             self._engine.sweep()
 
@@ -177,7 +177,7 @@ class ImageProcess:
             os.close(self.logs["stderr"])
             os.close(self._complaints)
 
-    def _hang_up(self) -> None:
+    def _shut_down(self) -> None:
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_RDWR)
         try:

@@ -1,7 +1,7 @@
-"""Folders of files that candidates read; only the broker writes them.
+"""Folders of files that candidates read; only the worker writes them.
 
 In tier A a zygote mounts the common root read-only, and each candidate sees one folder of it. In tier B Landlock lets a
-candidate read one folder. The broker therefore writes a folder once for all candidates of a problem.
+candidate read one folder. The worker therefore writes a folder once for all candidates of a problem.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DATA = "data"
 
 
 class ProblemFolders:
-    """Folders of one broker, created on first use and removed by ``close``."""
+    """Folders of one worker, created on first use and removed by ``close``."""
 
     def __init__(self) -> None:
         self._root: Path | None = None

@@ -18,7 +18,7 @@ from speciate.domain.errors import EvaluatorUnavailableError
 _HERE = Path(__file__).resolve().parent.parent
 _CONTAINED = _HERE / "contained"
 _BOOT = (
-    "import sys; sys.path.insert(0, {here!r}); from contained import heap; heap.reserve();"
+    "import sys; sys.path.insert(0, {here!r}); from contained import huge_pages; huge_pages.reserve();"
     " from contained.zygote import main; del sys.path[0]; main({fd})"
 )
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -21,7 +21,7 @@ class SchedulingDelay:
     """Scheduling delay of a process; 0 if the kernel does not report it.
 
     Args:
-        pid: Process id in the broker's namespace; 0 if unknown.
+        pid: Process id in the worker's namespace; 0 if unknown.
         supervisor: That of its supervisor, which adopts processes that it leaves; 0 if unknown.
         cores: Processors that it may use at a time.
         group_s: Returns the CPU time of its control group in seconds, if it has one.

@@ -1,4 +1,4 @@
-"""The broker's end of a supervisor, which runs contained processes one after another."""
+"""The worker's end of a supervisor, which runs contained processes one after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from evaluators.channel import ENVELOPE_BYTES
-from evaluators.contained.direct_line import TURN_BYTES
+from evaluators.contained.direct_channel import CLOCK_BYTES
 from evaluators.contained.requests import (
     ENDED,
     ERROR,
@@ -46,11 +46,11 @@ _SO_PASSRIGHTS = 83  # since Linux 6.16: 0 refuses descriptors that the other en
 
 
 class Supervisor:
-    """A supervisor of one batch. It ends when the broker closes its connection or dies.
+    """A supervisor of one batch. It ends when the worker closes its connection or dies.
 
     Attributes:
         idle: True if it can start a process.
-        pid: Process id in the broker's namespace, once it has reported; 0 before.
+        pid: Process id in the worker's namespace, once it has reported; 0 before.
         zygote: Process id of its zygote.
         needs: Specification of its processes.
         apart: True if it has a process namespace, whose processes end with it.
@@ -312,7 +312,7 @@ def _order(needs: ProcessSpec, folder: str) -> SpawnRequest:
             limits,
             cpu=needs.role in (ProcessRole.CANDIDATE, ProcessRole.IN_PROCESS),
             processes=needs.syscall_policy.starts_processes,
-            file_bytes=TURN_BYTES if needs.role is ProcessRole.AUTHOR else 0,
+            file_bytes=CLOCK_BYTES if needs.role is ProcessRole.AUTHOR else 0,
         ),
         cpu_s=math.ceil(needs.cpu_s),
         memory_bytes=limits.memory_bytes,

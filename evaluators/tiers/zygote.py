@@ -1,4 +1,4 @@
-"""The broker's end of a zygote: start it, request supervisors from it, and restart it when it dies."""
+"""The worker's end of a zygote: start it, request supervisors from it, and restart it when it dies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _STOP_S = 10.0
 
 
 class Zygote:
-    """One zygote process. It ends when the broker closes its end of the socket or dies.
+    """One zygote process. It ends when the worker closes its end of the socket or dies.
 
     Attributes:
         missing: Modules that could not be imported, with the reason.
-        pid: Process id in the broker's namespace.
+        pid: Process id in the worker's namespace.
         users: Number of its supervisors, maintained by the pool.
     """
 

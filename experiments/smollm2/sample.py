@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from experiments.declared_runs import Line, read_lines
 from experiments.smollm2.plan import BASE, EVALUATIONS, SETTINGS, TASK, folder_name, held_out, policy_name
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
@@ -50,8 +50,8 @@ def sample(model: Path, out: Path, arm: str, seed: int, *, gpu: bool) -> None:
         return
     if not missing:
         return
-    with closing(open_broker()) as broker, path.open("a", encoding="utf-8") as file:
-        writer = _Writer(model, adapter, arm, seed, broker, gpu=gpu)
+    with closing(open_evaluator()) as sandbox, path.open("a", encoding="utf-8") as file:
+        writer = _Writer(model, adapter, arm, seed, sandbox, gpu=gpu)
         for start in range(0, len(missing), AT_ONCE):
             for line in writer.lines(missing[start : start + AT_ONCE]):
                 file.write(json.dumps({"arm": arm, "seed": seed, **line}) + "\n")
@@ -60,13 +60,13 @@ def sample(model: Path, out: Path, arm: str, seed: int, *, gpu: bool) -> None:
 
 class _Writer:
     def __init__(
-        self, model: Path, adapter: Path | None, arm: str, seed: int, broker: EvaluatorClient, *, gpu: bool
+        self, model: Path, adapter: Path | None, arm: str, seed: int, sandbox: EvaluatorClient, *, gpu: bool
     ) -> None:
         import torch
 
         from speciate.training.models import load_model
 
-        self._task: Task = open_task(TASK, None, broker)
+        self._task: Task = open_task(TASK, None, sandbox)
         self._policy = Policy(
             slug=policy_name(arm),
             kind="training",

@@ -25,7 +25,7 @@ from service.principal import PROJECT_COOKIE, PROJECT_HEADER, SESSION_COOKIE, Pr
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX
 from speciate.domain.access import Scope as AccessScope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, SpeciateError
-from speciate.loopback import bearer_token, from_own_page, same_token, stranger
+from speciate.loopback import bearer_token, from_own_page, refusal_reason, same_token
 from speciate.storage.database import track_outage
 
 OPEN_PATHS: Final = ("/healthz", "/readyz", "/v1/schemas/problem.json")
@@ -116,7 +116,7 @@ async def _local_principal(scope: Scope, headers: Headers, credentials: Credenti
     """Return the principal of a program on this machine, where the service has no operator token."""
     client = scope.get("client")
     changes = scope["method"] not in SAFE_METHODS
-    reason = stranger(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)
+    reason = refusal_reason(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)
     if reason is not None:
         raise ForbiddenError(reason)
     if (credentials.project or credentials.project_cookie or DEFAULT_PROJECT) == DEFAULT_PROJECT:

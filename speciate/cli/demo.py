@@ -130,7 +130,7 @@ def demo_command(
     out = console()
     with stop_on_signals():
         from speciate.cli import demo_comparison
-        from speciate.cli.stack import Stack
+        from speciate.cli.stack import LocalService
         from speciate.client import Client
         from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
@@ -140,7 +140,7 @@ def demo_command(
         own = given.data_dir if data_dir else given.data_dir.with_name(f"{given.data_dir.name}-demo")
         settings = given.model_copy(update={"url": None, "data_dir": own})
         models = {} if model is None else {model: _fetched(model, given.data_dir, out)}
-        with Stack(settings, models) as stack:
+        with LocalService(settings, models) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Dashboard: {stack.url}/", soft_wrap=True)

@@ -87,7 +87,7 @@ class StartStep:
     seconds: float
 
 
-class Stack:
+class LocalService:
     """Start all processes, and stop them in reverse order. No process survives this one, even after SIGKILL.
 
     Attributes:

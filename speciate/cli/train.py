@@ -149,15 +149,15 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
 @contextmanager
 def _open_task(task: str, data: Path | None) -> Iterator[Task]:
     """Open a task; answers of language models are scored in the sandbox of the service."""
-    from evaluators.broker_factory import open_broker
+    from evaluators.evaluator_factory import open_evaluator
     from speciate.settings import load_settings
     from speciate.training.tasks import DATASETS, SANDBOXED, open_task
 
     if task not in SANDBOXED and (task not in DATASETS or data is None):
         yield open_task(task, data)
         return
-    with closing(open_broker(load_settings().sandbox)) as broker:
-        yield open_task(task, data, broker)
+    with closing(open_evaluator(load_settings().sandbox)) as evaluator:
+        yield open_task(task, data, evaluator)
 
 
 def build_config(

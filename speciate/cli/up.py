@@ -17,7 +17,7 @@ from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
 
 if TYPE_CHECKING:
-    from speciate.cli.stack import Stack
+    from speciate.cli.stack import LocalService
 
 app = command_group()
 
@@ -78,7 +78,7 @@ def up_command(
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
         from speciate.cli.servers import announced_url
-        from speciate.cli.stack import Stack
+        from speciate.cli.stack import LocalService
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
         from speciate.settings import load_settings
@@ -97,7 +97,7 @@ def up_command(
             require_training()
         settings = load_settings(**flags)
         models = {name: folder_of(name, settings.data_dir) for name in model or []}
-        with Stack(settings, models, learns=learn) as stack:
+        with LocalService(settings, models, learns=learn) as stack:
             try:
                 start_stack(stack, out)
                 out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)
@@ -122,8 +122,8 @@ def _is_at(url: str, host: str | None, port: int | None) -> bool:
     return host in (None, parts.hostname) and port in (None, parts.port)
 
 
-def _print_isolation(stack: Stack, out: Console) -> None:
-    from evaluators.broker_factory import UNSAFE_WARNING
+def _print_isolation(stack: LocalService, out: Console) -> None:
+    from evaluators.evaluator_factory import UNSAFE_WARNING
     from speciate.settings import UNSAFE
 
     if UNSAFE in stack.tiers:
@@ -132,7 +132,7 @@ def _print_isolation(stack: Stack, out: Console) -> None:
         out.print(f"Candidates run in sandbox tier {', '.join(stack.tiers)}.", soft_wrap=True)
 
 
-def _supervise(stack: Stack, out: Console) -> None:
+def _supervise(stack: LocalService, out: Console) -> None:
     from speciate.embedded import EmbeddedServerError
 
     while True:
@@ -175,7 +175,7 @@ def migrate_command() -> None:
     console(stderr=True).print(f"PostgreSQL {version} has schema {current_revision(engine)}.")
 
 
-def start_stack(stack: Stack, out: Console) -> None:
+def start_stack(stack: LocalService, out: Console) -> None:
     """Start a stack and show the current step."""
     with out.status("Starting …") as status:
 

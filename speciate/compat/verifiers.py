@@ -82,10 +82,10 @@ PROBLEM = Problem.model_validate_json(Path(__file__).with_name("problem.json").r
 def evaluator() -> EvaluatorClient:
     """Open the sandbox of SPECIATE_SANDBOX, by default the strongest one that works."""
     make_importable()
-    from evaluators.broker_factory import open_broker
+    from evaluators.evaluator_factory import open_evaluator
 
     settings = load_settings()
-    return open_broker(settings.sandbox, settings)
+    return open_evaluator(settings.sandbox, settings)
 
 
 class ProblemData(vf.TaskData):

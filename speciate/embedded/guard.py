@@ -268,9 +268,9 @@ class Guard:
             self._finish()  # the parent closed the input or died
         *lines, self._buffer = (self._buffer + received).split(b"\n")
         for line in lines:
-            self._obey(json.loads(line))
+            self._handle_command(json.loads(line))
 
-    def _obey(self, command: dict[str, Any]) -> None:
+    def _handle_command(self, command: dict[str, Any]) -> None:
         match command:
             case {"op": "watch", "parent": parent, "inherit": inherit, "remove": remove, "preload": preload}:
                 self._inherit, self._remove = inherit, remove
@@ -293,12 +293,12 @@ class Guard:
         try:
             child = Child(spec, environment, self._inherit, fork=self._forks and spec["module"] is not None)
         except (OSError, subprocess.SubprocessError) as error:
-            _tell(event="failed", name=spec["name"], error=str(error))
+            _emit(event="failed", name=spec["name"], error=str(error))
             return
         finally:
             os.close(environment)
         self._children[child.name] = child
-        _tell(event="started", name=child.name, pid=child.pid)
+        _emit(event="started", name=child.name, pid=child.pid)
 
     def _stop(self, child: Child) -> None:
         child.send(child.stop_signal)
@@ -328,7 +328,7 @@ class Guard:
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if child is not None:
                 child.ended(status)
-                _tell(event="exited", name=child.name, pid=pid, status=status)
+                _emit(event="exited", name=child.name, pid=pid, status=status)
 
     def _end_orphans(self) -> None:
         deadline = time.monotonic() + _KILL_LIMIT_S
@@ -368,7 +368,7 @@ def _processes_below(parent: int) -> list[int]:
     return found
 
 
-def _tell(**event: Any) -> None:
+def _emit(**event: Any) -> None:
     # A parent that never reads must not block the guard; a dead parent needs no events.
     with contextlib.suppress(BlockingIOError, BrokenPipeError):
         os.write(1, json.dumps(event).encode() + b"\n")

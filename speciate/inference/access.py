@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from speciate.inference.protocol import error_response
-from speciate.loopback import bearer_token, same_token, stranger
+from speciate.loopback import bearer_token, refusal_reason, same_token
 
 MAX_BODY_BYTES: Final = 8 << 20
 
@@ -44,7 +44,9 @@ class AccessMiddleware:
             if not same_token(bearer_token(headers), self._token):
                 message = "this server requires a token: send it as 'Authorization: Bearer TOKEN'."
                 return error_response(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
-        elif (reason := stranger(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)) is not None:
+        elif (
+            reason := refusal_reason(client and client[0], headers, "SPECIATE_SERVE_TOKEN", changes=True)
+        ) is not None:
             return error_response(HTTPStatus.FORBIDDEN, reason)
         return _too_large(scope, headers)
 

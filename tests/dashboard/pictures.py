@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
 from speciate.cli.problems.importing import import_task
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.cli.up import start_stack
 from speciate.client import Client
 from speciate.domain.declaration import DeclarationState
@@ -182,7 +182,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="speciate-pictures-") as home:
         Path(home).chmod(0o711)  # as root, PostgreSQL runs under another account
         with (
-            Stack(Settings(data_dir=Path(home) / "data", port=0), learns=True) as stack,
+            LocalService(Settings(data_dir=Path(home) / "data", port=0), learns=True) as stack,
             sync_playwright() as playwright,
         ):
             start_stack(stack, Console())

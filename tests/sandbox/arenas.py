@@ -43,7 +43,7 @@ PATIENT = {"wall_s": 20, "cpu_s": 20, "log_bytes": 4096}
 """For what ends: on a loaded machine a program needs time to show what it does."""
 
 SECRET = "sesame-environment-161803"
-"""In the environment and on the command line of every arena, where only its broker may read it."""
+"""In the environment and on the command line of every arena, where only its worker may read it."""
 
 # No account has these ids, and no tier uses them: those begin at 30000. One for each arena of each test worker.
 _USERS = itertools.count(20_000 + os.getpid() % 990 * 10)
@@ -76,15 +76,15 @@ def make_problem(**fields: Any) -> Problem:
 
 
 class Arena:
-    """A process that holds the broker of one tier as one user.
+    """A process that holds the worker of one tier as one user.
 
     Attributes:
         name: Tier, and user where that is a choice.
         tier: Tier.
-        root: Whether its broker runs as root.
-        user: Its broker's user id.
+        root: Whether its worker runs as root.
+        user: Its worker's user id.
         space: Its folder for temporary files; only what its family makes is in there.
-        pid: The broker's process.
+        pid: The worker's process.
     """
 
     def __init__(self, name: str) -> None:
@@ -150,13 +150,13 @@ class Arena:
         """Wait for results.
 
         Raises:
-            ArenaClosedError: The broker raised an error instead, or is gone.
+            ArenaClosedError: The worker raised an error instead, or is gone.
         """
         assert self._process.stdout is not None
         with self._reading:
             while number not in self._answers:
                 if not (line := self._process.stdout.readline()):
-                    raise ArenaClosedError("the broker is gone")
+                    raise ArenaClosedError("the worker is gone")
                 answer = json.loads(line)
                 self._answers[answer["number"]] = answer
         answer = self._answers.pop(number)
@@ -191,27 +191,27 @@ class Arena:
         return evaluations
 
     def family(self) -> set[int]:
-        """Return the broker, its zygotes, and whatever else they or their candidates have started."""
+        """Return the worker, its zygotes, and whatever else they or their candidates have started."""
         found = processes_with(os.fsencode(self.space)) | processes_of(self._own_user())
         # Only root may read the environment of contained processes: others know them by their parents.
         return found if os.geteuid() == 0 else found | descendants(found | {self.pid})
 
     def files(self) -> set[str]:
-        """Return the temporary files, without the folders that the broker keeps for problems."""
+        """Return the temporary files, without the folders that the worker keeps for problems."""
         return {path.name for path in self.space.iterdir() if not path.name.startswith("speciate-files-")}
 
     def zygotes(self) -> set[int]:
-        """Return the processes that the broker itself has started."""
+        """Return the processes that the worker itself has started."""
         return {pid for pid in self.family() if parent_of(pid) == self.pid}
 
     def kill(self) -> None:
-        """Kill the broker, without any chance to tidy up."""
+        """Kill the worker, without any chance to tidy up."""
         self._orphans = self.family()
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def close(self) -> None:
-        """End the broker and check that nothing of it is left."""
+        """End the worker and check that nothing of it is left."""
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream is not None
             stream.close()
@@ -220,7 +220,7 @@ class Arena:
         until(lambda: not self.files())
         shutil.rmtree(self.space)
 
-    def settle(self) -> None:
+    def setup_supervisor(self) -> None:
         """Wait until only those are left that stay."""
         pause_s = 0.05
         same = 0

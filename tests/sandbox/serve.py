@@ -1,7 +1,7 @@
-"""Holds one broker and evaluates: the process whose secrets and neighbours the attacks are after.
+"""Holds one worker and evaluates: the process whose secrets and neighbours the attacks are after.
 
 ``python serve.py TIER``; one line of JSON in, one line out, in any order: ``{"number", "problem", "programs"}`` gives
-``{"number", "evaluations"}`` or ``{"number", "error"}``. It ends, and closes the broker, when its input does.
+``{"number", "evaluations"}`` or ``{"number", "error"}``. It ends, and closes the worker, when its input does.
 """
 
 import json
@@ -12,7 +12,7 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.candidate import Evaluation
 from speciate.domain.problem import Problem
 
@@ -21,15 +21,15 @@ _EVALUATIONS = TypeAdapter(list[Evaluation])
 
 def main() -> None:
     """Serve until the input ends."""
-    with closing(Broker(sys.argv[1])) as broker, ThreadPoolExecutor(8) as threads:
+    with closing(SandboxEvaluator(sys.argv[1])) as sandbox, ThreadPoolExecutor(8) as threads:
         for line in sys.stdin:
             task = json.loads(line)
-            threads.submit(_evaluate, broker, task).add_done_callback(partial(_answer, task["number"]))
+            threads.submit(_evaluate, sandbox, task).add_done_callback(partial(_answer, task["number"]))
 
 
-def _evaluate(broker: Broker, task: dict) -> list[Evaluation]:
+def _evaluate(sandbox: SandboxEvaluator, task: dict) -> list[Evaluation]:
     problem = Problem.model_validate(task["problem"])
-    return broker.evaluate(problem, task["programs"], seeds=task["seeds"])
+    return sandbox.evaluate(problem, task["programs"], seeds=task["seeds"])
 
 
 def _answer(number: int, future: Future[list[Evaluation]]) -> None:

@@ -49,7 +49,7 @@ class Surroundings:
         return {
             "outside": str(self.outside),
             "shown": str(self.shown),
-            "broker": arena.pid,
+            "worker": arena.pid,
             "zygote": min(arena.zygotes()),
             "mark": MARK,
             "addresses": {name: _address(listener) for name, listener in self.listeners.items()},

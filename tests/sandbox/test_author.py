@@ -11,14 +11,14 @@ from tests.sandbox.surroundings import Surroundings
 REACHING = {
     "read /etc/passwd": "open('/etc/passwd').read(1)",
     "read a file of a stranger": "open(there['outside'] + '/text').read(1)",
-    "read the broker's environment": "open(f\"/proc/{there['broker']}/environ\", 'rb').read(1)",
+    "read the worker's environment": "open(f\"/proc/{there['worker']}/environ\", 'rb').read(1)",
     "write a file of a stranger": "open(there['outside'] + '/text', 'w')",
     "write where Python is": "open(there['shown'] + '/text', 'w')",
     "create": "open(there['outside'] + '/new', 'x')",
     "connect": "socket.create_connection(tuple(there['addresses']['tcp']), 1)",
     "connect by an abstract name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['abstract'])",
     "connect by a name": "socket.socket(socket.AF_UNIX).connect(there['addresses']['named'])",
-    "signal": "os.kill(there['broker'], 0)",
+    "signal": "os.kill(there['worker'], 0)",
     "signal the supervisor": "os.kill(os.getppid(), 0)",
 }
 STARTING = {"fork": "os.fork() or os._exit(0)", "start a program": "subprocess.run(['true'])"}

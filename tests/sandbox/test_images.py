@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from evaluators.broker import Broker
 from evaluators.build_cache import BuildCache
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.images.engine import ENGINES, Engine
 from speciate.domain.candidate import Evaluation, FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -39,8 +39,8 @@ def reference(engine: Engine) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    opened = Broker("unsafe")
+def sandbox(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxEvaluator]:
+    opened = SandboxEvaluator("unsafe")
     opened._builds = BuildCache(tmp_path_factory.mktemp("builds"))  # which tier 'unsafe' does not use
     yield opened
     opened.close()
@@ -61,13 +61,13 @@ def problem(reference: str, **changes: object) -> Problem:
     return Problem.model_validate({**fields, **changes})
 
 
-def only(broker: Broker, of: Problem, program: str) -> Evaluation:
-    (found,) = broker.evaluate(of, [program], seeds=[1])
+def only(sandbox: SandboxEvaluator, of: Problem, program: str) -> Evaluation:
+    (found,) = sandbox.evaluate(of, [program], seeds=[1])
     return found
 
 
-def test_a_program_runs_in_the_image(broker: Broker, reference: str, engine: Engine) -> None:
-    found = only(broker, problem(reference), "cat; cat /app/start.txt >&2; id -u >&2")
+def test_a_program_runs_in_the_image(sandbox: SandboxEvaluator, reference: str, engine: Engine) -> None:
+    found = only(sandbox, problem(reference), "cat; cat /app/start.txt >&2; id -u >&2")
     assert (found.rewards, found.tier) == ((1.0,), engine.name)
     assert found.artifacts["stderr"].splitlines()[0] == "of the image"
     assert containers(engine) == []
@@ -88,51 +88,53 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("attack", REFUSED)
-def test_refused(broker: Broker, reference: str, attack: str) -> None:
+def test_refused(sandbox: SandboxEvaluator, reference: str, attack: str) -> None:
     program, said = REFUSED[attack]
-    found = only(broker, problem(reference), f"{program} || {{ echo refused >&2; exit 0; }}")
+    found = only(sandbox, problem(reference), f"{program} || {{ echo refused >&2; exit 0; }}")
     assert "refused" in found.artifacts["stderr"]
     assert any(word in found.artifacts["stderr"] for word in said.split("|")), found.artifacts
 
 
-def test_secrets_of_the_worker_are_not_there(broker: Broker, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_worker_are_not_there(
+    sandbox: SandboxEvaluator, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPECIATE_SECRET_KEY", "the-secret")
-    found = only(broker, problem(reference), "cat; env >&2; cat /proc/*/environ | tr '\\0' '\\n' >&2")
+    found = only(sandbox, problem(reference), "cat; env >&2; cat /proc/*/environ | tr '\\0' '\\n' >&2")
     assert "the-secret" not in found.artifacts["stderr"]
 
 
-def test_a_fork_bomb_reaches_the_limit(broker: Broker, reference: str) -> None:
+def test_a_fork_bomb_reaches_the_limit(sandbox: SandboxEvaluator, reference: str) -> None:
     program = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 20 & done; cat"
-    found = only(broker, problem(reference, limits={"wall_s": 4, "processes": 4, "threads": 4}), program)
+    found = only(sandbox, problem(reference, limits={"wall_s": 4, "processes": 4, "threads": 4}), program)
     assert found.failure is not None  # bash tries to fork again until the time is up
     assert found.failure.reason == "wall_limit"
 
 
-def test_memory_is_limited(broker: Broker, reference: str) -> None:
-    found = only(broker, problem(reference), "a=$(head -c 300000000 /dev/zero | tr '\\0' x); echo ${#a}")
+def test_memory_is_limited(sandbox: SandboxEvaluator, reference: str) -> None:
+    found = only(sandbox, problem(reference), "a=$(head -c 300000000 /dev/zero | tr '\\0' x); echo ${#a}")
     assert found.failure is not None
     assert found.failure.kind in (FailureKind.OUT_OF_MEMORY, FailureKind.CRASHED)
 
 
-def test_an_endless_output_is_cut(broker: Broker, reference: str) -> None:
-    found = only(broker, problem(reference), "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done")
+def test_an_endless_output_is_cut(sandbox: SandboxEvaluator, reference: str) -> None:
+    found = only(sandbox, problem(reference), "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done")
     assert found.failure is not None
     assert found.failure.reason == "too_long"
 
 
-def test_no_container_is_left_after_a_timeout(broker: Broker, reference: str, engine: Engine) -> None:
-    found = only(broker, problem(reference, limits={"wall_s": 1.5}), f"{SLEEP} & {SLEEP}")
+def test_no_container_is_left_after_a_timeout(sandbox: SandboxEvaluator, reference: str, engine: Engine) -> None:
+    found = only(sandbox, problem(reference, limits={"wall_s": 1.5}), f"{SLEEP} & {SLEEP}")
     assert found.failure is not None
     assert found.failure.reason == "wall_limit"
     assert containers(engine) == []
 
 
-def test_no_container_is_left_after_a_cancellation(broker: Broker, reference: str, engine: Engine) -> None:
+def test_no_container_is_left_after_a_cancellation(sandbox: SandboxEvaluator, reference: str, engine: Engine) -> None:
     lost, ended = threading.Event(), []
 
     def evaluate() -> None:
         with interruptible(lost):
-            ended.append(only(broker, problem(reference, limits={"wall_s": 100}), SLEEP))
+            ended.append(only(sandbox, problem(reference, limits={"wall_s": 100}), SLEEP))
 
     thread = threading.Thread(target=evaluate)
     thread.start()
@@ -146,10 +148,10 @@ def test_no_container_is_left_after_a_cancellation(broker: Broker, reference: st
 _WORKER = """
 import sys
 import evaluators.images.engine
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 evaluators.images.engine.ENGINES = (sys.argv[2],)
-Broker("unsafe").evaluate(Problem.model_validate_json(sys.argv[1]), ["sleep 300"], seeds=[1])
+SandboxEvaluator("unsafe").evaluate(Problem.model_validate_json(sys.argv[1]), ["sleep 300"], seeds=[1])
 """
 
 
@@ -165,10 +167,12 @@ def test_no_container_is_left_after_a_worker_was_killed(reference: str, engine: 
         worker.wait()
 
 
-def test_no_container_is_left_after_its_relay_was_killed(broker: Broker, reference: str, engine: Engine) -> None:
+def test_no_container_is_left_after_its_relay_was_killed(
+    sandbox: SandboxEvaluator, reference: str, engine: Engine
+) -> None:
     ended = list[Evaluation]()
     thread = threading.Thread(
-        target=lambda: ended.append(only(broker, problem(reference, limits={"wall_s": 100}), SLEEP))
+        target=lambda: ended.append(only(sandbox, problem(reference, limits={"wall_s": 100}), SLEEP))
     )
     thread.start()
     _wait_until(lambda: len(containers(engine)) == 1)
@@ -178,11 +182,13 @@ def test_no_container_is_left_after_its_relay_was_killed(broker: Broker, referen
     assert containers(engine) == []
 
 
-def test_a_starting_worker_removes_what_killed_ones_left(broker: Broker, reference: str, engine: Engine) -> None:
+def test_a_starting_worker_removes_what_killed_ones_left(
+    sandbox: SandboxEvaluator, reference: str, engine: Engine
+) -> None:
     run = [engine.name, "run", "--detach", *engine.options(problem(reference).limits, (), {})[2:]]
     run += ["--name", "speciate-999999999-1-b", "--entrypoint", "sleep", reference, "300"]
     subprocess.run(run, check=True, capture_output=True)
-    broker.sweep_containers()  # or another test's worker, which starts at this moment
+    sandbox.sweep_containers()  # or another test's worker, which starts at this moment
     assert containers(engine) == []
 
 
@@ -206,47 +212,49 @@ BUILT = {
 }
 
 
-def test_a_program_is_built_in_the_image_once(broker: Broker, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_built_in_the_image_once(
+    sandbox: SandboxEvaluator, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of = problem(reference, language=BUILT)
     program = "#!/usr/bin/bash\ncat\n"
-    assert only(broker, of, program).rewards == (1.0,)
-    assert only(broker, of, program).rewards == (1.0,)
-    failed = only(broker, of, "#!/usr/bin/bash\n# BAD\n").failure
+    assert only(sandbox, of, program).rewards == (1.0,)
+    assert only(sandbox, of, program).rewards == (1.0,)
+    failed = only(sandbox, of, "#!/usr/bin/bash\n# BAD\n").failure
     assert failed is not None
     assert (failed.reason, "no BAD" in failed.detail) == ("build_failed", True)
 
 
-def test_a_command_that_the_image_lacks_fails_the_program(broker: Broker, reference: str) -> None:
-    failure = only(broker, problem(reference, language={**SHELL, "run": ["python3", "main.sh"]}), "x").failure
+def test_a_command_that_the_image_lacks_fails_the_program(sandbox: SandboxEvaluator, reference: str) -> None:
+    failure = only(sandbox, problem(reference, language={**SHELL, "run": ["python3", "main.sh"]}), "x").failure
     assert failure is not None
     assert failure.reason == "program_failed"
     assert "python3" in failure.detail
 
 
-def test_an_image_that_is_not_there_is_no_failure_of_the_program(broker: Broker, engine: Engine) -> None:
+def test_an_image_that_is_not_there_is_no_failure_of_the_program(sandbox: SandboxEvaluator, engine: Engine) -> None:
     with pytest.raises(EvaluatorUnavailableError, match=f"{engine.name} cannot pull"):
-        only(broker, problem(f"localhost:1/none@sha256:{64 * '0'}"), "cat")
+        only(sandbox, problem(f"localhost:1/none@sha256:{64 * '0'}"), "cat")
 
 
-def test_an_image_that_was_removed_is_looked_for_again(broker: Broker, engine: Engine) -> None:
+def test_an_image_that_was_removed_is_looked_for_again(sandbox: SandboxEvaluator, engine: Engine) -> None:
     removed = f"localhost:1/none@sha256:{64 * '1'}"
-    broker._images._ready.add((engine.name, removed))  # as after an earlier evaluation in it
+    sandbox._images._ready.add((engine.name, removed))  # as after an earlier evaluation in it
     with pytest.raises(EvaluatorUnavailableError):
-        only(broker, problem(removed), "cat")
+        only(sandbox, problem(removed), "cat")
     with pytest.raises(EvaluatorUnavailableError, match=f"{engine.name} cannot pull"):
-        only(broker, problem(removed), "cat")
+        only(sandbox, problem(removed), "cat")
 
 
-def test_writable_folders_are_fresh_copies(broker: Broker, reference: str, engine: Engine) -> None:
+def test_writable_folders_are_fresh_copies(sandbox: SandboxEvaluator, reference: str, engine: Engine) -> None:
     if engine.name != "podman":
         pytest.skip("only podman copies folders")
     of = problem(reference, writable=["/app"], cases=[{"input": ["7"], "expected": "7"}] * 2)
-    found = only(broker, of, "cat; cat /app/start.txt >&2; echo changed > /app/start.txt; cat /app/start.txt >&2")
+    found = only(sandbox, of, "cat; cat /app/start.txt >&2; echo changed > /app/start.txt; cat /app/start.txt >&2")
     assert found.rewards == (1.0,)
     assert found.artifacts["stderr"].split("\n")[:4] == ["of the image", "changed", "of the image", "changed"]
 
 
-def test_rewards_of_a_command_in_the_image(broker: Broker, reference: str) -> None:
+def test_rewards_of_a_command_in_the_image(sandbox: SandboxEvaluator, reference: str) -> None:
     of = problem(
         reference,
         kind="in_process",
@@ -255,11 +263,11 @@ def test_rewards_of_a_command_in_the_image(broker: Broker, reference: str) -> No
         language={**SHELL, "run": ["bash", "evaluator"]},
         data_files={"a/b.txt": "data"},
     )
-    found = only(broker, of, "cat data/a/b.txt")
+    found = only(sandbox, of, "cat data/a/b.txt")
     assert found.rewards == (0.5,)
     assert found.artifacts["other metrics"] == "seconds = 3"
     assert "datanoise" in found.artifacts["stdout"]
-    broken = only(broker, of.model_copy(update={"evaluator": "echo none"}), "x").failure
+    broken = only(sandbox, of.model_copy(update={"evaluator": "echo none"}), "x").failure
     assert broken is not None
     assert broken.reason == "no_rewards"
 

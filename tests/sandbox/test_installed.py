@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
 from evaluators.canary import probe_tier
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.errors import EvaluatorUnavailableError
 from tests.sandbox.arenas import NOT_TRIED, ROOT, make_problem
 
 _SERVE = """
 import json, sys
 from contextlib import closing
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.canary import probe_tier
 from tests.sandbox.arenas import ROOT, make_problem
 tier, program = sys.argv[1:3]
 verdict = probe_tier(tier)
 cases = [{"input": [path], "expected": 0} for path in sys.argv[3:]]
 problem = make_problem(cases=cases, data_files={"shown.txt": "0"})
-with closing(Broker(tier)) as broker:
-    (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+with closing(SandboxEvaluator(tier)) as sandbox:
+    (evaluation,) = sandbox.evaluate(problem, [program], seeds=[0])
 print(json.dumps([str(ROOT), verdict.breaches, verdict.remedy, evaluation.artifacts.get("cases"), str(evaluation)]))
 """
 _READ = """
@@ -91,7 +91,7 @@ def test_bundled_problems_beside_other_packages_cannot_be_read(read):
 
 
 def test_a_checkout_among_what_can_be_read_cannot(read):
-    field_errors, _, failed, evaluation = read("source", BUNDLED, "pyproject.toml", "evaluators/broker.py")
+    field_errors, _, failed, evaluation = read("source", BUNDLED, "pyproject.toml", "evaluators/evaluator.py")
     assert field_errors == []
     assert failed is None, failed
     assert "rewards=(1.0,)" in evaluation
@@ -123,8 +123,8 @@ def test_packages_beneath_tmp_are_there_and_stay_as_they_are(tier, monkeypatch):
         site.chmod(0o777)
         monkeypatch.syspath_prepend(site)
         problem = make_problem(cases=[{"input": [0], "expected": 0}])
-        with closing(Broker(tier)) as broker:
-            (evaluation,) = broker.evaluate(problem, [_CHANGE], seeds=[0])
+        with closing(SandboxEvaluator(tier)) as sandbox:
+            (evaluation,) = sandbox.evaluate(problem, [_CHANGE], seeds=[0])
         assert evaluation.rewards == (1.0,), evaluation
         assert [path.name for path in site.iterdir() if path.suffix] == ["beside.py"]
 
@@ -192,9 +192,9 @@ def test_a_preloaded_module_is_contained(tier, monkeypatch):
         monkeypatch.syspath_prepend(site)
         reached = ["another program"] if tier == "A" else []  # behind bubblewrap's view
         problem = make_problem(cases=[{"input": [0], "expected": reached}], preload=["prying"])
-        with closing(Broker(tier)) as broker:
+        with closing(SandboxEvaluator(tier)) as sandbox:
             program = "import prying\ndef solve(x): return prying.REACHED"
-            (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+            (evaluation,) = sandbox.evaluate(problem, [program], seeds=[0])
         assert evaluation.rewards == (1.0,), evaluation
 
 
@@ -209,5 +209,5 @@ def test_a_preloaded_module_that_ends_or_stops_is_named(text, monkeypatch, tmp_p
         site.joinpath("stopping.py").write_text(text)
         Path(folder).chmod(0o755)
         monkeypatch.syspath_prepend(site)
-        with closing(Broker("B")) as broker, pytest.raises(EvaluatorUnavailableError, match="stopping"):
-            broker.evaluate(make_problem(preload=["stopping"]), ["def solve(x): return x"], seeds=[0])
+        with closing(SandboxEvaluator("B")) as sandbox, pytest.raises(EvaluatorUnavailableError, match="stopping"):
+            sandbox.evaluate(make_problem(preload=["stopping"]), ["def solve(x): return x"], seeds=[0])

@@ -1,4 +1,4 @@
-"""Good candidates beside killers, and brokers and zygotes that die: neither costs anybody else anything."""
+"""Good candidates beside killers, and workers and zygotes that die: neither costs anybody else anything."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def short_lived(request):
 SLOW = "import time\ndef solve(x):\n    time.sleep(0.2)\n    return 2 * x\n"
 
 
-def test_everything_ends_with_a_broker_that_is_killed(short_lived):
+def test_everything_ends_with_a_worker_that_is_killed(short_lived):
     short_lived.begin(make_problem(limits={"wall_s": 60, "cpu_s": 60}), ["while True: pass"] * 2)
     until(lambda: len(short_lived.family()) > 2)
     short_lived.kill()

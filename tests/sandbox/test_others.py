@@ -31,8 +31,8 @@ TOUCHING = {
 
 @cache
 def touched(arena: Arena, outside: Surroundings) -> dict[str, str]:
-    """Return the verdicts of touching the broker, the zygote, a process of the same user, and the supervisor."""
-    others = "(there['broker'], there['zygote'], there['victim'], os.getppid())"
+    """Return the verdicts of touching the worker, the zygote, a process of the same user, and the supervisor."""
+    others = "(there['worker'], there['zygote'], there['victim'], os.getppid())"
     bodies = {name: for_each("pid", others, body) for name, body in TOUCHING.items()}
     with victim(arena.user) as other:
         found = attempts(arena, bodies, outside.seen_by(arena) | {"victim": other.pid})

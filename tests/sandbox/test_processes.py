@@ -39,7 +39,7 @@ def test_without_walls_processes_are_started_and_swept_away(unsafe):
 SIGNALS = {
     "its parent": "os.kill(os.getppid(), {signal})",
     "the first process": "os.kill(1, {signal})",
-    "the broker": "os.kill(there['broker'], {signal})",
+    "the worker": "os.kill(there['worker'], {signal})",
     "the zygote": "os.kill(there['zygote'], {signal})",
     "everybody": "os.kill(-1, {signal})",
     "its group": "os.kill(0, {signal})",
@@ -64,7 +64,7 @@ def signalled(arena: Arena) -> dict[str, str]:
     """Return the verdict of each signal to each target, by both."""
     bodies = {f"{name} {each}": body.format(signal=each) for name, body in SIGNALS.items() for each in HARMLESS}
     with killed_afterwards(victim(arena.user)) as stranger:
-        there = {"broker": arena.pid, "zygote": min(arena.zygotes()), "victim": stranger.pid}
+        there = {"worker": arena.pid, "zygote": min(arena.zygotes()), "victim": stranger.pid}
         found = attempts(arena, bodies, there)
         assert stranger.poll() is None
         os.kill(arena.pid, 0)

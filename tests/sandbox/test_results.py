@@ -86,7 +86,7 @@ WRONG = {
     "null": "def E(x): return None\n",
     "a scorer of its own": (
         "import sys, types\n"
-        "for name in ('evaluators', 'evaluators.compare', 'evaluators.cases', 'evaluators.broker'):\n"
+        "for name in ('evaluators', 'evaluators.compare', 'evaluators.cases', 'evaluators.evaluator'):\n"
         "    sys.modules[name] = types.SimpleNamespace(equal=lambda *a: True, evaluate_cases=None)\n"
         "def E(x): return -1\n"
     ),
@@ -180,7 +180,7 @@ DESCRIPTORS = {
 
 
 @pytest.mark.parametrize("line", DESCRIPTORS.values(), ids=DESCRIPTORS)
-def test_descriptors_sent_to_the_broker_do_not_arrive(any_arena, line):
+def test_descriptors_sent_to_the_worker_do_not_arrive(any_arena, line):
     program = f"""
 import json, os, socket
 channel = socket.socket(fileno=os.dup(3))

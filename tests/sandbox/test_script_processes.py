@@ -169,7 +169,7 @@ REACHING = {
     "read /etc/passwd": "open('/etc/passwd').read(1)",
     "read through a link": "os.symlink('/etc/passwd', 'link') or open('link').read(1)",
     "link a file": "os.link(there['outside'] + '/text', 'link')",
-    "signal the broker": "os.kill(there['broker'], 0)",
+    "signal the worker": "os.kill(there['worker'], 0)",
     "a new user namespace": "subprocess.run(['unshare', '-U', 'true'], check=True)",
     "limits of the supervisor": "resource.prlimit(1, resource.RLIMIT_NOFILE)",
     "trace": "__import__('ctypes').CDLL(None).ptrace(16, os.getppid(), 0, 0) and (_ for _ in ()).throw(OSError)",

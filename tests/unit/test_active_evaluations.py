@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 import redis
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.messaging.active import ActiveEvaluations, active_evaluations
 from speciate.ports.reporting import (
@@ -155,13 +155,13 @@ def scripted(kind: str, script: str) -> Problem:
 
 
 def progress_of(problem: Problem, seeds: list[int]) -> list[Progress]:
-    broker, reported = Broker("unsafe"), list[Progress]()
+    sandbox, reported = SandboxEvaluator("unsafe"), list[Progress]()
     try:
         with reporting_to(reported.append):
             name_evaluations({seed: 10 + seed for seed in seeds})
-            results = broker.evaluate(problem, ["x = 1"] * len(seeds), seeds=seeds)
+            results = sandbox.evaluate(problem, ["x = 1"] * len(seeds), seeds=seeds)
     finally:
-        broker.close()
+        sandbox.close()
     assert [found.rewards for found in results] == [(1.0,)] * len(seeds)
     return reported
 

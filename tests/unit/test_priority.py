@@ -43,16 +43,16 @@ print(json.dumps([first, tell(), json.loads(child.stdout)]))
 CONTAIN = """
 from contextlib import closing
 from speciate.priority import lower_priority
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.problem import Problem
 lower_priority(7)
 program = "import os\\ndef solve():\\n    return os.getpriority(os.PRIO_PROCESS, 0)"
 objectives, targets = [{"name": "score"}], [{"name": "t", "rule": "score >= 1", "unlock": True}]
 problem = Problem(slug="p", title="p", kind="cases", objectives=objectives, targets=targets,
                   cases=[{"input": [], "expected": 7}])
-with closing(open_broker()) as broker:
-    (found,) = broker.evaluate(problem, [program], seeds=[0])
-    print(json.dumps([found.rewards, *(tell(pid) for pid in broker.zygotes)]))
+with closing(open_evaluator()) as sandbox:
+    (found,) = sandbox.evaluate(problem, [program], seeds=[0])
+    print(json.dumps([found.rewards, *(tell(pid) for pid in sandbox.zygotes)]))
 """
 
 

@@ -115,7 +115,7 @@ def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
 
 def languages(settings: Settings, tier: str | None) -> Finding:
     """List the languages in which this machine can build and run candidates in a tier."""
-    from evaluators.broker_factory import open_toolchains
+    from evaluators.evaluator_factory import open_toolchains
 
     try:
         found = list(open_toolchains(settings).languages())
@@ -192,13 +192,13 @@ def _check_tier(tier: str, settings: Settings) -> Finding:
 
 
 def _selected_tier(settings: Settings) -> tuple[Finding, str | None]:
-    from evaluators.broker_factory import UNSAFE_WARNING, open_broker
+    from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator
 
     if settings.sandbox == UNSAFE:
         return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX."), UNSAFE
     try:
-        with closing(open_broker(settings.sandbox)) as broker:
-            return Finding("sandbox", Status.GOOD, f"candidates run in tier {broker.tier}"), broker.tier
+        with closing(open_evaluator(settings.sandbox)) as evaluator:
+            return Finding("sandbox", Status.GOOD, f"candidates run in tier {evaluator.tier}"), evaluator.tier
     except SpeciateError as error:
         return error_finding("sandbox", Status.BAD, error), None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from speciate.cli import output
 from speciate.domain.candidate import Evaluation
 from speciate.domain.numbers import short_number
@@ -106,11 +106,11 @@ def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]
     """Return the results of the seed program, one for each seed; raises as ``score_seed``."""
     settings = load_settings()
     with (
-        closing(open_broker(settings.sandbox, settings)) as broker,
+        closing(open_evaluator(settings.sandbox, settings)) as evaluator,
         output.console(stderr=True).status("Scoring the seed program …") as status,
     ):
         programs = [problem.seed_program] * len(seeds)
-        return broker.evaluate(problem, programs, seeds=list(seeds), report=lambda line: status.update(escape(line)))
+        return evaluator.evaluate(problem, programs, seeds=list(seeds), report=lambda line: status.update(escape(line)))
 
 
 def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:

@@ -33,7 +33,7 @@ def replay_command(
     """
     from contextlib import closing
 
-    from evaluators.broker_factory import open_broker
+    from evaluators.evaluator_factory import open_evaluator
     from speciate.cli.servers import connected_stores
     from speciate.client.run_names import is_whole_id
     from speciate.settings import load_settings
@@ -43,10 +43,10 @@ def replay_command(
             run_id = str(service.runs.get(run_id).id)
     with (
         connected_stores(data_dir) as stores,
-        closing(open_broker((settings := load_settings()).sandbox, settings)) as broker,
+        closing(open_evaluator((settings := load_settings()).sandbox, settings)) as evaluator,
         output.console(stderr=True).status("Replaying …"),
     ):
-        report = replay_run(stores, UUID(run_id), broker)
+        report = replay_run(stores, UUID(run_id), evaluator)
     if as_json:
         output.print_json({"identical": report.identical, "events": report.events, "difference": report.describe()})
     elif report.identical:

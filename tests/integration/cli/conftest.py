@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.settings import Settings
 
 
@@ -19,7 +19,7 @@ def url() -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
     home.chmod(0o711)
     try:
-        with Stack(Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=2)) as stack:
+        with LocalService(Settings(data_dir=home / "data", port=0, evaluate_slots=2, generate_slots=2)) as stack:
             for _ in stack.start():
                 pass
             yield stack.settings.base_url

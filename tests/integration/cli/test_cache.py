@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.domain.budget import Budget
@@ -49,7 +49,7 @@ def _begin(stores: Stores, signals: LocalQueue) -> UUID:
 
 
 @pytest.mark.servers
-def test_archive_of_a_run_is_rebuilt(stores: Stores, rebuild: Rebuild, strongest: Broker) -> None:
+def test_archive_of_a_run_is_rebuilt(stores: Stores, rebuild: Rebuild, strongest: SandboxEvaluator) -> None:
     # Local signals leave the Redis cache empty.
     signals = LocalQueue()
     run_id = _begin(stores, signals)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from speciate.cli.problems.importing import import_task
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.client import Client
 from speciate.policies.bundled import bundled_policies
 from speciate.settings import Settings
@@ -39,15 +39,15 @@ PROBLEMS = (
 
 
 @pytest.fixture
-def stack(open_dir: Path) -> Iterator[Stack]:
+def stack(open_dir: Path) -> Iterator[LocalService]:
     settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=2, generate_slots=4, rest_s=3)
-    with Stack(settings) as stack:
+    with LocalService(settings) as stack:
         for _ in stack.start():
             pass
         yield stack
 
 
-def _processes(stack: Stack) -> list[psutil.Process]:
+def _processes(stack: LocalService) -> list[psutil.Process]:
     assert stack.processes is not None
     assert stack.servers is not None
     guards = [psutil.Process(pid) for pid in (stack.processes.guard_pid, stack.servers.guard_pid)]
@@ -72,7 +72,7 @@ def _search(client: Client, number: int) -> None:
         time.sleep(0.2)
 
 
-def test_memory_processes_and_sessions_return(stack: Stack) -> None:
+def test_memory_processes_and_sessions_return(stack: LocalService) -> None:
     with Client(stack.url) as client:
         for policy in bundled_policies():
             client.policies.add(policy.definition())

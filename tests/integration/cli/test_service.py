@@ -14,7 +14,7 @@ import pytest
 
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState
@@ -236,7 +236,7 @@ def test_service_without_a_sandbox_does_not_start(open_dir: Path) -> None:
     settings = Settings(data_dir=open_dir / "data", port=0, evaluate_slots=1, generate_slots=1)
     settings = settings.model_copy(update={"sandbox": "castle"})  # Settings would reject this value
     with (
-        Stack(settings) as stack,
+        LocalService(settings) as stack,
         pytest.raises(UnavailableError, match=r"exited during startup.*'sandbox'.*'auto', 'A'"),
     ):
         for _ in stack.start():
@@ -250,7 +250,7 @@ def test_service_reaches_itself_regardless_of_the_public_url(open_dir: Path, mon
     settings = Settings(
         data_dir=open_dir / "data", host="::1", port=0, url=elsewhere, evaluate_slots=1, generate_slots=1
     )
-    with Stack(settings) as stack:
+    with LocalService(settings) as stack:
         for _ in stack.start():
             pass
         assert stack.settings.base_url == elsewhere

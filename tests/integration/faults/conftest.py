@@ -15,7 +15,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
@@ -34,7 +34,7 @@ LIMIT_S = 120.0
 class Service:
     """A running service with direct access to its stores."""
 
-    stack: Stack
+    stack: LocalService
     stores: Stores
     retry_for_s: float = 30.0
     limit_s: float = LIMIT_S
@@ -109,7 +109,7 @@ def service() -> Iterator[Service]:
     home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
     home.chmod(0o711)
     settings = Settings(data_dir=home / "data", port=0, lease_s=LEASE_S, evaluate_slots=2, generate_slots=4)
-    with Stack(settings) as stack:
+    with LocalService(settings) as stack:
         for _ in stack.start():
             pass
         stores = open_stores(stack.settings)

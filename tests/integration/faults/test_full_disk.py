@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings
@@ -47,7 +47,7 @@ def small_disk() -> Iterator[Path]:
 
 def test_a_full_disk_pauses_the_run(small_disk: Path) -> None:
     settings = Settings(data_dir=small_disk / "data", port=0, lease_s=LEASE_S, min_free_bytes=MIN_FREE_BYTES)
-    with Stack(settings) as stack:
+    with LocalService(settings) as stack:
         for _ in stack.start():
             pass
         stores = open_stores(stack.settings)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies
@@ -34,7 +34,7 @@ def learning_service() -> Iterator[Service]:
     home = Path(tempfile.mkdtemp(prefix="speciate-test-"))
     home.chmod(0o711)
     settings = Settings(data_dir=home / "data", port=0, lease_s=LEASE_S, evaluate_slots=1, generate_slots=2)
-    with Stack(settings, learns=True) as stack:
+    with LocalService(settings, learns=True) as stack:
         stack.ready_timeout_s = 600.0
         for _ in stack.start():
             pass

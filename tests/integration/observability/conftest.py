@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import SecretStr
 
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.client import Client
 from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings
@@ -68,7 +68,7 @@ def receiver() -> Iterator[Receiver]:
 class Deployment:
     """A running service with a finished run."""
 
-    stack: Stack
+    stack: LocalService
     http: httpx.Client
     run_id: str
     request_id: str
@@ -95,7 +95,7 @@ def deployment(receiver: Receiver) -> Iterator[Deployment]:
         otlp_endpoint=receiver.address,
     )
     try:
-        with Stack(settings) as stack:
+        with LocalService(settings) as stack:
             for _ in stack.start():
                 pass
             headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -105,7 +105,7 @@ def deployment(receiver: Receiver) -> Iterator[Deployment]:
         shutil.rmtree(home)
 
 
-def _after_a_run(stack: Stack, http: httpx.Client) -> Deployment:
+def _after_a_run(stack: LocalService, http: httpx.Client) -> Deployment:
     with Client(stack.settings.base_url, TOKEN) as client:
         client.problems.add(load_problem(bundled()["sorting-network-8"]))
         client.policies.add({"slug": "mutator", "kind": "program_mutator"})

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from service.dashboard.routes import problems
 from service.dashboard.routes import unlocks as matrix
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
@@ -189,7 +189,7 @@ def evaluate_slow(candidate, context):
 """
 
 
-def test_missing_rewards_are_not_records(lab: Lab, strongest: Broker) -> None:
+def test_missing_rewards_are_not_records(lab: Lab, strongest: SandboxEvaluator) -> None:
     staged = Problem(
         slug="staged",
         title="Sound before cheap",

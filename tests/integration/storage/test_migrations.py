@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import command
 
 from speciate import __version__
-from speciate.cli.stack import Stack
+from speciate.cli.stack import LocalService
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.embedded import EmbeddedServers
@@ -139,7 +139,7 @@ def test_speciate_up_refuses_a_data_directory_of_an_unreleased_version(
         migrate.upgrade(engine)
         _set_revision(engine, UNRELEASED)
         engine.dispose()
-    with pytest.raises(ConfigurationError) as raised, Stack(Settings(data_dir=home, port=0)) as stack:
+    with pytest.raises(ConfigurationError) as raised, LocalService(Settings(data_dir=home, port=0)) as stack:
         list(stack.start())
     assert str(raised.value) == (
         f"The database in {home} has schema revision 0016 of an unreleased version, which Speciate {__version__} cannot"

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 
-from evaluators.broker_factory import AUTO
+from evaluators.evaluator_factory import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import stack
 from speciate.cli.errors import ExitCode
-from speciate.cli.stack import Stack, StartStep
+from speciate.cli.stack import LocalService, StartStep
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS
@@ -75,7 +75,7 @@ def test_relative_data_directory_becomes_absolute(tmp_path: Path, monkeypatch: p
     [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")],
 )
 def test_stack_connects_to_itself_not_to_the_public_url(host: str, url: str) -> None:
-    made = Stack(Settings(host=host, port=1, url="https://lab.example"))
+    made = LocalService(Settings(host=host, port=1, url="https://lab.example"))
     assert made.url == url
     assert made.settings.base_url == "https://lab.example"
 
@@ -96,11 +96,11 @@ def test_demo_uses_its_own_service_and_directory(
     variables: dict[str, str],
     directory: str,
 ) -> None:
-    class Seen(Stack):
+    class Seen(LocalService):
         def start(self) -> Iterator[StartStep]:
             raise UnavailableError(f"url {self.settings.url}, port {self.settings.port}, {self.settings.data_dir}.")
 
-    monkeypatch.setattr(stack, "Stack", Seen)
+    monkeypatch.setattr(stack, "LocalService", Seen)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     for name, value in {"HOME": str(tmp_path), "SPECIATE_URL": "https://lab.example", **variables}.items():
@@ -116,7 +116,7 @@ def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
         assert "t0ken" not in f"{command.argv} {command!r}"
         return command.env.get(SERVE_TOKEN_VARIABLE)
 
-    made = Stack(Settings(data_dir=tmp_path))
+    made = LocalService(Settings(data_dir=tmp_path))
     assert token_of("api") is None
     (tmp_path / "token").write_text("t0ken\n")
     monkeypatch.setenv(f"{SERVE_TOKEN_VARIABLE}_FILE", str(tmp_path / "token"))
@@ -142,7 +142,7 @@ def test_serve_token_reaches_the_processes_that_need_it_and_no_command_line(
 def test_policies_may_use_loopback_by_default_only_without_an_operator_token(
     tmp_path: Path, settings: dict[str, str], networks: str
 ) -> None:
-    made = Stack(Settings.model_validate({"data_dir": tmp_path, **settings}))
+    made = LocalService(Settings.model_validate({"data_dir": tmp_path, **settings}))
     assert made._command("api", "module").env["SPECIATE_ALLOWED_NETWORKS"] == networks
 
 

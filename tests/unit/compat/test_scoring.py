@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.compat import FORMATS
 from speciate.compat.draft import write
 from speciate.compat.rewards import after_trial, measured_in, rewards_of
@@ -22,8 +22,8 @@ SHORT = "def run_experiment(seed):\n    return [0, 1, 2, 3, 4, 5]\n"
 NOWHERE = "def run_experiment(seed):\n    return [0, 0, 0, 0, 0, 0]\n"
 
 
-def score(broker: Broker, problem: Problem, program: str) -> Evaluation:
-    return broker.evaluate(problem, [program], seeds=[0])[0]
+def score(sandbox: SandboxEvaluator, problem: Problem, program: str) -> Evaluation:
+    return sandbox.evaluate(problem, [program], seeds=[0])[0]
 
 
 def named(problem: Problem, evaluation: Evaluation) -> dict[str, float]:
@@ -32,7 +32,7 @@ def named(problem: Problem, evaluation: Evaluation) -> dict[str, float]:
 
 
 @pytest.fixture
-def imported(strongest: Broker, tmp_path: Path) -> Import:
+def imported(strongest: SandboxEvaluator, tmp_path: Path) -> Import:
     def make(kind: str, files: dict[str, str], *rewards: str, **changes: str) -> Problem:
         draft = FORMATS[kind](made(tmp_path / "theirs", files, **changes))
         trial = draft.trial()
@@ -44,7 +44,9 @@ def imported(strongest: Broker, tmp_path: Path) -> Import:
     return make
 
 
-def test_a_cascade_of_openevolve_goes_on_where_its_threshold_is_reached(imported: Import, strongest: Broker) -> None:
+def test_a_cascade_of_openevolve_goes_on_where_its_threshold_is_reached(
+    imported: Import, strongest: SandboxEvaluator
+) -> None:
     problem = imported("openevolve", OPENEVOLVE)
     assert problem.forgeable
     seed = score(strongest, problem, problem.seed_program)
@@ -56,7 +58,7 @@ def test_a_cascade_of_openevolve_goes_on_where_its_threshold_is_reached(imported
     assert problem.targets_met(best.rewards or ()) == 1
 
 
-def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, strongest: Broker) -> None:
+def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, strongest: SandboxEvaluator) -> None:
     problem = imported("openevolve", OPENEVOLVE, "combined_score:max", "loss:min")
     stopped = score(strongest, problem, "def run(count):\n    return []\n")
     assert named(problem, stopped) == {"combined_score": 0, "loss": 3, "runs": 1}
@@ -67,7 +69,7 @@ def test_what_a_cascade_left_out_stands_at_the_bad_end(imported: Import, stronge
     assert "No such file" in failed.failure.detail
 
 
-def test_a_later_stage_that_raises_leaves_what_was_measured(imported: Import, strongest: Broker) -> None:
+def test_a_later_stage_that_raises_leaves_what_was_measured(imported: Import, strongest: SandboxEvaluator) -> None:
     problem = imported("openevolve", OPENEVOLVE, "loss:min")
     late = score(strongest, problem, "def run(count):\n    return ['a'] * count\n")
     assert named(problem, late)["loss"] == 3
@@ -84,7 +86,7 @@ def test_a_later_stage_that_raises_leaves_what_was_measured(imported: Import, st
     ],
 )
 def test_metrics_become_numbers_with_names(
-    imported: Import, strongest: Broker, returned: str, rewards: dict[str, float]
+    imported: Import, strongest: SandboxEvaluator, returned: str, rewards: dict[str, float]
 ) -> None:
     evaluator = f"import numpy\ndef evaluate(program_path):\n    return {returned}\n"
     problem = imported("openevolve", OPENEVOLVE, evaluator_py=evaluator)
@@ -104,7 +106,9 @@ def test_metrics_become_numbers_with_names(
         "{'a': numpy.nan}",
     ],
 )
-def test_a_record_that_is_no_finite_number_loses_no_candidate(imported: Import, strongest: Broker, value: str) -> None:
+def test_a_record_that_is_no_finite_number_loses_no_candidate(
+    imported: Import, strongest: SandboxEvaluator, value: str
+) -> None:
     evaluator = (
         "import numpy\ndef evaluate(path):\n    score = len(open(path).read())\n"
         f"    return {{'combined_score': score, 'ratio': {value} if score < 9 else 0.5}}\n"
@@ -116,14 +120,14 @@ def test_a_record_that_is_no_finite_number_loses_no_candidate(imported: Import, 
 
 
 @pytest.mark.parametrize("kind", ["openevolve", "skydiscover"])
-def test_whole_numbers_beyond_float_are_texts(imported: Import, strongest: Broker, kind: str) -> None:
+def test_whole_numbers_beyond_float_are_texts(imported: Import, strongest: SandboxEvaluator, kind: str) -> None:
     evaluator = "def evaluate(path):\n    return {'a': 0.25, 'b': 0.75, 'product': 10 ** 400}\n"
     problem = imported(kind, OPENEVOLVE, evaluator_py=evaluator)
     values = named(problem, score(strongest, problem, problem.seed_program))
     assert values["mean_of_metrics" if kind == "openevolve" else "b"] == (0.5 if kind == "openevolve" else 0.75)
 
 
-def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: Broker) -> None:
+def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: SandboxEvaluator) -> None:
     evaluator = (
         "BASE = 0.25\ndef evaluate(path):\n    import distance\n    return {'combined_score': distance.score()}\n"
     )
@@ -134,7 +138,7 @@ def test_a_sibling_may_import_the_evaluator(imported: Import, strongest: Broker)
 
 @pytest.mark.parametrize("returned", ["None", "{}", "{'error': 'no'}"])
 def test_an_evaluator_that_measures_nothing_fails_the_candidate(
-    strongest: Broker, tmp_path: Path, returned: str
+    strongest: SandboxEvaluator, tmp_path: Path, returned: str
 ) -> None:
     evaluator = f"def evaluate(program_path):\n    return {returned}\n"
     trial = FORMATS["openevolve"](made(tmp_path / "p", OPENEVOLVE, evaluator_py=evaluator)).trial()
@@ -143,7 +147,7 @@ def test_an_evaluator_that_measures_nothing_fails_the_candidate(
     assert failed.failure.reason == "evaluator_raised"
 
 
-def test_a_script_of_shinka_says_what_is_correct(imported: Import, strongest: Broker) -> None:
+def test_a_script_of_shinka_says_what_is_correct(imported: Import, strongest: SandboxEvaluator) -> None:
     problem = imported("shinka", SHINKA, "length:min")
     seed = score(strongest, problem, problem.seed_program)
     assert named(problem, seed) == {"length": 15, "correct": 1, "combined_score": -15}
@@ -174,14 +178,16 @@ sys.exit(0)
 """
 
 
-def test_a_script_of_shinka_that_writes_for_itself(imported: Import, strongest: Broker) -> None:
+def test_a_script_of_shinka_that_writes_for_itself(imported: Import, strongest: SandboxEvaluator) -> None:
     if strongest.tier != "A":
         pytest.skip("tier B lets nothing be written")
     problem = imported("shinka", SHINKA, evaluate_py=WRITES)
     assert named(problem, score(strongest, problem, SHORT))["combined_score"] == len(SHORT)
 
 
-def test_a_script_of_shinka_that_leaves_nothing_fails_the_candidate(strongest: Broker, tmp_path: Path) -> None:
+def test_a_script_of_shinka_that_leaves_nothing_fails_the_candidate(
+    strongest: SandboxEvaluator, tmp_path: Path
+) -> None:
     trial = FORMATS["shinka"](made(tmp_path / "p", SHINKA, evaluate_py="raise SystemExit(3)\n")).trial()
     failed = score(strongest, trial, SHORT)
     assert failed.failure is not None
@@ -194,7 +200,7 @@ def test_what_an_evaluator_forges_is_no_metric(note: str) -> None:
     assert measured_in({}) == {}
 
 
-def test_without_a_score_the_mean_decides_as_in_openevolve(imported: Import, strongest: Broker) -> None:
+def test_without_a_score_the_mean_decides_as_in_openevolve(imported: Import, strongest: SandboxEvaluator) -> None:
     evaluator = (
         "def evaluate(path):\n    size = len(open(path).read())\n"
         "    return {'a': size / 100, 'b': -2.0, 'runs': True, 'diversity': 9.0}\n"
@@ -238,7 +244,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("evaluator", [RETURNS, PRINTS])
 def test_a_benchmark_of_skydiscover_has_its_evaluator_in_a_folder(
-    imported: Import, strongest: Broker, evaluator: str
+    imported: Import, strongest: SandboxEvaluator, evaluator: str
 ) -> None:
     problem = imported("skydiscover", {**SKY, "evaluator/evaluator.py": evaluator})
     assert (problem.slug, problem.limits.wall_s, problem.description.strip()) == ("skydiscover-theirs", 20, "Count.")
@@ -247,7 +253,7 @@ def test_a_benchmark_of_skydiscover_has_its_evaluator_in_a_folder(
     assert named(problem, score(strongest, problem, "def run():\n    return 4\n"))["combined_score"] == 8
 
 
-def test_a_script_of_skydiscover_that_prints_no_json_fails(strongest: Broker, tmp_path: Path) -> None:
+def test_a_script_of_skydiscover_that_prints_no_json_fails(strongest: SandboxEvaluator, tmp_path: Path) -> None:
     files = {**SKY, "evaluator/evaluator.py": "print('lost')\nraise SystemExit(3)\n"}
     trial = FORMATS["skydiscover"](made(tmp_path / "theirs", files)).trial()
     failed = score(strongest, trial, trial.seed_program)
@@ -280,7 +286,7 @@ with open(given.output_file, "w") as file:
     ],
 )
 def test_an_evaluator_of_alphaevolve_writes_an_output_file(
-    imported: Import, strongest: Broker, option: str, result: str, rewards: dict[str, float]
+    imported: Import, strongest: SandboxEvaluator, option: str, result: str, rewards: dict[str, float]
 ) -> None:
     if strongest.tier != "A":
         pytest.skip("tier B lets nothing be written")
@@ -292,7 +298,9 @@ def test_an_evaluator_of_alphaevolve_writes_an_output_file(
     assert found.artifacts == ({"a": "b"} if "insights" in result else {})
 
 
-def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(strongest: Broker, tmp_path: Path) -> None:
+def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(
+    strongest: SandboxEvaluator, tmp_path: Path
+) -> None:
     evaluator = WRITES_SCORES.replace("{option}", "--input-program-file").replace(
         "{result}", '{"score": None, "insights": [{"label": "error", "text": "lost"}]}'
     )
@@ -304,7 +312,7 @@ def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(stronge
 
 
 def test_a_program_in_another_language_reaches_its_evaluator_with_its_suffix(
-    imported: Import, strongest: Broker
+    imported: Import, strongest: SandboxEvaluator
 ) -> None:
     files = {
         "initial_program.rs": "fn main() {}\n",

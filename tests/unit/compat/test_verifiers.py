@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator import SandboxEvaluator
+from evaluators.evaluator_factory import open_evaluator
 from speciate.compat.verifiers import write_verifiers
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.domain.problem import Problem
@@ -22,8 +22,8 @@ ANSWER = "```python\n{}\n```"
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with closing(open_broker()) as opened:
+def sandbox() -> Iterator[SandboxEvaluator]:
+    with closing(open_evaluator()) as opened:
         yield opened
 
 
@@ -61,26 +61,26 @@ def test_a_problem_that_others_measure_has_no_environment(tmp_path: Path) -> Non
         write_verifiers(problem, tmp_path / "env")
 
 
-def test_completions_are_scored_in_the_sandbox(broker: Broker) -> None:
+def test_completions_are_scored_in_the_sandbox(sandbox: SandboxEvaluator) -> None:
     problem = scored_toy_problem()
     prompts = list(environment_prompts(problem, 8))
     assert len({prompt.digest for prompt in prompts}) == len(prompts) > 1
     assert problem.seed_program.strip() in prompts[0].user
-    good = score_completion(problem, ANSWER.format("x = 9\ny = 2"), broker)
+    good = score_completion(problem, ANSWER.format("x = 9\ny = 2"), sandbox)
     assert good.rewards == {"x": 0.9, "y": 0.8}
     assert (good.measured, good.feasible, good.unlocked, good.failure) == ({"x": 9.0, "y": 2.0}, True, True, None)
-    beyond = score_completion(problem, ANSWER.format("x = 1\ny = 99"), broker)
+    beyond = score_completion(problem, ANSWER.format("x = 1\ny = 99"), sandbox)
     assert beyond.rewards == {"x": 0.1, "y": 0.0}  # 99 lies beyond the worst end of the range
     for text in ("nothing to read", ANSWER.format("x = 1")):
-        failed = score_completion(problem, text, broker)
+        failed = score_completion(problem, text, sandbox)
         assert (failed.rewards, failed.measured, failed.unlocked) == ({"x": 0.0, "y": 0.0}, {}, False)
         assert failed.failure
 
 
-def test_a_violated_constraint_gives_no_reward(broker: Broker) -> None:
+def test_a_violated_constraint_gives_no_reward(sandbox: SandboxEvaluator) -> None:
     given = scored_toy_problem().model_dump(mode="json")
     given["objectives"][1] |= {"role": "constraint", "limit": 5.0}
     problem = Problem.model_validate(given | {"weights": {"x": 1.0}})
-    scores = [score_completion(problem, ANSWER.format(f"x = 9\ny = {y}"), broker) for y in (5, 6)]
+    scores = [score_completion(problem, ANSWER.format(f"x = 9\ny = {y}"), sandbox) for y in (5, 6)]
     assert [(score.rewards, score.feasible) for score in scores] == [({"x": 0.9}, True), ({"x": 0.0}, False)]
     assert scores[1].measured == {"x": 9.0, "y": 6.0}

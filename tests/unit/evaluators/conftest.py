@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 
 MakeProblem = Callable[..., Problem]
@@ -30,6 +30,6 @@ def make_problem() -> MakeProblem:
 
 
 @pytest.fixture
-def broker(strongest: Broker) -> Iterator[Broker]:
-    with closing(Broker(strongest.tier, author_grace_s=0.5)) as broker:
-        yield broker
+def sandbox(strongest: SandboxEvaluator) -> Iterator[SandboxEvaluator]:
+    with closing(SandboxEvaluator(strongest.tier, author_grace_s=0.5)) as sandbox:
+        yield sandbox

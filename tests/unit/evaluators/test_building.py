@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
 from evaluators.build_cache import BuildCache
 from evaluators.building import MAX_BUILT_FILES, read_build
 from evaluators.contained.tier_a import NAME as TIER_A
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.toolchains import Toolchains
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.known_languages import KNOWN
@@ -39,12 +39,12 @@ def made(make_problem):
 def cached(strongest, tmp_path):
     if strongest.tier != TIER_A:
         pytest.skip("programs that are started need tier A, which does not hold here")
-    with closing(Broker(TIER_A, builds=BuildCache(tmp_path / "builds"))) as broker:
-        yield broker
+    with closing(SandboxEvaluator(TIER_A, builds=BuildCache(tmp_path / "builds"))) as sandbox:
+        yield sandbox
 
 
-def output_of(broker, problem, program=SHOW):
-    (evaluation,) = broker.evaluate(problem, [program], seeds=[0])
+def output_of(sandbox, problem, program=SHOW):
+    (evaluation,) = sandbox.evaluate(problem, [program], seeds=[0])
     assert evaluation.rewards == (0.0,), evaluation
     return evaluation.artifacts["cases"]
 
@@ -52,7 +52,7 @@ def output_of(broker, problem, program=SHOW):
 def test_the_same_program_is_built_once(cached, made, tmp_path):
     first = output_of(cached, made())
     assert output_of(cached, made()) == first
-    with closing(Broker(TIER_A, builds=BuildCache(tmp_path / "builds"))) as another:
+    with closing(SandboxEvaluator(TIER_A, builds=BuildCache(tmp_path / "builds"))) as another:
         assert output_of(another, made()) == first
 
 
@@ -106,8 +106,8 @@ def test_what_a_program_leaves_behind_is_not_in_the_cache(cached, made):
 
 
 def test_candidates_without_isolation_do_not_share_a_cache(made, tmp_path):
-    with closing(Broker("unsafe", builds=BuildCache(tmp_path / "builds"))) as broker:
-        assert output_of(broker, made()) != output_of(broker, made())
+    with closing(SandboxEvaluator("unsafe", builds=BuildCache(tmp_path / "builds"))) as sandbox:
+        assert output_of(sandbox, made()) != output_of(sandbox, made())
     assert not (tmp_path / "builds").exists()
 
 
@@ -153,10 +153,13 @@ def test_a_toolchain_outside_usr_is_shown_to_candidates(strongest, make_problem,
         pytest.skip("programs that are started need tier A, which does not hold here")
     language = {"name": "own", "file": "a.own", "build": ["own-compiler", "a.own"], "run": ["/bin/sh", "built.sh"]}
     problem = make_problem("cases", cases=[{"input": ["7"], "expected": "7"}], language=language)
-    with closing(Broker(TIER_A, toolchains=Toolchains([toolchain]))) as broker:
-        assert broker.evaluate(problem, ["read x; echo $x"], seeds=[0])[0].rewards == (1.0,)
-    with closing(Broker(TIER_A)) as broker, pytest.raises(EvaluatorUnavailableError, match=r"need 'own-compiler'"):
-        broker.evaluate(problem, ["read x; echo $x"], seeds=[0])
+    with closing(SandboxEvaluator(TIER_A, toolchains=Toolchains([toolchain]))) as sandbox:
+        assert sandbox.evaluate(problem, ["read x; echo $x"], seeds=[0])[0].rewards == (1.0,)
+    with (
+        closing(SandboxEvaluator(TIER_A)) as sandbox,
+        pytest.raises(EvaluatorUnavailableError, match=r"need 'own-compiler'"),
+    ):
+        sandbox.evaluate(problem, ["read x; echo $x"], seeds=[0])
 
 
 def test_a_new_version_of_a_compiler_is_another_identity(toolchain):

@@ -25,12 +25,12 @@ def lengths(make_problem):
     return make_problem("data", evaluator=SCORE, limits={"wall_s": 1})
 
 
-def test_hundreds_of_texts_in_one_batch(broker, lengths):
+def test_hundreds_of_texts_in_one_batch(sandbox, lengths):
     texts = [str(list(range(i))) for i in range(300)]
-    results = broker.evaluate(lengths, texts, seeds=[0] * 300)
+    results = sandbox.evaluate(lengths, texts, seeds=[0] * 300)
     assert [e.rewards for e in results] == [(float(i),) for i in range(300)]
     assert results[2].artifacts == {"length": "6"}
-    assert {e.tier for e in results} == {broker.tier}
+    assert {e.tier for e in results} == {sandbox.tier}
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_hundreds_of_texts_in_one_batch(broker, lengths):
         ("", FailureKind.INVALID_OUTPUT, "evaluator_raised"),
     ],
 )
-def test_a_bad_text_fails_alone(broker, lengths, text, kind, reason):
-    before, bad, after = broker.evaluate(lengths, ["[1]", text, "[1, 2]"], seeds=[0] * 3)
+def test_a_bad_text_fails_alone(sandbox, lengths, text, kind, reason):
+    before, bad, after = sandbox.evaluate(lengths, ["[1]", text, "[1, 2]"], seeds=[0] * 3)
     assert before.rewards == (1.0,)
     assert bad.failure is not None
     assert (bad.failure.kind, bad.failure.reason) == (kind, reason)
@@ -59,7 +59,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_hostile_texts_fail_alone_and_their_reports_can_be_stored(broker, make_problem):
+def test_hostile_texts_fail_alone_and_their_reports_can_be_stored(sandbox, make_problem):
     """The author's function trusts the text, scores by it and repeats it."""
     script = """
 import json
@@ -68,7 +68,7 @@ def score(text, context):
     return {"score": json.loads(text)}
 """
     texts = [part for hostile in HOSTILE for part in (hostile, "1")]
-    results = broker.evaluate(make_problem("data", evaluator=script), texts, seeds=[0] * len(texts))
+    results = sandbox.evaluate(make_problem("data", evaluator=script), texts, seeds=[0] * len(texts))
     assert [e.rewards for e in results[1::2]] == [(1.0,)] * len(HOSTILE)
     assert {e.rewards for e in results[::2]} == {None}
     assert {e.failure.kind for e in results[::2]} == {FailureKind.INVALID_OUTPUT}
@@ -106,22 +106,22 @@ def score(text, context):
         "raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})",
     ],
 )
-def test_what_an_author_s_script_does_to_its_channel_is_one_failure(broker, make_problem, act):
+def test_what_an_author_s_script_does_to_its_channel_is_one_failure(sandbox, make_problem, act):
     problem = make_problem("data", evaluator=AUTHOR_SENDS)
-    bad, after = broker.evaluate(problem, [act, "0"], seeds=[0, 0])
+    bad, after = sandbox.evaluate(problem, [act, "0"], seeds=[0, 0])
     assert bad.failure is not None
     assert after.rewards == (1.0,)
 
 
-def test_nothing_of_a_text_is_executed(broker, lengths, tmp_path):
+def test_nothing_of_a_text_is_executed(sandbox, lengths, tmp_path):
     text = f"open({str(tmp_path / 'made')!r}, 'w')"
-    (evaluation,) = broker.evaluate(lengths, [text], seeds=[0])
+    (evaluation,) = sandbox.evaluate(lengths, [text], seeds=[0])
     assert evaluation.failure is not None
     assert not list(tmp_path.iterdir())
 
 
-def test_each_text_has_its_own_seed(broker, make_problem):
+def test_each_text_has_its_own_seed(sandbox, make_problem):
     script = "import random\ndef score(text, context):\n    return {'score': random.random()}\n"
     problem = make_problem("data", evaluator=script)
-    first, same, other = broker.evaluate(problem, ["a", "b", "c"], seeds=[1, 1, 2])
+    first, same, other = sandbox.evaluate(problem, ["a", "b", "c"], seeds=[1, 1, 2])
     assert first.rewards == same.rewards != other.rewards

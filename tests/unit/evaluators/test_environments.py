@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
 from evaluators.environments import EnvironmentStore
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.package_installation import environment
 from speciate.domain.errors import EvaluatorUnavailableError
 
@@ -70,20 +70,20 @@ def problem_with(make_problem, *requirements, **fields):
 def test_candidates_import_the_packages_of_their_problem_and_no_others(tier, index, store, make_problem):
     for version, value in (("1.0", 1), ("2.0", 2)):
         wheel(index, "speciate_probe", version, value)
-    with closing(Broker(tier, author_grace_s=0.5, environments=store)) as broker:
+    with closing(SandboxEvaluator(tier, author_grace_s=0.5, environments=store)) as sandbox:
         program = _PROGRAM.format(name="speciate_probe")
         old, new = (problem_with(make_problem, f"speciate_probe=={version}") for version in ("1.0", "2.0"))
         warm = problem_with(make_problem, "speciate_probe==1.0", preload=["speciate_probe"])
         lines: list[str] = []
-        first, other = broker.evaluate(old, [program, "import numpy\n" + program], seeds=[0, 1], report=lines.append)
+        first, other = sandbox.evaluate(old, [program, "import numpy\n" + program], seeds=[0, 1], report=lines.append)
         assert (first.failure, first.rewards, any("Installing" in line for line in lines)) == (None, (1.0,), True)
         assert other.failure is not None
         assert "No module named 'numpy'" in other.failure.detail
-        assert broker.evaluate(new, [program], seeds=[0])[0].rewards == (0.0,)
+        assert sandbox.evaluate(new, [program], seeds=[0])[0].rewards == (0.0,)
         digests = {each.environment for each in (first, other)}
         assert (len(digests), {*map(len, digests)}) == (1, {64})
         lines.clear()
-        assert (broker.evaluate(warm, [program], seeds=[0])[0].rewards, lines) == ((1.0,), [])
+        assert (sandbox.evaluate(warm, [program], seeds=[0])[0].rewards, lines) == ((1.0,), [])
     assert old.evaluator_digest != new.evaluator_digest
 
 
@@ -101,9 +101,9 @@ def test_preloaded_packages_run_contained(tier, index, store, make_problem, tmp_
             f"    socket.create_connection({server.getsockname()!r}, 1)\n"
         )
         wheel(index, "prying", extra={"prying/__init__.py": module})
-        with closing(Broker(tier, author_grace_s=0.5, environments=store)) as broker:
+        with closing(SandboxEvaluator(tier, author_grace_s=0.5, environments=store)) as sandbox:
             problem = problem_with(make_problem, "prying", preload=["prying"])
-            (result,) = broker.evaluate(problem, [_PROGRAM.format(name="prying")], seeds=[0])
+            (result,) = sandbox.evaluate(problem, [_PROGRAM.format(name="prying")], seeds=[0])
         assert (result.failure, result.rewards, marker.exists()) == (None, (1.0,), False)
         server.settimeout(0)
         with pytest.raises(BlockingIOError):

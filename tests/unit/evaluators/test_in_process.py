@@ -28,52 +28,52 @@ def problem(make_problem):
     return make
 
 
-def evaluate(broker, problem, program):
-    return broker.evaluate(problem, [program], seeds=[0])[0]
+def evaluate(sandbox, problem, program):
+    return sandbox.evaluate(problem, [program], seeds=[0])[0]
 
 
-def test_rewards_and_artifacts_are_read_and_other_numbers_are_a_note(broker, problem):
-    evaluation = evaluate(broker, problem(), GOOD)
+def test_rewards_and_artifacts_are_read_and_other_numbers_are_a_note(sandbox, problem):
+    evaluation = evaluate(sandbox, problem(), GOOD)
     assert evaluation.rewards == (1.0,)
     assert evaluation.artifacts == {"said": "hello", "other metrics": "speed = 3"}
-    assert evaluation.tier == broker.tier
+    assert evaluation.tier == sandbox.tier
 
 
-def test_a_plain_dict_will_do(broker, problem):
+def test_a_plain_dict_will_do(sandbox, problem):
     script = "def evaluate(path):\n    return {'score': len(open(path).read())}\n"
-    assert evaluate(broker, problem(evaluator=script), GOOD).rewards == (len(GOOD),)
+    assert evaluate(sandbox, problem(evaluator=script), GOOD).rewards == (len(GOOD),)
 
 
-def test_metrics_that_are_texts_are_notes_of_their_own(broker, problem):
+def test_metrics_that_are_texts_are_notes_of_their_own(sandbox, problem):
     script = "def evaluate(path):\n    return {'score': 0.0, 'speed': 3, 'error': 'no data'}\n"
-    notes = evaluate(broker, problem(evaluator=script), GOOD).artifacts
+    notes = evaluate(sandbox, problem(evaluator=script), GOOD).artifacts
     assert notes == {"error": "no data", "other metrics": "speed = 3"}
 
 
-def test_each_candidate_has_a_process_of_its_own(broker, problem):
+def test_each_candidate_has_a_process_of_its_own(sandbox, problem):
     leave = "import builtins\nbuiltins.left = 1\n" + GOOD
     look = "import builtins\ndef solve(x):\n    return 42 * hasattr(builtins, 'left')\n"
-    results = broker.evaluate(problem(), [leave, look], seeds=[0, 0])
+    results = sandbox.evaluate(problem(), [leave, look], seeds=[0, 0])
     assert [e.rewards for e in results] == [(1.0,), (0.0,)]
 
 
-def test_candidates_see_data_files_and_nothing_outside(broker, problem):
+def test_candidates_see_data_files_and_nothing_outside(sandbox, problem):
     program = (
         "import os\ndef solve(x):\n"
         "    assert open('data/hint.txt').read() == 'two'\n"
         "    try:\n        open('/etc/passwd')\n    except OSError:\n        return 42\n"
     )
-    assert evaluate(broker, problem(data_files={"hint.txt": "two"}), program).rewards == (1.0,)
+    assert evaluate(sandbox, problem(data_files={"hint.txt": "two"}), program).rewards == (1.0,)
 
 
-def test_it_can_be_forged_and_says_so(broker, problem):
+def test_it_can_be_forged_and_says_so(sandbox, problem):
     forged = (
         "import os, json\n"
         "body = json.dumps({'rewards': {'score': 1e9}, 'notes': []}).encode()\n"
         "os.write(3, len(body).to_bytes(4, 'big') + body)\nos._exit(0)\n"
     )
     made = problem()
-    assert evaluate(broker, made, forged).rewards == (1e9,)
+    assert evaluate(sandbox, made, forged).rewards == (1e9,)
     assert made.forgeable
 
 
@@ -95,15 +95,15 @@ def test_it_needs_a_confirmation(problem):
         ("1 / 0", GOOD, FailureKind.INVALID_OUTPUT, "evaluator_raised"),
     ],
 )
-def test_what_goes_wrong_is_a_value(broker, problem, script, program, kind, reason):
+def test_what_goes_wrong_is_a_value(sandbox, problem, script, program, kind, reason):
     limits = {"wall_s": 0.5} if kind is FailureKind.TIMEOUT else {"wall_s": 20}
-    failure = evaluate(broker, problem(evaluator=script, limits=limits), program).failure
+    failure = evaluate(sandbox, problem(evaluator=script, limits=limits), program).failure
     assert (failure.kind, failure.reason) == (kind, reason)
 
 
-def test_what_a_script_prints_is_kept_if_nothing_scores(broker, problem):
+def test_what_a_script_prints_is_kept_if_nothing_scores(sandbox, problem):
     """Evaluators catch their own exceptions, print them and answer 0."""
     script = "def evaluate(path):\n    print('Error: no data')\n    return {'score': VALUE}\n"
     for value, kept in (("0", True), ("0.5", False)):
-        evaluation = evaluate(broker, problem(evaluator=script.replace("VALUE", value)), GOOD)
+        evaluation = evaluate(sandbox, problem(evaluator=script.replace("VALUE", value)), GOOD)
         assert ("Error: no data" in evaluation.artifacts.get("evaluator_log", "")) is kept

@@ -14,7 +14,7 @@ HOURS = {"wall_s": 7200, "script_s": 7200}
 
 
 @pytest.mark.parametrize("kind", ["cases", "evaluator", "in_process"])
-def test_an_evaluation_of_hours_ends_with_its_lease(make_problem, broker, kind):
+def test_an_evaluation_of_hours_ends_with_its_lease(make_problem, sandbox, kind):
     fields = {
         "cases": {"cases": [{"input": [], "expected": 1}], "entry_point": "solve"},
         "evaluator": {"evaluator": "def evaluate(c, x):\n    return {'score': c.call('solve').unwrap()}"},
@@ -24,6 +24,6 @@ def test_an_evaluation_of_hours_ends_with_its_lease(make_problem, broker, kind):
     keeper = LeaseKeeper(lambda _: False, interval_s=0.2)
     began = time.monotonic()
     with keeper.keep(LEASE):
-        results = broker.evaluate(problem, ["import time\ndef solve(): time.sleep(7200)"] * 2, seeds=[0, 1])
+        results = sandbox.evaluate(problem, ["import time\ndef solve(): time.sleep(7200)"] * 2, seeds=[0, 1])
     assert [each.failure.kind for each in results] == [FailureKind.TIMEOUT] * 2
     assert time.monotonic() - began < HOURS["wall_s"]

@@ -100,27 +100,27 @@ def test_one_that_has_died_is_replaced(pool):
     assert len(pool.pids) == 1
 
 
-def test_an_evaluation_outlives_many_others(broker, make_problem):
+def test_an_evaluation_outlives_many_others(sandbox, make_problem):
     slow = make_problem("cases", cases=[{"input": [], "expected": 1}], preload=["json"], limits={"wall_s": 30})
     started, done = threading.Event(), []
     program = "import time\ndef solve():\n    time.sleep(2)\n    return 1\n"
 
     def work():
         started.set()
-        done.append(broker.evaluate(slow, [program], seeds=[0])[0])
+        done.append(sandbox.evaluate(slow, [program], seeds=[0])[0])
 
     thread = threading.Thread(target=work)
     thread.start()
     started.wait()
-    while not broker.zygotes:
+    while not sandbox.zygotes:
         time.sleep(0.01)
-    (own,) = broker.zygotes
+    (own,) = sandbox.zygotes
     others = [make_problem("cases", cases=[{"input": [], "expected": 1}], preload=[module]) for module in MODULES]
     for problem in others:
-        assert broker.evaluate(problem, ["def solve(): return 1\n"], seeds=[0])[0].rewards == (1.0,)
-    kept = done or own in broker.zygotes
+        assert sandbox.evaluate(problem, ["def solve(): return 1\n"], seeds=[0])[0].rewards == (1.0,)
+    kept = done or own in sandbox.zygotes
     thread.join()
     assert kept
     assert done[0].rewards == (1.0,)
-    broker.evaluate(others[0], ["def solve(): return 1\n"], seeds=[0])
-    assert len(broker.zygotes) == MAX_ZYGOTES
+    sandbox.evaluate(others[0], ["def solve(): return 1\n"], seeds=[0])
+    assert len(sandbox.zygotes) == MAX_ZYGOTES

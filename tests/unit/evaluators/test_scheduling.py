@@ -1,4 +1,4 @@
-"""Files of the kernel that the broker and supervisors read about processes."""
+"""Files of the kernel that the worker and supervisors read about processes."""
 
 import os
 import subprocess

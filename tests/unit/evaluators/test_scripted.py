@@ -3,7 +3,7 @@ from contextlib import closing
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.script import read_outcome
 from evaluators.tiers.supervisor import Supervisor
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Evaluation, Failure, FailureKind
@@ -23,19 +23,19 @@ def scripted(make_problem):
     return make
 
 
-def one(broker, problem, program=DOUBLE, seed=0):
-    (evaluation,) = broker.evaluate(problem, [program], seeds=[seed])
+def one(sandbox, problem, program=DOUBLE, seed=0):
+    (evaluation,) = sandbox.evaluate(problem, [program], seeds=[seed])
     return evaluation
 
 
-def test_the_script_calls_the_candidate_and_returns_every_reward(broker, scripted):
+def test_the_script_calls_the_candidate_and_returns_every_reward(sandbox, scripted):
     problem = scripted(
         "right = sum(candidate.call('solve', i).unwrap() == 2 * i for i in range(4))\n"
         "context.note('remark', f'{right} of 4')\n"
         "return {'size': len(candidate.source), 'score': right / 4}",
         names=("score", "size"),
     )
-    evaluation = one(broker, problem)
+    evaluation = one(sandbox, problem)
     assert evaluation.rewards == (1.0, float(len(DOUBLE)))
     assert evaluation.artifacts == {"remark": "4 of 4"}
     assert evaluation.wall_s > 0
@@ -43,7 +43,7 @@ def test_the_script_calls_the_candidate_and_returns_every_reward(broker, scripte
     assert evaluation.memory_bytes > 1 << 20
 
 
-def test_one_process_of_the_script_serves_the_batch_and_each_candidate_has_its_own(broker, make_problem):
+def test_one_process_of_the_script_serves_the_batch_and_each_candidate_has_its_own(sandbox, make_problem):
     script = (
         "served = []\n"
         "def evaluate(candidate, context):\n"
@@ -52,10 +52,10 @@ def test_one_process_of_the_script_serves_the_batch_and_each_candidate_has_its_o
     )
     program = "seen = []\ndef count():\n    seen.append(1)\n    return len(seen)\n"
     problem = make_problem("evaluator", evaluator=script)
-    assert [e.rewards for e in broker.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(11.0,), (21.0,), (31.0,)]
+    assert [e.rewards for e in sandbox.evaluate(problem, [program] * 3, seeds=[0] * 3)] == [(11.0,), (21.0,), (31.0,)]
 
 
-def test_a_candidate_cannot_draw_what_its_evaluator_draws(broker, make_problem):
+def test_a_candidate_cannot_draw_what_its_evaluator_draws(sandbox, make_problem):
     script = (
         "import random\n"
         "def evaluate(candidate, context):\n"
@@ -65,37 +65,37 @@ def test_a_candidate_cannot_draw_what_its_evaluator_draws(broker, make_problem):
     )
     program = "import random\ndef draw(_):\n    return [random.random() for _ in range(100)]\n"
     problem = make_problem("evaluator", evaluator=script)
-    first, again, other = broker.evaluate(problem, [program] * 3, seeds=[7, 7, 8])
+    first, again, other = sandbox.evaluate(problem, [program] * 3, seeds=[7, 7, 8])
     assert (first.rewards, other.rewards) == ((0.0,), (0.0,))
     # It still answers the same for the same seed, and something else for another one.
     assert first.artifacts["drawn"] == again.artifacts["drawn"] != other.artifacts["drawn"]
 
 
-def test_the_script_sees_seed_and_files_and_seeded_generators(broker, scripted):
+def test_the_script_sees_seed_and_files_and_seeded_generators(sandbox, scripted):
     problem = scripted(
         "import random\n"
         "context.note('facts', [context.seed, context.files['table.txt'], random.random()])\n"
         "return {'score': 1}",
         files={"table.txt": "1 2 3"},
     )
-    shown = [e.artifacts["facts"] for e in broker.evaluate(problem, [DOUBLE] * 3, seeds=[7, 7, 8])]
+    shown = [e.artifacts["facts"] for e in sandbox.evaluate(problem, [DOUBLE] * 3, seeds=[7, 7, 8])]
     assert shown[0] == shown[1]
     assert shown[0].startswith("[7, '1 2 3', 0.")
     assert shown[2] != shown[0]
 
 
-def test_a_failed_call_is_a_value(broker, scripted):
+def test_a_failed_call_is_a_value(sandbox, scripted):
     problem = scripted(
         "reply = candidate.call('solve', None)\n"
         "context.note('reply', f'{reply.failure.kind} {reply.failure.reason} {reply.value}')\n"
         "return {'score': candidate.call('solve', 4).unwrap()}"
     )
-    evaluation = one(broker, problem)
+    evaluation = one(sandbox, problem)
     assert evaluation.rewards == (8.0,)
     assert evaluation.artifacts["reply"] == "crashed raised None"
 
 
-def test_unwrap_ends_the_evaluation_with_the_candidates_failure(broker, scripted):
+def test_unwrap_ends_the_evaluation_with_the_candidates_failure(sandbox, scripted):
     problem = scripted(
         "try:\n    candidate.call('solve').unwrap()\nexcept Exception:\n    return {'score': 1}\nreturn {'score': 2}"
     )
@@ -107,12 +107,12 @@ def test_unwrap_ends_the_evaluation_with_the_candidates_failure(broker, scripted
         ("def solve(): return b''", FailureKind.INVALID_OUTPUT, "not_json"),
         ("def solve(): return [0] * (1 << 40)", FailureKind.OUT_OF_MEMORY, "out_of_memory"),
     ]:
-        failure = one(broker, problem, program).failure
+        failure = one(sandbox, problem, program).failure
         assert failure is not None
         assert (failure.kind, failure.reason) == (kind, reason)
 
 
-def test_a_call_that_times_out_costs_the_process_and_the_next_meets_a_fresh_one(broker, scripted):
+def test_a_call_that_times_out_costs_the_process_and_the_next_meets_a_fresh_one(sandbox, scripted):
     problem = scripted(
         "first = candidate.call('solve', 1).unwrap()\n"
         "slow = candidate.call('loop', timeout_s=1.0)\n"
@@ -120,13 +120,13 @@ def test_a_call_that_times_out_costs_the_process_and_the_next_meets_a_fresh_one(
         "return {'score': first * 10 + candidate.call('solve', 1).unwrap()}"
     )
     program = "seen = []\ndef solve(x):\n    seen.append(x)\n    return len(seen)\ndef loop():\n    while True: pass\n"
-    evaluation = one(broker, problem, program)
+    evaluation = one(sandbox, problem, program)
     assert evaluation.rewards == (11.0,)
     assert evaluation.artifacts["slow"] == "timeout"
     assert evaluation.cpu_s > 0.1
 
 
-def test_the_wall_limit_counts_over_all_calls(broker, scripted):
+def test_the_wall_limit_counts_over_all_calls(sandbox, scripted):
     problem = scripted(
         "failures = [candidate.call('nap').failure for _ in range(20)]\n"
         "context.note('given', sum(f is None for f in failures))\n"
@@ -134,35 +134,35 @@ def test_the_wall_limit_counts_over_all_calls(broker, scripted):
         "return {'score': 0}",
         wall_s=0.6,
     )
-    evaluation = one(broker, problem, "import time\ndef nap():\n    time.sleep(0.2)\n")
+    evaluation = one(sandbox, problem, "import time\ndef nap():\n    time.sleep(0.2)\n")
     assert evaluation.rewards == (0.0,)
     assert int(evaluation.artifacts["given"]) <= 3
     assert evaluation.artifacts["kind"] == "timeout"
 
 
-def test_a_candidate_that_dies_at_every_call_is_given_up(broker, scripted):
+def test_a_candidate_that_dies_at_every_call_is_given_up(sandbox, scripted):
     problem = scripted(
         "reasons = {candidate.call('solve').failure.reason for _ in range(200)}\n"
         "context.note('reasons', sorted(reasons))\n"
         "return {'score': 0}",
     )
-    evaluation = one(broker, problem, "import os\ndef solve(): os._exit(3)\n")
+    evaluation = one(sandbox, problem, "import os\ndef solve(): os._exit(3)\n")
     assert evaluation.artifacts["reasons"] == "['exited']"
 
 
-def test_a_failing_call_that_the_script_hides_is_kept_if_nothing_scores(broker, scripted):
+def test_a_failing_call_that_the_script_hides_is_kept_if_nothing_scores(sandbox, scripted):
     problem = scripted("return {'score': int(candidate.call('solve').failure is None)}")
-    hidden = one(broker, problem, "import fancygraphs\n").artifacts
+    hidden = one(sandbox, problem, "import fancygraphs\n").artifacts
     assert "No module named 'fancygraphs'" in hidden["failed call"]
     found = silent_failure(problem, Evaluation(rewards=(0.0,), artifacts=hidden))
     assert found is not None
     assert "Add the package of fancygraphs" in found.remedy
-    assert "failed call" not in one(broker, problem, "def solve(): return 1\n").artifacts
+    assert "failed call" not in one(sandbox, problem, "def solve(): return 1\n").artifacts
 
 
-def test_what_the_candidate_prints_is_kept(broker, scripted):
+def test_what_the_candidate_prints_is_kept(sandbox, scripted):
     problem = scripted("candidate.call('solve', 1)\nprint('secret of the author')\nreturn {'score': 0}")
-    evaluation = one(broker, problem, "print('loaded')\ndef solve(x): return x")
+    evaluation = one(sandbox, problem, "print('loaded')\ndef solve(x): return x")
     assert evaluation.artifacts == {"stdout": "loaded\n"}
 
 
@@ -199,10 +199,10 @@ def test_what_the_candidate_prints_is_kept(broker, scripted):
         ("import os; os.write(3, b'garbage!')", FailureKind.INVALID_OUTPUT, "evaluator_malformed_frame", "at most"),
     ],
 )
-def test_a_bad_script_is_a_failure_value_and_the_batch_goes_on(broker, scripted, body, kind, reason, words):
+def test_a_bad_script_is_a_failure_value_and_the_batch_goes_on(sandbox, scripted, body, kind, reason, words):
     script = "print('author log')\nif 'good' not in candidate.source:\n    " + body + "\nreturn {'score': 1}"
     problem = scripted(script, wall_s=0.5 if kind is FailureKind.TIMEOUT else 20)
-    bad, good = broker.evaluate(problem, [DOUBLE, DOUBLE + "# good\n"], seeds=[0, 0])
+    bad, good = sandbox.evaluate(problem, [DOUBLE, DOUBLE + "# good\n"], seeds=[0, 0])
     assert bad.failure is not None
     assert (bad.failure.kind, bad.failure.reason) == (kind, reason)
     assert words in bad.failure.detail
@@ -219,17 +219,17 @@ def test_a_bad_script_is_a_failure_value_and_the_batch_goes_on(broker, scripted,
         ("while True: pass", FailureKind.TIMEOUT, "the wall limit of 1.5 s"),
     ],
 )
-def test_a_script_that_cannot_be_loaded_fails_every_program(broker, make_problem, script, kind, words):
+def test_a_script_that_cannot_be_loaded_fails_every_program(sandbox, make_problem, script, kind, words):
     problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 0.5 if kind is FailureKind.TIMEOUT else 20})
-    for evaluation in broker.evaluate(problem, [DOUBLE] * 3, seeds=[0] * 3):
+    for evaluation in sandbox.evaluate(problem, [DOUBLE] * 3, seeds=[0] * 3):
         assert evaluation.failure is not None
         assert evaluation.failure.kind is kind
         assert words in evaluation.failure.detail
 
 
-def test_notes_are_bounded(broker, scripted):
+def test_notes_are_bounded(sandbox, scripted):
     problem = scripted("for i in range(100):\n    context.note(f'n{i}', 'x' * 10000)\nreturn {'score': 1}")
-    evaluation = one(broker, problem)
+    evaluation = one(sandbox, problem)
     assert sum(map(len, evaluation.artifacts.values())) <= problem.limits.log_bytes
 
 
@@ -245,13 +245,13 @@ def test_a_script_may_pass_on_that_the_sandbox_was_lost(make_problem):
     program = "import os, time\ndef solve(x):\n    os.kill(os.getppid(), 9)\n    time.sleep(30)\n"
     script = "def evaluate(candidate, context):\n    return {'score': candidate.call('solve', 1).unwrap()}\n"
     problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 20})
-    with closing(Broker("unsafe")) as unsafe:
+    with closing(SandboxEvaluator("unsafe")) as unsafe:
         (evaluation,) = unsafe.evaluate(problem, [program], seeds=[0])
     assert evaluation.failure is not None
     assert evaluation.failure.reason == "supervisor_killed"
 
 
-def test_a_script_that_forges_one_is_not_believed(broker, make_problem):
+def test_a_script_that_forges_one_is_not_believed(sandbox, make_problem):
     script = (
         "def evaluate(candidate, context):\n"
         "    reply = candidate.call('missing')\n"
@@ -259,12 +259,12 @@ def test_a_script_that_forges_one_is_not_believed(broker, make_problem):
         "    reply.unwrap()\n"
     )
     problem = make_problem("evaluator", evaluator=script, limits={"wall_s": 20})
-    failure = one(broker, problem).failure
+    failure = one(sandbox, problem).failure
     assert failure is not None
     assert failure.reason == "evaluator_failed"
 
 
-def test_what_cannot_be_started_ahead_of_time_harms_nobody(broker, scripted, monkeypatch):
+def test_what_cannot_be_started_ahead_of_time_harms_nobody(sandbox, scripted, monkeypatch):
     started, start = [], Supervisor.start
 
     def short_of_descriptors(supervisor, ended):
@@ -275,7 +275,7 @@ def test_what_cannot_be_started_ahead_of_time_harms_nobody(broker, scripted, mon
 
     monkeypatch.setattr(Supervisor, "start", short_of_descriptors)
     problem = scripted("return {'score': candidate.call('solve', 1).unwrap()}")
-    assert [e.rewards for e in broker.evaluate(problem, [DOUBLE] * 2, seeds=[0] * 2)] == [(2.0,), (2.0,)]
+    assert [e.rewards for e in sandbox.evaluate(problem, [DOUBLE] * 2, seeds=[0] * 2)] == [(2.0,), (2.0,)]
     assert len(started) == 4
 
 
@@ -290,36 +290,36 @@ def solve(x):
 """
 
 
-def test_a_carried_output_reaches_candidate_and_script_and_goes_with_its_batch(broker, scripted):
+def test_a_carried_output_reaches_candidate_and_script_and_goes_with_its_batch(sandbox, scripted):
     body = (
         "found = candidate.call('solve', 7).unwrap()\n"
         "context.note('output', json.dumps(found))\n"
         "return {'score': float(len(found))}"
     )
     problem = scripted("import json\n" + body, carry="best")
-    first = one(broker, problem, CONTINUES)
+    first = one(sandbox, problem, CONTINUES)
     assert (first.rewards, first.artifacts["output"]) == ((1.0,), "[7]")
-    second = one(broker, with_output(problem, CarriedOutput(1, first.artifacts["output"])), CONTINUES)
+    second = one(sandbox, with_output(problem, CarriedOutput(1, first.artifacts["output"])), CONTINUES)
     assert (second.rewards, second.artifacts["output"]) == ((2.0,), "[7, 7]")
-    assert one(broker, problem, CONTINUES).rewards == (1.0,)
+    assert one(sandbox, problem, CONTINUES).rewards == (1.0,)
     # A candidate can write neither the file nor its folder, so it cannot change the start of the next.
     spoil = "def solve(x):\n    open('data/best.json', 'w').write('[]')\n"
     carrying = with_output(problem, CarriedOutput(1, "[1, 2]"))
-    failed, kept = broker.evaluate(carrying, [spoil, CONTINUES], seeds=[0, 0])
+    failed, kept = sandbox.evaluate(carrying, [spoil, CONTINUES], seeds=[0, 0])
     assert failed.failure is not None
     assert kept.rewards == (3.0,)
-    assert not list(broker._sandbox.folders.root.iterdir())
+    assert not list(sandbox._sandbox.folders.root.iterdir())
 
 
-def test_an_output_that_is_too_long_is_left_out_whole(broker, scripted):
+def test_an_output_that_is_too_long_is_left_out_whole(sandbox, scripted):
     problem = scripted("context.note('output', 'x' * 5000)\nreturn {'score': 1.0}", carry="best")
     limits = problem.limits.model_copy(update={"log_bytes": 4096})
-    evaluation = one(broker, problem.model_copy(update={"limits": limits}))
+    evaluation = one(sandbox, problem.model_copy(update={"limits": limits}))
     assert evaluation.artifacts == {"output left out": "it has 5000 characters, limits.log_bytes leaves 4096"}
 
 
 @pytest.mark.parametrize("kind", ["evaluator", "data"])
-def test_files_of_the_script_lie_beside_it(broker, make_problem, kind):
+def test_files_of_the_script_lie_beside_it(sandbox, make_problem, kind):
     function = "evaluate(candidate, context)" if kind == "evaluator" else "score(text, context)"
     script = (
         "import asyncio, pathlib\n"
@@ -338,21 +338,21 @@ def test_files_of_the_script_lie_beside_it(broker, make_problem, kind):
         "not a name": "kept as a text",
     }
     problem = make_problem(kind, evaluator=script, files=files, data_files={"shared.txt": "2"})
-    assert one(broker, problem).rewards == (28.0,)
+    assert one(sandbox, problem).rewards == (28.0,)
 
 
-def test_candidates_do_not_see_files_of_the_script(broker, scripted):
+def test_candidates_do_not_see_files_of_the_script(sandbox, scripted):
     problem = scripted("return {'score': candidate.call('names').unwrap()}", files={"secret.txt": "4"})
     program = "import glob\ndef names():\n    return len(glob.glob('**', recursive=True))\n"
-    assert one(broker, problem, program).rewards == (0.0,)
+    assert one(sandbox, problem, program).rewards == (0.0,)
 
 
-def test_a_record_without_a_number_loses_no_candidate_and_an_objective_does(broker, make_problem):
+def test_a_record_without_a_number_loses_no_candidate_and_an_objective_does(sandbox, make_problem):
     script = "def evaluate(candidate, context):\n    return {'score': 1, 'ms': {'a': 0j}}\n"
     objectives = [{"name": "score"}, {"name": "ms", "role": "record", "range": [3, 9]}]
-    kept = one(broker, make_problem("evaluator", evaluator=script, objectives=objectives))
+    kept = one(sandbox, make_problem("evaluator", evaluator=script, objectives=objectives))
     assert kept.rewards == (1.0, 3.0)
     assert kept.artifacts["not measured"] == "ms"
     objectives[1]["role"] = "objective"
-    lost = one(broker, make_problem("evaluator", evaluator=script, objectives=objectives))
+    lost = one(sandbox, make_problem("evaluator", evaluator=script, objectives=objectives))
     assert "reward 'ms' is dict: expected a finite number" in lost.failure.detail

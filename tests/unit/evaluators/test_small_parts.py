@@ -228,7 +228,7 @@ time.sleep(60)
 
 @contextmanager
 def watched(code: str) -> Iterator[SchedulingDelay]:
-    """Watch a process as the broker does."""
+    """Watch a process as the worker does."""
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     waiting = SchedulingDelay(process.pid)
     try:

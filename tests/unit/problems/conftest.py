@@ -1,4 +1,4 @@
-"""An author's script and a candidate in one process: for hand-made answers; the broker's own tests keep them apart."""
+"""An author's script and a candidate in one process: for hand-made answers; the worker's own tests keep them apart."""
 
 import json
 from collections.abc import Callable

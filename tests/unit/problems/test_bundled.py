@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.candidate import FailureKind
 from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled, load_problem
@@ -52,7 +52,7 @@ def test_the_slug_is_the_directory_and_everything_is_told(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_the_seed_scores_the_same_in_the_broker_and_reaches_no_target(
-    strongest: Broker, slug: str, score: Score
+    strongest: SandboxEvaluator, slug: str, score: Score
 ) -> None:
     problem = problem_of(slug)
     rewards = score(problem, problem.seed_program)
@@ -275,7 +275,7 @@ def test_the_lower_bound_is_the_one_of_martello_and_toth() -> None:
     assert lower_bound([10], 10) == 1
 
 
-# --- cheats, through the real broker
+# --- cheats, through the real sandbox
 
 CIRCLE = "[0.5, 0.5, 0.0]"
 CHEATS = {
@@ -308,7 +308,7 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("slug", CHEATS)
-def test_what_breaks_the_rules_is_invalid_output(strongest: Broker, slug: str) -> None:
+def test_what_breaks_the_rules_is_invalid_output(strongest: SandboxEvaluator, slug: str) -> None:
     problem = problem_of(slug)
     programs = [f"def solve():\n    return {value}\n" for value in CHEATS[slug]]
     evaluations = strongest.evaluate(problem, programs, seeds=[0] * len(programs))

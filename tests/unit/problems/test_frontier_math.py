@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled_sets, known_problems, load_problem
 from tests.support.script_evaluators import InvalidAnswerError, evaluator_in
@@ -49,7 +49,7 @@ def test_the_set_is_whole(problems: dict[str, Problem]) -> None:
         assert (problem.limits.wall_s, "scipy.optimize" in problem.preload) == (60.0, True)
 
 
-def test_no_seed_program_unlocks_its_problem(problems: dict[str, Problem], strongest: Broker) -> None:
+def test_no_seed_program_unlocks_its_problem(problems: dict[str, Problem], strongest: SandboxEvaluator) -> None:
     for slug, problem in problems.items():
         (found,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])
         assert found.rewards is not None, (slug, found.failure)

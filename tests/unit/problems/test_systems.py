@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled_sets, load_problem
 from tests.support.script_evaluators import InvalidAnswerError, evaluator_in
@@ -74,7 +74,7 @@ def test_a_known_heuristic_meets_its_targets(slug: str, name: str, targets: set[
     assert names_of(problem, problem.targets_met(problem.space.vector(rewards))) == targets, rewards
 
 
-def test_no_seed_program_meets_a_target_and_all_are_deterministic(strongest: Broker) -> None:
+def test_no_seed_program_meets_a_target_and_all_are_deterministic(strongest: SandboxEvaluator) -> None:
     for slug, path in SET.problems.items():
         problem = load_problem(path)
         (found,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])

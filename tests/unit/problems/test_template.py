@@ -2,13 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.broker import Broker
+from evaluators.evaluator import SandboxEvaluator
 from speciate.domain.errors import ConflictError, InvalidInputError
 from speciate.problems.loader import load_problem
 from speciate.problems.template import TemplateKind, write_template
 
 
-def test_the_template_is_a_complete_problem_that_its_seed_does_not_unlock(strongest: Broker, tmp_path: Path) -> None:
+def test_the_template_is_a_complete_problem_that_its_seed_does_not_unlock(
+    strongest: SandboxEvaluator, tmp_path: Path
+) -> None:
     written = write_template(tmp_path / "new" / "problem")
     problem = load_problem(written[0].parent)
     (evaluation,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])
@@ -17,7 +19,7 @@ def test_the_template_is_a_complete_problem_that_its_seed_does_not_unlock(strong
     assert problem.targets_met(evaluation.rewards) == 0
 
 
-def test_the_evaluator_of_texts_refuses_what_is_not_a_tour(strongest: Broker, tmp_path: Path) -> None:
+def test_the_evaluator_of_texts_refuses_what_is_not_a_tour(strongest: SandboxEvaluator, tmp_path: Path) -> None:
     problem = load_problem(write_template(tmp_path, TemplateKind.DATA)[0])
     texts = [
         "x",
@@ -37,7 +39,7 @@ SEEDS = {"evaluator": pytest.approx((0.15, 0.2490, 0.0), abs=1e-4), "cases": (1.
 @pytest.mark.parametrize("language", ["c", "C++", "javascript", "rust"])
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_seed_program_of_any_language_scores_as_that_in_python(
-    strongest: Broker, tmp_path: Path, kind: str, language: str
+    strongest: SandboxEvaluator, tmp_path: Path, kind: str, language: str
 ) -> None:
     problem = load_problem(write_template(tmp_path, TemplateKind(kind), language)[0])
     assert problem.language is not None
@@ -58,7 +60,7 @@ def test_a_language_without_a_template_is_refused_with_those_that_have_one(tmp_p
     assert not (tmp_path / "p").exists()
 
 
-def test_its_evaluator_refuses_what_is_not_ten_points(strongest: Broker, tmp_path: Path) -> None:
+def test_its_evaluator_refuses_what_is_not_ten_points(strongest: SandboxEvaluator, tmp_path: Path) -> None:
     problem = load_problem(write_template(tmp_path)[0])
     answers = ["3", "[[0, 0]] * 9", "[[0, True]] * 10", "[[0, 0, 0]] * 10", "[[0, 1e300]] * 10"]
     evaluations = strongest.evaluate(

@@ -1,4 +1,4 @@
-"""Tasks on public datasets: hand-made rows in the datasets' formats, scored by the real broker; errors for bad rows."""
+"""Tasks on public datasets: hand-made rows in the datasets' formats, scored in the sandbox; errors for bad rows."""
 
 import base64
 import io

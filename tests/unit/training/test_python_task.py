@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole, PromptStyle
 from speciate.prompts.mutation import build_prompt
@@ -20,8 +20,8 @@ from speciate.training.tasks.python_steps import STEPS, draw_inputs, run
 
 @pytest.fixture(scope="module")
 def task() -> Iterator[Task]:
-    with closing(open_broker("auto")) as broker:
-        yield open_task("python", evaluator=broker)
+    with closing(open_evaluator("auto")) as sandbox:
+        yield open_task("python", evaluator=sandbox)
 
 
 def test_solutions_pass_every_test_and_wrong_programs_do_not(task: Task) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from evaluators.broker_factory import open_broker
+from evaluators.evaluator_factory import open_evaluator
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.problem import ProblemKind
 from speciate.training.tasks import GENERATED, Split, open_task
@@ -52,13 +52,13 @@ def test_trusted_scores_are_those_of_the_sandbox(name):
     """Training scores harmless candidates without a sandbox; the service must compute the same rewards."""
     task = GENERATED[name]
     rng = np.random.default_rng(5)
-    with closing(open_broker("auto")) as broker:
+    with closing(open_evaluator("auto")) as sandbox:
         for problem in task.problems(Split.TEST, 3):
             candidates = [task.demonstrate(problem, rng) for _ in range(6)]
             if problem.kind is ProblemKind.DATA:
                 candidates += ["", "00 00", "99", candidates[0] + " " + candidates[0], "nonsense", "0 1"]
             expected = task.score([(problem, candidates)])[0]
-            evaluated = broker.evaluate(problem, candidates, seeds=[0] * len(candidates))
+            evaluated = sandbox.evaluate(problem, candidates, seeds=[0] * len(candidates))
             assert [e.rewards for e in evaluated] == expected
 
 

@@ -1,6 +1,6 @@
 """Evaluate programs against a problem; runs in the worker's process and is trusted.
 
-Only the broker knows expected outputs and decides the result. Programs and scripts run in processes of a tier
+Only the worker knows expected outputs and decides the result. Programs and scripts run in processes of a tier
 (``evaluators.tiers``), which see code and inputs only.
 """
 
@@ -41,10 +41,10 @@ KINDS: dict[ProblemKind, Callable[[EvaluationBatch], list[Evaluation]]] = {
 """Evaluation function of each kind of problem."""
 
 
-class Broker:
+class SandboxEvaluator:
     """Score candidates outside their process; an ``EvaluatorClient``.
 
-    Batches share only warm interpreters, which never read batch data. A broker is thread-safe and fork-safe.
+    Batches share only warm interpreters, which never read batch data. It is thread-safe and fork-safe.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Broker:
         return self._sandbox.pids
 
     def tools(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those programs, of some names, with which this broker can build and run candidates."""
+        """Return those programs, of some names, with which it can build and run candidates."""
         names = {*names}
         engine = find_engine() if names & ABILITIES else None
         found = set() if engine is None else names & engine.tools

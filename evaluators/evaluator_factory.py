@@ -1,14 +1,14 @@
-"""Open a broker in the strongest sandbox tier that works on this machine, or in the configured tier."""
+"""Open an evaluator in the strongest sandbox tier that works on this machine, or in the configured tier."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
-from evaluators.broker import Broker
 from evaluators.build_cache import BuildCache
 from evaluators.canary import TierProbe, probe_tier
 from evaluators.environments import EnvironmentStore
+from evaluators.evaluator import SandboxEvaluator
 from evaluators.tiers import TIERS, UNSAFE
 from evaluators.toolchains import Toolchains
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
@@ -52,12 +52,12 @@ def open_toolchains(settings: Settings) -> Toolchains:
     return Toolchains(settings.toolchains)
 
 
-def open_broker(wanted: str = AUTO, settings: Settings | None = None) -> Broker:
-    """Return a broker in the strongest tier that passes its attacks, or in the requested tier.
+def open_evaluator(wanted: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
+    """Return an evaluator in the strongest tier that passes its attacks, or in the requested tier.
 
     Args:
         wanted: ``auto``, the name of a tier, or ``unsafe``.
-        settings: Determines environments, toolchains and the compile cache; without them, the defaults of ``Broker``.
+        settings: Determines environments, toolchains and the compile cache; None: the defaults of ``SandboxEvaluator``.
 
     Raises:
         ConfigurationError: The tier is unknown.
@@ -65,7 +65,7 @@ def open_broker(wanted: str = AUTO, settings: Settings | None = None) -> Broker:
     """
     if wanted == UNSAFE:
         _log.warning(UNSAFE_WARNING)
-        return _broker(UNSAFE, settings)
+        return _evaluator(UNSAFE, settings)
     if wanted != AUTO and wanted not in TIERS:
         raise ConfigurationError(
             f"Unknown evaluator tier {wanted!r}.", remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}."
@@ -76,15 +76,15 @@ def open_broker(wanted: str = AUTO, settings: Settings | None = None) -> Broker:
             continue
         verdict = probe_tier(tier)
         if verdict.holds:
-            return _broker(tier, settings)
+            return _evaluator(tier, settings)
         refused.append(verdict)
     raise EvaluatorUnavailableError(_why(refused), remedy=_remedy(refused))
 
 
-def _broker(tier: str, settings: Settings | None) -> Broker:
+def _evaluator(tier: str, settings: Settings | None) -> SandboxEvaluator:
     if settings is None:
-        return Broker(tier)
-    return Broker(
+        return SandboxEvaluator(tier)
+    return SandboxEvaluator(
         tier,
         environments=open_environments(settings),
         toolchains=open_toolchains(settings),

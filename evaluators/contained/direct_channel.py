@@ -1,9 +1,9 @@
-"""The script's end of a direct line to the candidate: calls that need not pass through the broker.
+"""Calls of a script to the candidate that do not pass through the worker.
 
-The broker lends the script its end of the candidate's channel, and a file of 8 bytes in which the script states whose
-turn it is, so that the broker can keep both time limits while it sleeps. The number in the file is the time in
-nanoseconds in which the candidate had its turn, or, during a call, the time in which it did not, as ``-1 - time``. All
-times count from the one that the broker states, on the monotonic clock.
+The worker gives the script the candidate's channel and a shared clock: a file of 8 bytes from which the worker knows
+which of the two computes, so that it can keep both time limits while it sleeps. The number in the file is the time in
+nanoseconds in which the candidate computed so far or, during a call, the time in which it did not, as ``-1 - time``.
+All times count from the one that the worker names, on the monotonic clock.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from .program import DETAIL_CHARS
 from .untrusted import FrameError, check_size, parse
 from .wire import HEADER_BYTES, Wire
 
-TURN_BYTES: Final = 8
+CLOCK_BYTES: Final = 8
 MAX_STRAY_FRAMES: Final = 1000
 _NONCE_BYTES: Final = 6
 _REASON_CHARS: Final = 80
 
 
-class DirectLine:
-    """Call the candidate.
+class DirectChannel:
+    """The script's end of the candidate's channel.
 
     Args:
-        fds: Stream to the candidate, and file of the turns.
-        began_ns: Time of the monotonic clock from which turns count.
+        fds: Stream to the candidate, and file of the shared clock.
+        began_ns: Time of the monotonic clock from which the shared clock counts.
         frame_bytes: Longest frame to accept.
         max_bytes: Longest frame to send.
     """
 
     def __init__(self, fds: tuple[int, int], began_ns: int, frame_bytes: int, max_bytes: int) -> None:
-        fd, self._turn_fd = fds
+        fd, self._clock_fd = fds
         self._wire, self._began_ns = Wire(fd, max_bytes), began_ns
         self._frame_bytes = frame_bytes
-        self._theirs_ns = 0  # duration of all calls
+        self._candidate_ns = 0  # duration of all calls
         self._strays = 0
 
     def call(self, name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the candidate's answer ``{"value": v}``, or what the broker has to know instead.
+        """Return the candidate's answer ``{"value": v}``, or what the worker has to know instead.
 
         That is ``{"refused": {"index": i, "error": reason, "detail": text}}``, or
         ``{"lost": "gone" | "broken", "detail": text}`` if there can be no further answer.
@@ -55,7 +55,7 @@ class DirectLine:
         nonce = int.from_bytes(os.urandom(_NONCE_BYTES), "little")
         question = self._wire.pack({"index": nonce, "call": name, "args": args})
         began_ns = time.monotonic_ns()
-        self._note(self._began_ns + self._theirs_ns - began_ns - 1)
+        self._set_clock(self._began_ns + self._candidate_ns - began_ns - 1)
         try:
             with suppress(OSError):  # it has ended, but what it said before can still be read
                 self._wire.send(question)
@@ -65,13 +65,13 @@ class DirectLine:
         except OSError:
             return {"lost": "gone", "detail": ""}
         finally:
-            self._theirs_ns += time.monotonic_ns() - began_ns
-            self._note(self._theirs_ns)
+            self._candidate_ns += time.monotonic_ns() - began_ns
+            self._set_clock(self._candidate_ns)
 
     def close(self) -> None:
-        """Close it; the candidate's channel stays with the broker."""
+        """Close it; the candidate's channel stays with the worker."""
         os.close(self._wire.fd)
-        os.close(self._turn_fd)
+        os.close(self._clock_fd)
 
     def _answer(self, nonce: int) -> dict[str, Any]:
         while True:
@@ -91,8 +91,8 @@ class DirectLine:
             if self._strays > MAX_STRAY_FRAMES:
                 return {"lost": "broken", "detail": "too many frames that match no open call"}
 
-    def _note(self, turn: int) -> None:
-        os.pwrite(self._turn_fd, turn.to_bytes(TURN_BYTES, "little", signed=True), 0)
+    def _set_clock(self, value: int) -> None:
+        os.pwrite(self._clock_fd, value.to_bytes(CLOCK_BYTES, "little", signed=True), 0)
 
 
 def _refusal(message: dict[str, Any]) -> dict[str, Any]:

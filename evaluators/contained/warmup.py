@@ -17,7 +17,7 @@ _PROGRAM = "def solve(x):\n    return 2 * x\n"
 _CALLS = 4
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Serve calls as a candidate does; leaves nothing behind but the state of random generators, which forks seed."""
     for _ in range(_TIMES):
         ours, theirs = socket.socketpair()
