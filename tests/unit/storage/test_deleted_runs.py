@@ -17,7 +17,7 @@ _REASONS = {
     "work/fairness.py": "work belongs to runs that have not ended",
     "work/proposals.py": "only ended runs are deleted, and these take no proposals",
     "work/reconciler.py": "looks at runs that have not started",
-    "work/waiting_runs.py": "work belongs to runs that have not ended",
+    "work/waiting_runs.sql": "work belongs to runs that have not ended",
 }
 
 

@@ -1,0 +1,20 @@
+-- evaluator_needs: What a worker needs for the problem of a run: the parts that ``required_capabilities`` reads.
+jsonb_build_object('language', d.definition -> 'language', 'image', d.definition -> 'image',
+  'writable', d.definition -> 'writable') AS definition
+
+-- running: Running runs whose problem has a language of its own.
+run_progress p JOIN runs r ON r.id = p.run_id JOIN problems d ON d.id = r.problem_id
+WHERE p.state = 'running' AND jsonb_typeof(d.definition -> 'language') = 'object'
+
+-- needs: What the problems of all running runs need.
+SELECT DISTINCT {evaluator_needs} FROM {running}
+
+-- idle_runs: Runs that have a reason, or were not committed lately.
+-- A commit sets the clock of a run: one that works is left alone, and workers announce themselves in the meantime.
+SELECT p.run_id, {evaluator_needs}, p.reason FROM {running}
+  AND (p.reason IS NOT NULL OR p.running_since < clock_timestamp() - make_interval(secs => :after_s))
+LIMIT 256
+
+-- dispatch_ready: Mark the ready work of a run as sent.
+UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :run_id AND state = 'ready'
+RETURNING id, kind

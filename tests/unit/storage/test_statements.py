@@ -1,0 +1,57 @@
+"""SQL files: every statement has a name, a description and a use, and SQL stands nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from speciate.storage.statements import Statements
+
+_STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
+_FILES = sorted(_STORAGE.rglob("*.sql"))
+
+
+def written(folder: Path, text: str) -> Statements:
+    (folder / "store.sql").write_text(text)
+    return Statements(str(folder / "store.py"), live="running")
+
+
+def test_statements_have_names(tmp_path: Path) -> None:
+    sql = written(
+        tmp_path,
+        "-- keys: Keys of a row.\nid = :id\n\n"
+        "-- save: Save a document.\n-- In one statement.\n"
+        "UPDATE g SET doc = cast(:doc AS jsonb), path = '{a}'\n  -- only these\n  WHERE {keys} AND {live}{more}\n",
+    )
+    text = sql.text("save", more=" LIMIT 1")
+    assert text == "UPDATE g SET doc = cast(:doc AS jsonb), path = '{a}'\n  WHERE id = :id AND running LIMIT 1"
+    assert str(sql.keys) == "id = :id"
+    assert sql.keys is sql.keys
+    binds = sql.build("save", more="")._bindparams
+    assert {name: str(bind.type) for name, bind in binds.items()} == {"doc": "JSONB", "id": "NULL"}
+    with pytest.raises(KeyError, match="more"):
+        _ = sql.save
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = sql.nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("SELECT 1\n", "expected '-- name: description'"), ("-- one: First.\n1\n-- one: Again.\n2\n", "names one twice")],
+)
+def test_a_wrong_file_is_rejected(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        written(tmp_path, text)
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: str(path.relative_to(_STORAGE)))
+def test_every_statement_is_used_and_every_used_one_exists(path: Path) -> None:
+    sql, module = path.read_text(), path.with_suffix(".py").read_text()
+    names = set(re.findall(r"^-- (\w+): \S", sql, re.MULTILINE))
+    used = set()
+    for call, attribute in re.findall(r"\bSQL\.(?:(?:text|build)\(\s*\"(\w+)\"|(\w+))", module):
+        used.add(call or attribute)
+    assert used <= names
+    assert names - used <= set(re.findall(r"(?<!')\{(\w+)\}", sql))
