@@ -7,6 +7,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Final
 
+from speciate.domain.errors import InvalidFieldError
+
 BINARY: Final = "data:;base64,"
 """Beginning of a content that is not text."""
 
@@ -40,13 +42,13 @@ def check_data_files(files: Mapping[str, str]) -> None:
     """Check contents and paths.
 
     Raises:
-        ValueError: A content is invalid, or a path is both a file and a folder.
+        InvalidFieldError: A content is invalid, or a path is both a file and a folder.
     """
     for path, content in files.items():
         try:
             bytes_of(content)
         except ValueError as error:
-            raise ValueError(f"data file {path!r} {error}") from None
+            raise InvalidFieldError("data_files", f"data file {path!r} {error}") from None
         parts = path.split("/")
         if above := [folder for i in range(1, len(parts)) if (folder := "/".join(parts[:i])) in files]:
-            raise ValueError(f"data file {above[0]!r} is also the folder of {path!r}")
+            raise InvalidFieldError("data_files", f"data file {above[0]!r} is also the folder of {path!r}")

@@ -39,6 +39,18 @@ class FieldError:
         return f"{head}: {self.message}" if head else self.message
 
 
+class InvalidFieldError(ValueError):
+    """A mistake found by a check across the fields of a model, for which Pydantic reports no location.
+
+    Attributes:
+        where: Path to the field with the mistake, such as ``targets.0.name``.
+    """
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
 class SpeciateError(Exception):
     """Base of all errors for callers; ``slug`` is stable and identifies the problem type in HTTP responses."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from speciate.domain.errors import InvalidFieldError
 from speciate.domain.known_languages import KNOWN, known_language, tools_of
 from speciate.domain.values import NO_NUL, FileName, Value
 
@@ -87,7 +88,7 @@ def complete_language(given: Any, *, runs: bool) -> Any:
         runs: True if the problem runs programs by commands; False if its script does.
 
     Raises:
-        ValueError: The name is unknown.
+        InvalidFieldError: The name is unknown.
     """
     fields = {"name": given} if isinstance(given, str) else given
     if not isinstance(fields, Mapping) or not isinstance(fields.get("name"), str):
@@ -96,9 +97,10 @@ def complete_language(given: Any, *, runs: bool) -> Any:
     if "run" in fields:
         return given if known is None or "file" in fields else {**fields, "file": known.file}
     if known is None and isinstance(given, str):
-        raise ValueError(
+        raise InvalidFieldError(
+            "language",
             f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and"
-            " `run`; without `language` and `image`, programs are Python"
+            " `run`; without `language` and `image`, programs are Python",
         )
     if known is None:
         return given

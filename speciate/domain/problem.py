@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from speciate.domain.abilities import needs_of
 from speciate.domain.data_files import check_data_files
+from speciate.domain.errors import InvalidFieldError
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
 from speciate.domain.image import ImageFolder, ImageName
 from speciate.domain.language import Exchange, LanguageOrName, complete_language
@@ -46,6 +47,10 @@ _PROGRAM_PARTS = frozenset({"__main__", "test", "tests"})
 _DAY_S = 86_400
 _MOST_CORES = 256
 _TEXT_READERS = ("source", "vars(", "__dict__")
+
+
+Mistakes = Iterator[tuple[str, str]]
+"""Paths of fields with what is wrong with each."""
 
 
 class Carry(StrEnum):
@@ -349,126 +354,139 @@ class Problem(Value):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        _refuse_repeats("objective", (o.name for o in self.objectives))
-        _refuse_repeats("target", (t.name for t in self.targets))
-        if reserved := _RESERVED.intersection(self.space.names):
-            raise ValueError(f"objective {min(reserved)!r} is a word of the rule language: choose another name")
+        for where, message in self._mistakes():
+            raise InvalidFieldError(where, message)
+        return self
+
+    def _mistakes(self) -> Mistakes:
+        """Check across fields; what follows a mistake may assume that it is not there, since the reader stops at it."""
+        _refuse_repeats("objective", [o.name for o in self.objectives])
+        _refuse_repeats("target", [t.name for t in self.targets])
+        if reserved := sorted(_RESERVED.intersection(self.space.names)):
+            yield (
+                self._place_of(reserved[0]),
+                f"objective {reserved[0]!r} is a word of the rule language: choose another name",
+            )
         if not self.space.selected:
-            raise ValueError("no objective has role 'objective': search would have nothing to improve")
+            yield "objectives", "no objective has role 'objective': search would have nothing to improve"
         if (unlocks := sum(t.unlock for t in self.targets)) != 1:
-            raise ValueError(f"{unlocks} targets are marked 'unlock = true': expected exactly one")
+            yield "targets", f"{unlocks} targets are marked 'unlock = true': expected exactly one"
         for target in self.targets:
             parse_rule(target.rule, self.space.names)
-        self._check_weights()
-        self._check_kind()
+        yield from self._mistakes_in_weights()
+        yield from self._mistakes_in_kind()
         check_stages(self.stages, self.objectives, scripted=self.kind is not ProblemKind.CASES)
-        self._check_external()
+        yield from self._mistakes_in_external()
         if self.carry is not None and (self.kind not in _CARRYING or self.attested):
-            raise ValueError("carry needs a script of kind 'evaluator' or 'in_process' that runs in the sandbox")
+            yield "carry", "carry needs a script of kind 'evaluator' or 'in_process' that runs in the sandbox"
         check_data_files(self.data_files)
         for module in self.preload:
             parts = module.split(".")
             if parts[0] in _NO_LIBRARIES or not _PROGRAM_PARTS.isdisjoint(parts):
-                raise ValueError(f"preload names {module!r}, which is a program or a test and no library: remove it")
+                yield "preload", f"preload names {module!r}, which is a program or a test and no library: remove it"
         if len(self.seed_program.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
-            raise ValueError(f"the seed program is over {MAX_PROGRAM_BYTES} bytes")
-        return self
+            yield "seed_program", f"the seed program is over {MAX_PROGRAM_BYTES} bytes"
 
-    def _check_weights(self) -> None:
+    def _place_of(self, objective: str) -> str:
+        return f"objectives.{self.space.names.index(objective)}.name"
+
+    def _mistakes_in_weights(self) -> Mistakes:
         if self.weights is None:
             return
         if unknown := set(self.weights) - {o.name for o in self.space.selected}:
-            raise ValueError(f"weights name {min(unknown)!r}, which is not an objective of role 'objective'")
+            yield "weights", f"weights name {min(unknown)!r}, which is not an objective of role 'objective'"
         if not self.weights or min(self.weights.values()) < 0 or not 0 < sum(self.weights.values()) < math.inf:
-            raise ValueError("weights must be ≥ 0 with a positive sum: directions are declared on the objectives")
+            yield "weights", "weights must be ≥ 0 with a positive sum: directions are declared on the objectives"
 
-    def _check_kind(self) -> None:
+    def _mistakes_in_kind(self) -> Mistakes:
         if self.kind is ProblemKind.CASES:
             if self.evaluator.strip():
-                raise ValueError("kind 'cases' compares answers with its cases: remove the evaluator")
-            self._check_cases()
+                yield "kind", "kind 'cases' compares answers with its cases: remove the evaluator"
+            yield from self._mistakes_in_cases()
         elif not self.evaluator.strip() and not all(step.external for step in self.cascade):
-            raise ValueError(f"kind {self.kind.value!r} needs an evaluator script")
+            yield "kind", f"kind {self.kind.value!r} needs an evaluator script"
         elif self.cases:
-            raise ValueError(f"kind {self.kind.value!r} scores by its evaluator: remove the cases")
+            yield "kind", f"kind {self.kind.value!r} scores by its evaluator: remove the cases"
         elif self.kind is ProblemKind.IN_PROCESS and self.files:
-            raise ValueError("kind 'in_process' reads no `files`: name them in `data_files` and open them in `data`")
-        self._check_language()
-        self._check_image()
+            yield "kind", "kind 'in_process' reads no `files`: name them in `data_files` and open them in `data`"
+        yield from self._mistakes_in_language()
+        yield from self._mistakes_in_image()
         if self.many_files:
-            self._check_files()
+            yield from self._mistakes_in_files()
         if self.forgeable and self.confirmations < 1:
-            raise ValueError("kind 'in_process' can be forged: confirmations must be at least 1")
+            yield "kind", "kind 'in_process' can be forged: confirmations must be at least 1"
 
-    def _check_language(self) -> None:
+    def _mistakes_in_language(self) -> Mistakes:
         if self.language is None:
             return
         if self.kind is ProblemKind.DATA:
-            raise ValueError("kind 'data' has no language: candidates are texts")
+            yield "kind", "kind 'data' has no language: candidates are texts"
         if self.kind is ProblemKind.IN_PROCESS and self.image is None:
             if self.language.run or self.language.build:
-                raise ValueError("kind 'in_process': the script builds and runs programs: remove `build` and `run`")
+                yield "kind", "kind 'in_process': the script builds and runs programs: remove `build` and `run`"
         elif not self.language.run:
-            raise ValueError(f"kind {self.kind.value!r} runs programs by a command: `run` of the language is missing")
+            yield "kind", f"kind {self.kind.value!r} runs programs by a command: `run` of the language is missing"
 
-    def _check_image(self) -> None:
+    def _mistakes_in_image(self) -> Mistakes:
         if self.image is None:
             if self.writable:
-                raise ValueError("writable names folders of an image: the problem has no `image`")
+                yield "writable", "writable names folders of an image: the problem has no `image`"
             return
         if self.kind is ProblemKind.DATA:
-            raise ValueError("image: candidates of kind 'data' are texts that nothing executes: remove `image`")
+            yield "image", "image: candidates of kind 'data' are texts that nothing executes: remove `image`"
         if self.language is None:
-            raise ValueError("image: programs run by a command in it: declare `language` with `name`, `file` and `run`")
+            yield "image", "image: programs run by a command in it: declare `language` with `name`, `file` and `run`"
         if self.kind is ProblemKind.CASES or self.kind is ProblemKind.EVALUATOR:
             return
         if self.stages or self.carry is not None:
-            raise ValueError("image: kind 'in_process' measures everything at once there: remove `stages` and `carry`")
+            yield "image", "image: kind 'in_process' measures everything at once there: remove `stages` and `carry`"
 
-    def _check_external(self) -> None:
+    def _mistakes_in_external(self) -> Mistakes:
         if self.stages and self.evaluation is EvaluatedBy.EXTERNAL:
-            raise ValueError("the problem has stages: declare evaluation = 'external' for the last one instead")
+            yield "evaluation", "the problem has stages: declare evaluation = 'external' for the last one instead"
         if self.external_stage is None:
             if self.capabilities:
-                raise ValueError("capabilities are those of external evaluators: this problem has none")
+                yield "capabilities", "capabilities are those of external evaluators: this problem has none"
             return
         if self.kind not in (ProblemKind.EVALUATOR, ProblemKind.DATA):
-            raise ValueError(f"kind {self.kind.value!r} has no external evaluation: expected 'evaluator' or 'data'")
+            yield "kind", f"kind {self.kind.value!r} has no external evaluation: expected 'evaluator' or 'data'"
         for objective in self.external_stage.objectives:
             if objective.role is ObjectiveRole.OBJECTIVE and "range" not in objective.model_fields_set:
-                raise ValueError(
-                    f"objective {objective.name!r} is measured externally: declare its range, because rewards beyond"
-                    " its better end are refused"
-                )
+                message = "is measured externally: declare its range, because rewards beyond its better end are refused"
+                yield self._place_of(objective.name), f"objective {objective.name!r} {message}"
 
-    def _check_cases(self) -> None:
+    def _mistakes_in_cases(self) -> Mistakes:
         if not self.cases:
-            raise ValueError("kind 'cases' needs at least one case")
+            yield "kind", "kind 'cases' needs at least one case"
         counted = {case.reward or self.objectives[0].name for case in self.cases}
         needed = [o.name for o in self.objectives if o.role is not ObjectiveRole.RECORD]
         if empty := [name for name in needed if name not in counted]:
-            raise ValueError(f"no case counts towards objective {empty[0]!r}")
+            yield "cases", f"no case counts towards objective {empty[0]!r}"
         if unknown := counted - set(self.space.names):
-            raise ValueError(f"a case counts towards {min(unknown)!r}, which is not an objective")
+            yield "cases", f"a case counts towards {min(unknown)!r}, which is not an objective"
         if self.language is not None and self.language.exchange is Exchange.TEXT:
             for place, case in enumerate(self.cases, 1):
                 if [type(value) for value in (*case.input, case.expected)] != [str, str]:
-                    raise ValueError(
-                        f"a case, number {place}, is not one text as input and one as `expected`, which programs"
-                        ' exchange: write both in quotes, or set `exchange = "json"` in `language`'
+                    yield (
+                        "cases",
+                        (
+                            f"a case, number {place}, is not one text as input and one as `expected`, which programs"
+                            ' exchange: write both in quotes, or set `exchange = "json"` in `language`'
+                        ),
                     )
 
-    def _check_files(self) -> None:
+    def _mistakes_in_files(self) -> Mistakes:
         if self.kind not in (ProblemKind.CASES, ProblemKind.EVALUATOR):
-            raise ValueError(f"many_files: a candidate of kind {self.kind.value!r} is one text")
+            yield "many_files", f"many_files: a candidate of kind {self.kind.value!r} is one text"
         if not self.seed_program:
             return
         try:
             files = sections_of(self.seed_program)
         except FilesError as error:
-            raise ValueError(f"the seed program is not a set of files: {error}") from None
+            yield "seed_program", f"the seed program is not a set of files: {error}"
+            return
         if wrong := self.wrong_files(files):
-            raise ValueError(f"the seed program {wrong}")
+            yield "seed_program", f"the seed program {wrong}"
 
     def wrong_files(self, names: Collection[str]) -> str | None:
         """Return the mistake in the file names of a program, or None."""
@@ -629,7 +647,8 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _refuse_repeats(what: str, names: Iterable[str]) -> None:
+def _refuse_repeats(what: str, names: Sequence[str]) -> None:
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise ValueError(f"{what} {name!r} is declared {count} times: names must differ")
+        last = len(names) - 1 - names[::-1].index(name)
+        raise InvalidFieldError(f"{what}s.{last}.name", f"{what} {name!r} is declared {count} times: names must differ")

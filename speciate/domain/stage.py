@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from speciate.domain.errors import RuleError
+from speciate.domain.errors import InvalidFieldError, RuleError
 from speciate.domain.objective import Objective
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.values import Identifier, Value
@@ -81,49 +81,54 @@ def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, sc
         scripted: True if an author's script measures them.
 
     Raises:
-        ValueError: A stage is invalid; the message names it and what was expected.
+        InvalidFieldError: A stage is invalid; the message names it and what was expected.
     """
     names = [objective.name for objective in objectives]
     measured: list[str] = []
     stage_names = [stage.name for stage in stages]
-    for stage in stages:
-        if stage_names.count(stage.name) > 1:
-            raise ValueError(f"stage {stage.name!r} is declared twice: names must differ")
+    for i, stage in enumerate(stages):
+        where = f"stages.{i}.name"
+        if stage.name in stage_names[:i]:
+            raise InvalidFieldError(where, f"stage {stage.name!r} is declared twice: names must differ")
         if stage.evaluation is EvaluatedBy.EXTERNAL and stage is not stages[-1]:
-            raise ValueError(f"stage {stage.name!r} is external: only the last stage can be")
-        _check_stage(stage, names, measured)
+            raise InvalidFieldError(where, f"stage {stage.name!r} is external: only the last stage can be")
+        if mistake := _mistake_in(stage, names, measured):
+            raise InvalidFieldError(where, f"stage {stage.name!r} {mistake}")
         measured += stage.objectives
     if stages and (left := [name for name in names if name not in measured]):
-        raise ValueError(f"no stage measures {left[0]!r}: one stage must measure each objective")
+        raise InvalidFieldError("stages", f"no stage measures {left[0]!r}: one stage must measure each objective")
     if scripted:
         _check_ranges(stages, objectives)
     else:
         _check_no_functions(stages)
 
 
-def _check_stage(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> None:
+def _mistake_in(stage: Stage, names: Sequence[str], measured: Sequence[str]) -> str | None:
     if unknown := [name for name in stage.objectives if name not in names]:
-        raise ValueError(f"stage {stage.name!r} measures {unknown[0]!r}, which is not an objective")
+        return f"measures {unknown[0]!r}, which is not an objective"
     if again := [name for name in stage.objectives if name in measured]:
-        raise ValueError(f"stage {stage.name!r} measures {again[0]!r} again: one stage measures each objective")
+        return f"measures {again[0]!r} again: one stage measures each objective"
     try:
         rule = parse_rule(stage.needs, names) if stage.needs else None
     except RuleError as error:
-        raise ValueError(f"stage {stage.name!r} needs {stage.needs!r}: {error}") from None
+        return f"needs {stage.needs!r}: {error}"
     if rule and (early := rule.uses.difference(measured, stage.objectives)):
-        raise ValueError(f"stage {stage.name!r} needs {min(early)!r}, which no earlier stage measures")
+        return f"needs {min(early)!r}, which no earlier stage measures"
+    return None
 
 
 def _check_no_functions(stages: Sequence[Stage]) -> None:
-    if named := [stage.name for stage in stages if stage.function is not None]:
-        raise ValueError(f"stage {named[0]!r} names a function: kind 'cases' has none")
+    for i, stage in enumerate(stages):
+        if stage.function is not None:
+            raise InvalidFieldError(f"stages.{i}.name", f"stage {stage.name!r} names a function: kind 'cases' has none")
 
 
 def _check_ranges(stages: Sequence[Stage], objectives: Sequence[Objective]) -> None:
     later = {name for stage in stages[1:] for name in stage.objectives}
-    for objective in objectives:
+    for i, objective in enumerate(objectives):
         if objective.name in later and "range" not in objective.model_fields_set:
-            raise ValueError(
+            raise InvalidFieldError(
+                f"objectives.{i}.name",
                 f"objective {objective.name!r} is measured by a later stage: declare its range, because its worst end"
-                " replaces the value of a candidate that stops earlier"
+                " replaces the value of a candidate that stops earlier",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,28 +36,8 @@ _PARTS: Final[dict[str, type[BaseModel]]] = {
 }
 _OF_KEY: Final = "[key]"
 """Suffix that Pydantic adds to a location if the key is wrong, not the value."""
-_NAMED: Final = re.compile(r"(objective|target|stage) '(\w*)' ")
 _MOST_MISTAKES: Final = 20_000
 """Limit on reported errors: each takes a kilobyte, and every value may have one."""
-# Pydantic reports no location for checks across fields; the first words of the domain's messages identify the field.
-_WHOLE_CHECKS: Final = {
-    "no objective": "objectives",
-    "no case": "cases",
-    "a case": "cases",
-    "weights": "weights",
-    "kind": "kind",
-    "language": "language",
-    "image:": "image",
-    "writable names": "writable",
-    "stages": "stages",
-    "no stage": "stages",
-    "the problem has stages": "evaluation",
-    "capabilities": "capabilities",
-    "data file": "data_files",
-    "the seed program": "seed_program",
-    "many_files": "many_files",
-    "carry needs": "carry",
-}
 
 _MISSING: Final = {
     "objectives": "is missing: add an [[objectives]] with a name, such as name = 'gain', for each reward",
@@ -110,7 +89,7 @@ def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldEr
     try:
         problem = Problem.model_validate(dict(definition))
     except ValidationError as error:
-        field_errors = [*_mistakes(error, definition), *field_errors]
+        field_errors = [*_mistakes(error), *field_errors]
     except RuleError as error:
         # The domain's validation stops at the first invalid rule; ``_rule_field_errors`` reports all of them.
         field_errors = field_errors or [FieldError(str(error), "targets")]
@@ -137,10 +116,10 @@ def label_of(where: str, definition: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _mistakes(error: ValidationError, definition: Mapping[str, Any]) -> list[FieldError]:
+def _mistakes(error: ValidationError) -> list[FieldError]:
     if (count := error.error_count()) > _MOST_MISTAKES:
         return [FieldError(f"has {count} errors, too many to report: try it with a few of its cases first")]
-    return [_field_error_of(detail, definition) for detail in _causes(error.errors())]
+    return [_field_error_of(detail) for detail in _causes(error.errors())]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
@@ -149,7 +128,7 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
     return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inside)]
 
 
-def _field_error_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> FieldError:
+def _field_error_of(detail: ErrorDetails) -> FieldError:
     where = ".".join(str(part) for part in detail["loc"] if part != _OF_KEY)
     match detail["type"]:
         case "missing":
@@ -159,20 +138,10 @@ def _field_error_of(detail: ErrorDetails, definition: Mapping[str, Any]) -> Fiel
             model = _PARTS.get(str(path[0]), Problem) if len(path) > 1 else Problem
             return FieldError(f"unknown key {path[-1]!r}: expected one of {', '.join(model.model_fields)}", where)
         case "value_error":
-            message = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            return FieldError(message, where or _place_of(message, definition))
+            error = detail["ctx"]["error"]
+            return FieldError(str(error), where or getattr(error, "where", ""))
         case _:
             return FieldError(f"{validation_message(detail)}, not {shorten(detail['input'])}", where)
-
-
-def _place_of(message: str, definition: Mapping[str, Any]) -> str:
-    if named := _NAMED.match(message):
-        key = named[1] + "s"
-        indices = [i for i, entry in enumerate(definition[key]) if dict(entry).get("name") == named[2]]
-        return f"{key}.{indices[-1]}.name" if indices else key
-    if "targets are marked" in message:
-        return "targets"
-    return next((place for words, place in _WHOLE_CHECKS.items() if message.startswith(words)), "")
 
 
 def _limit_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:

@@ -67,6 +67,7 @@ def test_field_errors_carry_the_path() -> None:
         ),
         ({"cases": []}, "kind", "at least one case"),
         ({"cases": [{"input": [], "expected": 1, "reward": "x"}]}, "cases", "right"),
+        ({"preload": ["pip"]}, "preload", "a program or a test"),
         ({"colour": "red"}, "colour", "expected one of slug"),
         ({"evaluator": "def evaluate(c, x): pass\n"}, "kind", "remove the evaluator"),
         ({"weights": {}}, "weights", "with a positive sum"),
