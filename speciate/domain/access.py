@@ -44,14 +44,11 @@ _GRANTS: Final = {
 
 
 class Quota(Value):
-    """Limits of a project; None is no limit. Days begin at midnight UTC.
-
-    Attributes:
-        concurrent_runs: Runs under way at the same time.
-        evaluations_per_day: Evaluations declared per day.
-        tokens_per_day: Policy tokens declared per day.
-    """
+    """Limits of a project; None is no limit. Days begin at midnight UTC."""
 
     concurrent_runs: int | None = Field(default=None, ge=0, le=10**6)
+    """Runs under way at the same time."""
     evaluations_per_day: int | None = Field(default=None, ge=0, le=10**15)
+    """Evaluations declared per day."""
     tokens_per_day: int | None = Field(default=None, ge=0, le=10**18)
+    """Policy tokens declared per day."""

@@ -26,23 +26,20 @@ def beyond_reason(limits: Mapping[str, object]) -> str:
 
 
 class Budget(Value):
-    """Limits of a run; at least one is required.
-
-    Attributes:
-        evaluations: Answers of the policy. Each costs one evaluation, even if it is a duplicate or unreadable.
-            Confirmations of a target are free.
-        tokens: Prompt and completion tokens together, over all requests.
-        seconds: Seconds in state ``running``; pauses do not count.
-        dollars: US dollars, by the prices of the policies.
-    """
+    """Limits of a run; at least one is required."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"dollars"})
 
     # Strict: a boolean or a numeric text is a mistake here.
     evaluations: int | None = Field(default=None, ge=1, le=10**12, strict=True)
+    """Answers of the policy. Each costs one evaluation, even if it is a duplicate or unreadable. Confirmations of a
+    target are free."""
     tokens: int | None = Field(default=None, ge=1, le=10**15, strict=True)
+    """Prompt and completion tokens together, over all requests."""
     seconds: float | None = Field(default=None, gt=0, le=10**9, strict=True)
+    """Seconds in state ``running``; pauses do not count."""
     dollars: float | None = Field(default=None, gt=0, le=10**9, strict=True)
+    """US dollars, by the prices of the policies."""
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:
@@ -60,17 +57,14 @@ class Budget(Value):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Cost of requests.
-
-    Attributes:
-        tokens: Prompt and completion tokens.
-        cost: US dollars.
-        estimated: Those of the tokens that the endpoint did not report.
-    """
+    """Cost of requests."""
 
     tokens: int = 0
+    """Prompt and completion tokens."""
     cost: float = 0.0
+    """US dollars."""
     estimated: int = 0
+    """Those of the tokens that the endpoint did not report."""
 
     def __add__(self, other: Charge) -> Charge:
         return Charge(self.tokens + other.tokens, self.cost + other.cost, self.estimated + other.estimated)
@@ -78,23 +72,20 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Spent and reserved amounts of a run.
-
-    Attributes:
-        evaluations: Evaluations settled.
-        tokens: Tokens settled.
-        seconds: Seconds in state ``running``.
-        reserved_evaluations: Evaluations reserved by work in flight.
-        reserved_tokens: Tokens reserved by requests in flight; after the end, by those in flight when the run ended.
-        cost: US dollars settled.
-    """
+    """Spent and reserved amounts of a run."""
 
     evaluations: int = 0
+    """Evaluations settled."""
     tokens: int = 0
+    """Tokens settled."""
     seconds: float = 0.0
+    """Seconds in state ``running``."""
     reserved_evaluations: int = 0
+    """Evaluations reserved by work in flight."""
     reserved_tokens: int = 0
+    """Tokens reserved by requests in flight; after the end, by those in flight when the run ended."""
     cost: float = 0.0
+    """US dollars settled."""
 
     def evaluations_left(self, budget: Budget) -> int | None:
         """Return the evaluations that can still be reserved, or None without a limit."""

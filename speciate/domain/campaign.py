@@ -28,42 +28,39 @@ class AllocationMode(StrEnum):
 
 
 class Campaign(Declaration):
-    """A declared campaign. A problem whose unlock is confirmed receives no more evaluations.
-
-    Attributes:
-        policy: Policy that proposes: one, or several with weights.
-        mutator: Policy that changes parents, likewise; None is ``policy``.
-        policy_choice: How the next policy is chosen where a role has several.
-        strategy: Key of ``speciate.search.strategies.STRATEGIES``.
-        strategy_options: Options of the strategy.
-        batch: Answers requested in one work unit.
-        samples_per_prompt: Answers sampled for one prompt.
-        evaluations: Budget of all problems together.
-        mode: How the budget is divided.
-        slice: Evaluations granted to a problem at a time (adaptive).
-        parallel: Problems with an open slice; each run has one lane, so this also bounds the work units in flight.
-        seed: Seed of every run and of tie-breaking.
-        learning: Rules for the training of the policy on the campaign's completions; None (default) trains nothing.
-        learning_scope: Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 52).
-    """
+    """A declared campaign. A problem whose unlock is confirmed receives no more evaluations."""
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"learning", "learning_scope"})
 
     policy: PolicyWeights
+    """Policy that proposes: one, or several with weights."""
     mutator: PolicyWeights | None = None
+    """Policy that changes parents, likewise; None is ``policy``."""
     policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
+    """How the next policy is chosen where a role has several."""
     strategy: str = Field(default="vector_evolution", max_length=80)
+    """Key of ``speciate.search.strategies.STRATEGIES``."""
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the strategy."""
     batch: int = Field(default=16, ge=1, le=256)
+    """Answers requested in one work unit."""
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
+    """Answers sampled for one prompt."""
     evaluations: int = Field(ge=1, le=10**12, strict=True)
+    """Budget of all problems together."""
     mode: AllocationMode = AllocationMode.ADAPTIVE
+    """How the budget is divided."""
     slice: int = Field(default=32, ge=1, le=10**6, strict=True)
+    """Evaluations granted to a problem at a time (adaptive)."""
     parallel: int = Field(default=8, ge=1, le=256, strict=True)
+    """Problems with an open slice; each run has one lane, so this also bounds the work units in flight."""
     seed: Seed = 0
+    """Seed of every run and of tie-breaking."""
     learning: Learning | None = None
+    """Rules for the training of the policy on the campaign's completions; None (default) trains nothing."""
     learning_scope: LearningScope = LearningScope.CAMPAIGN
+    """Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 52)."""
 
     @model_validator(mode="before")
     @classmethod

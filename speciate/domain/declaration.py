@@ -77,19 +77,16 @@ def refuse_repeated(noun: str, items: Iterable[object]) -> None:
 
 
 class Declaration(Value):
-    """Fields that every kind of declaration has.
-
-    Attributes:
-        slug: Name; it cannot be used again.
-        title: One-line description.
-        problems: Problems to solve, each once.
-    """
+    """Fields that every kind of declaration has."""
 
     kind: ClassVar[DeclarationKind]
 
     slug: Slug
+    """Name; it cannot be used again."""
     title: str = Field(default="", max_length=200)
+    """One-line description."""
     problems: tuple[Named, ...] = Field(min_length=1, max_length=10_000)
+    """Problems to solve, each once."""
 
     @property
     def doubt(self) -> str:

@@ -69,23 +69,20 @@ _TITLES: Final = {
 
 
 class Diagnosis(Value):
-    """Why the service paused a run.
-
-    Attributes:
-        fault: Part that failed.
-        reason: Reason of the latest failure, such as ``evaluator_raised`` or ``no_code_block``. Untrusted text.
-        detail: Its detail, such as a traceback. Untrusted text.
-        candidate: Number of the candidate with that failure.
-        failures: Failures in a row.
-        remedy: What to do.
-    """
+    """Why the service paused a run."""
 
     fault: Fault
+    """Part that failed."""
     reason: str
+    """Reason of the latest failure, such as ``evaluator_raised`` or ``no_code_block``. Untrusted text."""
     detail: str = ""
+    """Its detail, such as a traceback. Untrusted text."""
     candidate: int = Field(ge=1)
+    """Number of the candidate with that failure."""
     failures: int = Field(ge=1)
+    """Failures in a row."""
     remedy: str
+    """What to do."""
 
     @classmethod
     def of(

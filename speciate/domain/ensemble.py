@@ -57,19 +57,16 @@ class PolicyChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecayedCounts:
-    """Discounted counts of answers at a batch. The order in which answers are added does not matter.
-
-    Attributes:
-        at: Number of the batch.
-        asked: Answers booked.
-        judged: Answers settled.
-        won: Answers that entered the archive.
-    """
+    """Discounted counts of answers at a batch. The order in which answers are added does not matter."""
 
     at: int = 0
+    """Number of the batch."""
     asked: float = 0.0
+    """Answers booked."""
     judged: float = 0.0
+    """Answers settled."""
     won: float = 0.0
+    """Answers that entered the archive."""
 
     def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> DecayedCounts:
         """Return the counts with answers of batch ``at``, which may be an older one."""
@@ -87,21 +84,18 @@ class DecayedCounts:
 
 @dataclass(frozen=True, slots=True)
 class BanditArm:
-    """Counts of a policy in one role of an ensemble.
-
-    Attributes:
-        asked: Answers booked.
-        judged: Answers settled.
-        won: Answers that entered the archive.
-        tokens: Tokens charged.
-        decayed: Discounted counts; None without a discount.
-    """
+    """Counts of a policy in one role of an ensemble."""
 
     asked: int = 0
+    """Answers booked."""
     judged: int = 0
+    """Answers settled."""
     won: int = 0
+    """Answers that entered the archive."""
     tokens: int = 0
+    """Tokens charged."""
     decayed: DecayedCounts | None = None
+    """Discounted counts; None without a discount."""
 
     def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> BanditArm:
         """Return the sum."""

@@ -26,17 +26,14 @@ class Member(Value):
 
 
 class Search(NamedTuple):
-    """How an entrant searches with its policy; entrants of equal search differ in their policies alone.
-
-    Attributes:
-        strategy: Key of the strategy.
-        options: Options of the strategy as canonical JSON.
-        mutator: Mutators with their weights; None if the policy changes its own parents.
-    """
+    """How an entrant searches with its policy; entrants of equal search differ in their policies alone."""
 
     strategy: str
+    """Key of the strategy."""
     options: str
+    """Options of the strategy as canonical JSON."""
     mutator: str | None
+    """Mutators with their weights; None if the policy changes its own parents."""
 
     def __str__(self) -> str:
         """Return the search in words."""
@@ -45,41 +42,38 @@ class Search(NamedTuple):
 
 
 class Entrant(Value):
-    """One competitor of a tournament.
-
-    Attributes:
-        name: Name in the report.
-        policy: Proposing policy, the first one of an ensemble. The input may be names with weights.
-        mutator: Policy that changes parents, likewise; None is ``policy``.
-        policies: All proposers of an ensemble, otherwise empty.
-        mutators: All mutators of an ensemble, otherwise empty.
-        choice: How the next policy of an ensemble is chosen.
-        strategy: Key of ``speciate.search.strategies.STRATEGIES``.
-        strategy_options: Options of the strategy.
-        batch: Answers requested in one work unit.
-        samples_per_prompt: Answers sampled for one prompt.
-        against: Entrant to compare with; None is the tournament's baseline.
-        method: Training method of the policy; entrants of one method are its training runs.
-        training_seed: Seed of the training run. Methods with the same training seeds are compared in pairs.
-    """
+    """One competitor of a tournament."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
         {"policies", "mutators", "choice", "method", "training_seed"}
     )
 
     name: Slug
+    """Name in the report."""
     policy: Named
+    """Proposing policy, the first one of an ensemble. The input may be names with weights."""
     mutator: Named | None = None
+    """Policy that changes parents, likewise; None is ``policy``."""
     policies: tuple[Member, ...] = Field(default=(), max_length=MAX_POLICIES)
+    """All proposers of an ensemble, otherwise empty."""
     mutators: tuple[Member, ...] = Field(default=(), max_length=MAX_POLICIES)
+    """All mutators of an ensemble, otherwise empty."""
     choice: PolicyChoice = PolicyChoice.WEIGHTS
+    """How the next policy of an ensemble is chosen."""
     strategy: str = Field(default="vector_evolution", max_length=80)
+    """Key of ``speciate.search.strategies.STRATEGIES``."""
     strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the strategy."""
     batch: int = Field(default=16, ge=1, le=256)
+    """Answers requested in one work unit."""
     samples_per_prompt: int = Field(default=4, ge=1, le=256)
+    """Answers sampled for one prompt."""
     against: Slug | None = None
+    """Entrant to compare with; None is the tournament's baseline."""
     method: Slug | None = None
+    """Training method of the policy; entrants of one method are its training runs."""
     training_seed: Seed | None = None
+    """Seed of the training run. Methods with the same training seeds are compared in pairs."""
 
     @model_validator(mode="before")
     @classmethod

@@ -10,23 +10,20 @@ from speciate.domain.budget import Charge
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One invalid field of a user's input.
-
-    Attributes:
-        message: The mistake and the expected value.
-        where: Path to the value, such as ``targets.0.rule``.
-        label: The path in words, such as ``target 'good', rule``; empty without an index.
-        file: Name of the file, if the input is a file.
-        line: Line in that file, from 1.
-        column: Column in that line, from 1.
-    """
+    """One invalid field of a user's input."""
 
     message: str
+    """The mistake and the expected value."""
     where: str = ""
+    """Path to the value, such as ``targets.0.rule``."""
     file: str | None = None
+    """Name of the file, if the input is a file."""
     line: int | None = None
+    """Line in that file, from 1."""
     column: int | None = None
+    """Column in that line, from 1."""
     label: str = ""
+    """The path in words, such as ``target 'good', rule``; empty without an index."""
 
     @property
     def place(self) -> str:
@@ -164,15 +161,12 @@ class NewerRecordError(UnavailableError):
 
 
 class PolicyUnavailableError(UnavailableError):
-    """The policy's endpoint did not respond, or its response is unusable, after bounded retries.
-
-    Attributes:
-        spent: What all requests of the same call cost, answered or not.
-    """
+    """The policy's endpoint did not respond, or its response is unusable, after bounded retries."""
 
     slug = "policy-unavailable"
     title = "The policy endpoint cannot be used"
     spent: Charge = Charge()
+    """What all requests of the same call cost, answered or not."""
 
 
 class LearningError(SpeciateError):

@@ -39,12 +39,9 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a run.
-
-    Attributes:
-        kind: Kind of the event.
-        data: Facts as JSON values; candidates appear by their number in the run.
-    """
+    """Something that happened in a run."""
 
     kind: EventKind
+    """Kind of the event."""
     data: Mapping[str, JsonValue]
+    """Facts as JSON values; candidates appear by their number in the run."""

@@ -29,32 +29,26 @@ MAX_ADVICE_CHARS: Final = 1000
 
 
 class Guidance(Value):
-    """Options of a run's guidance.
-
-    Attributes:
-        every: Batches between two new pieces.
-        most: Most pieces kept at the same time, besides no advice.
-    """
+    """Options of a run's guidance."""
 
     every: int = Field(default=8, ge=1, le=1_000_000, strict=True)
+    """Batches between two new pieces."""
     most: int = Field(default=4, ge=1, le=16, strict=True)
+    """Most pieces kept at the same time, besides no advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Results of the answers to prompts with a piece of advice.
-
-    Attributes:
-        judged: Answers settled.
-        won: Answers that entered the archive.
-        late_judged: ``judged``, halved whenever a new piece was written.
-        late_won: ``won``, halved likewise.
-    """
+    """Results of the answers to prompts with a piece of advice."""
 
     judged: int = 0
+    """Answers settled."""
     won: int = 0
+    """Answers that entered the archive."""
     late_judged: float = 0.0
+    """``judged``, halved whenever a new piece was written."""
     late_won: float = 0.0
+    """``won``, halved likewise."""
 
     def plus(self, *, won: bool) -> Gain:
         """Return the counts with one more answer."""
@@ -72,19 +66,16 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A piece of advice.
-
-    Attributes:
-        number: Number of the batch that wrote it, or ``NO_ADVICE``.
-        text: Text written by a model; empty for no advice.
-        parent: Number of the piece that it improves on.
-        gain: Its results.
-    """
+    """A piece of advice."""
 
     number: int = NO_ADVICE
+    """Number of the batch that wrote it, or ``NO_ADVICE``."""
     text: str = ""
+    """Text written by a model; empty for no advice."""
     parent: int = NO_ADVICE
+    """Number of the piece that it improves on."""
     gain: Gain = Gain()
+    """Its results."""
 
 
 def draw(pieces: Sequence[Advice], rng: np.random.Generator) -> Advice:

@@ -7,23 +7,20 @@ from typing import Final, NamedTuple
 
 
 class KnownLanguage(NamedTuple):
-    """Defaults of a language. ``{file}`` in a command is the file name of the program.
-
-    Attributes:
-        name: Name for people and prompts.
-        file: File name of a program.
-        labels: Labels of code fences, the usual one first.
-        build: Command that compiles a program; empty for none.
-        run: Command that runs it.
-        version: Command that prints the version of the compiler or interpreter.
-    """
+    """Defaults of a language. ``{file}`` in a command is the file name of the program."""
 
     name: str
+    """Name for people and prompts."""
     file: str
+    """File name of a program."""
     labels: tuple[str, ...]
+    """Labels of code fences, the usual one first."""
     build: tuple[str, ...]
+    """Command that compiles a program; empty for none."""
     run: tuple[str, ...]
+    """Command that runs it."""
     version: tuple[str, ...]
+    """Command that prints the version of the compiler or interpreter."""
 
 
 def _compiled(name: str, file: str, labels: str, build: str, version: str) -> KnownLanguage:

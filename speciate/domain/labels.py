@@ -37,38 +37,32 @@ Note = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NO
 
 
 class Labels(Value):
-    """Labels of a run; not part of its spec.
-
-    Attributes:
-        name: One line; several runs may share it.
-        tags: Words that runs share, such as ``baseline`` or ``arm:a``.
-        note: Free text.
-    """
+    """Labels of a run; not part of its spec."""
 
     name: RunName = ""
+    """One line; several runs may share it."""
     tags: Tags = ()
+    """Words that runs share, such as ``baseline`` or ``arm:a``."""
     note: Note = ""
+    """Free text."""
 
 
 NO_LABELS: Final = Labels()
 
 
 class Relabelling(Value):
-    """A change of labels. Fields left out or null stay; an empty text or list clears the label.
-
-    Attributes:
-        name: The new name.
-        tags: The complete new tags.
-        add_tags: Tags to add.
-        remove_tags: Tags to remove, applied after ``add_tags``; unknown ones are ignored.
-        note: The new note.
-    """
+    """A change of labels. Fields left out or null stay; an empty text or list clears the label."""
 
     name: RunName | None = None
+    """The new name."""
     tags: Tags | None = None
+    """The complete new tags."""
     add_tags: Tags = ()
+    """Tags to add."""
     remove_tags: Tags = ()
+    """Tags to remove, applied after ``add_tags``; unknown ones are ignored."""
     note: Note | None = None
+    """The new note."""
 
     def of(self, labels: Labels) -> Labels:
         """Return the labels with the changes applied.

@@ -32,34 +32,24 @@ class Language(Value):
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"build_memory_bytes", "build_bytes"})
 
-    name: str = Field(min_length=1, max_length=40, description="Name for people and prompts.", examples=["C++"])
-    file: FileName = Field(
-        description="File name of the program. Optional for a known language.", examples=["main.cpp"]
-    )
+    name: str = Field(min_length=1, max_length=40, examples=["C++"])
+    """Name for people and prompts."""
+    file: FileName = Field(examples=["main.cpp"])
+    """File name of the program. Optional for a known language."""
     build: tuple[Argument, ...] = Field(
-        default=(),
-        max_length=64,
-        description="Command that compiles a candidate; empty for none. Optional for a known language.",
-        examples=[["g++", "-O2", "-o", "program", "main.cpp"]],
+        default=(), max_length=64, examples=[["g++", "-O2", "-o", "program", "main.cpp"]]
     )
-    run: tuple[Argument, ...] = Field(
-        default=(),
-        max_length=64,
-        description="Command that runs once per call. Optional for a known language; none for kind `in_process`.",
-        examples=[["./program"]],
-    )
-    build_s: float = Field(default=20.0, gt=0, le=600, description="Seconds that the build may take.", examples=[60.0])
-    build_memory_bytes: int = Field(
-        default=2 << 30, ge=64 << 20, le=1 << 40, description="Resident memory of the build.", examples=[4 << 30]
-    )
-    build_bytes: int = Field(
-        default=32 << 20, ge=1 << 10, le=256 << 20, description="Size of all built files.", examples=[64 << 20]
-    )
-    exchange: Exchange = Field(
-        default=Exchange.TEXT,
-        description="`text`: one text argument on standard input; `json`: all arguments as a JSON list on one line.",
-        examples=["json"],
-    )
+    """Command that compiles a candidate; empty for none. Optional for a known language."""
+    run: tuple[Argument, ...] = Field(default=(), max_length=64, examples=[["./program"]])
+    """Command that runs once per call. Optional for a known language; none for kind `in_process`."""
+    build_s: float = Field(default=20.0, gt=0, le=600, examples=[60.0])
+    """Seconds that the build may take."""
+    build_memory_bytes: int = Field(default=2 << 30, ge=64 << 20, le=1 << 40, examples=[4 << 30])
+    """Resident memory of the build."""
+    build_bytes: int = Field(default=32 << 20, ge=1 << 10, le=256 << 20, examples=[64 << 20])
+    """Size of all built files."""
+    exchange: Exchange = Field(default=Exchange.TEXT, examples=["json"])
+    """`text`: one text argument on standard input; `json`: all arguments as a JSON list on one line."""
 
     @property
     def fence(self) -> str:

@@ -47,29 +47,26 @@ class LearningScope(StrEnum):
 
 
 class Learning(Value):
-    """Options of a run that trains its policy.
-
-    Attributes:
-        estimator: Advantage estimator.
-        groups: Groups of a step. A group is all completions of one prompt.
-        kappa: κ of the estimators of E[max of κ answers]; None is half the group, at most 8.
-        draws: K, random weightings of the vector estimators.
-        learning_rate: Constant, AdamW.
-        kl: Weight of the KL divergence from the policy that the run began with.
-        lora_rank: Rank of a LoRA adapter, for servers that load adapters; 0 trains all weights.
-        steps: Most steps; then the run goes on with its last version.
-        staleness: Steps by which a completion's version may be older than the version that learns from it.
-    """
+    """Options of a run that trains its policy."""
 
     estimator: LearningEstimator = LearningEstimator.VECTOR_MAX_AT_K
+    """Advantage estimator."""
     groups: int = Field(default=8, ge=1, le=1024, strict=True)
+    """Groups of a step. A group is all completions of one prompt."""
     kappa: int | None = Field(default=None, ge=1, le=255, strict=True)
+    """κ of the estimators of E[max of κ answers]; None is half the group, at most 8."""
     draws: int = Field(default=100, ge=1, le=10_000, strict=True)
+    """K, random weightings of the vector estimators."""
     learning_rate: float = Field(default=3e-4, gt=0, le=1)
+    """Constant, AdamW."""
     kl: float = Field(default=1e-3, ge=0, le=100)
+    """Weight of the KL divergence from the policy that the run began with."""
     lora_rank: int = Field(default=0, ge=0, le=1024, strict=True)
+    """Rank of a LoRA adapter, for servers that load adapters; 0 trains all weights."""
     steps: int = Field(default=1000, ge=1, le=1_000_000, strict=True)
+    """Most steps; then the run goes on with its last version."""
     staleness: int = Field(default=1, ge=0, le=1000, strict=True)
+    """Steps by which a completion's version may be older than the version that learns from it."""
 
 
 def learned_slug(base: str, owner: str) -> str:
@@ -78,24 +75,21 @@ def learned_slug(base: str, owner: str) -> str:
 
 
 class Lineage(Value):
-    """Origin of a policy version that a run learned.
-
-    Attributes:
-        base: Policy version that the run began with, as ``slug@version``.
-        parent: Version that the step changed.
-        run: Id of the run that took the step.
-        step: Number of the step, from 1.
-        estimator: Advantage estimator.
-        groups: Groups of the step.
-        campaign: Name of the campaign whose runs share the learner; None for a run that learns alone.
-    """
+    """Origin of a policy version that a run learned."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"campaign"})
 
     base: str = Field(max_length=200)
+    """Policy version that the run began with, as ``slug@version``."""
     parent: str = Field(max_length=200)
+    """Version that the step changed."""
     run: str = Field(max_length=36)
+    """Id of the run that took the step."""
     step: int = Field(ge=1)
+    """Number of the step, from 1."""
     estimator: LearningEstimator
+    """Advantage estimator."""
     groups: int = Field(ge=1)
+    """Groups of the step."""
     campaign: str | None = Field(default=None, max_length=80)
+    """Name of the campaign whose runs share the learner; None for a run that learns alone."""

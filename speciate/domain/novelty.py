@@ -27,19 +27,16 @@ class Novelty(Value):
 
     A duplicate of an earlier program in the run gets the rewards of that program. A near-duplicate is rejected with
     reason ``near_duplicate``, but only if ``near`` is set.
-
-    Attributes:
-        same: Rule for duplicates; None derives it from the problem (``duplicate_rule``).
-        near: Similarity (Jaccard index of the sets of token shingles) from which a program is rejected; None rejects
-            none.
-        shingle: Tokens in a shingle.
-        window: Number of latest scored candidates to compare with; as many of the island's latest elites are added.
     """
 
     same: DuplicateRule | None = None
+    """Rule for duplicates; None derives it from the problem (``duplicate_rule``)."""
     near: float | None = Field(default=None, gt=0, le=1)
+    """Similarity (Jaccard index of the sets of token shingles) from which a program is rejected; None rejects none."""
     shingle: int = Field(default=5, ge=1, le=32)
+    """Tokens in a shingle."""
     window: int = Field(default=64, ge=1, le=1024)
+    """Number of latest scored candidates to compare with; as many of the island's latest elites are added."""
 
     def duplicate_rule(self, problem: Problem) -> DuplicateRule:
         """Return the rule for two candidates of a problem.

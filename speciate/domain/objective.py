@@ -32,33 +32,19 @@ class ObjectiveRole(StrEnum):
 class Objective(Value):
     """One component of the reward vector."""
 
-    name: Identifier = Field(description="Name used by the evaluator and in rules.", examples=["overlap"])
-    direction: Direction = Field(
-        default=Direction.MAXIMIZE, description="Direction of improvement.", examples=["minimize"]
-    )
-    role: ObjectiveRole = Field(
-        default=ObjectiveRole.OBJECTIVE,
-        description="`objective`: the search improves it; `constraint`: bounded by `limit`, feasible candidates rank"
-        " above all others; `record`: stored, never selected on, and in no prompt if its name begins with `held_out`.",
-        examples=["constraint"],
-    )
-    range: tuple[Finite, Finite] = Field(
-        default=(0.0, 1.0),
-        description="Low and high end of the scale on which objectives are compared. Values outside are allowed and not"
-        " clipped.",
-        examples=[(0.0, 0.1)],
-    )
-    limit: Finite = Field(
-        default=0.0,
-        description="Bound of a constraint: at most this if minimized, at least this if maximized.",
-        examples=[0.001],
-    )
-    description: str = Field(
-        default="",
-        max_length=2000,
-        description="One line for people and prompts.",
-        examples=["Largest overlap of two circles"],
-    )
+    name: Identifier = Field(examples=["overlap"])
+    """Name used by the evaluator and in rules."""
+    direction: Direction = Field(default=Direction.MAXIMIZE, examples=["minimize"])
+    """Direction of improvement."""
+    role: ObjectiveRole = Field(default=ObjectiveRole.OBJECTIVE, examples=["constraint"])
+    """`objective`: the search improves it; `constraint`: bounded by `limit`, feasible candidates rank above all others;
+    `record`: stored, never selected on, and in no prompt if its name begins with `held_out`."""
+    range: tuple[Finite, Finite] = Field(default=(0.0, 1.0), examples=[(0.0, 0.1)])
+    """Low and high end of the scale on which objectives are compared. Values outside are allowed and not clipped."""
+    limit: Finite = Field(default=0.0, examples=[0.001])
+    """Bound of a constraint: at most this if minimized, at least this if maximized."""
+    description: str = Field(default="", max_length=2000, examples=["Largest overlap of two circles"])
+    """One line for people and prompts."""
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Self:

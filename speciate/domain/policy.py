@@ -66,31 +66,25 @@ class PolicyRole(StrEnum):
 
 
 class Sampling(Value):
-    """Sampling parameters.
-
-    Attributes:
-        temperature: Softmax temperature.
-        top_p: Nucleus mass.
-        max_tokens: Longest completion, in tokens.
-        logprobs: True to request token log-probabilities.
-    """
+    """Sampling parameters."""
 
     temperature: float = Field(default=1.0, ge=0, le=10)
+    """Softmax temperature."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus mass."""
     max_tokens: int = Field(default=2048, ge=1, le=1_000_000)
+    """Longest completion, in tokens."""
     logprobs: bool = False
+    """True to request token log-probabilities."""
 
 
 class Price(Value):
-    """Price of tokens, in US dollars per million.
-
-    Attributes:
-        input: Price of prompt tokens.
-        output: Price of completion tokens.
-    """
+    """Price of tokens, in US dollars per million."""
 
     input: float = Field(default=0.0, ge=0, le=1e6)
+    """Price of prompt tokens."""
     output: float = Field(default=0.0, ge=0, le=1e6)
+    """Price of completion tokens."""
 
     @property
     def dearest(self) -> float:
@@ -103,19 +97,16 @@ class Price(Value):
 
 
 class Training(Value):
-    """Position of a checkpoint in its training.
-
-    Attributes:
-        digest: SHA-256 of the training's definition, shared by all its checkpoints.
-        step: Updates made.
-        entropy: Mean token entropy of the training curve up to this checkpoint, nats per token.
-        reward: Mean reward of an answer at the same points of the curve.
-    """
+    """Position of a checkpoint in its training."""
 
     digest: str = Field(max_length=200)
+    """SHA-256 of the training's definition, shared by all its checkpoints."""
     step: int = Field(ge=0)
+    """Updates made."""
     entropy: tuple[Finite, ...] = Field(default=(), max_length=1000)
+    """Mean token entropy of the training curve up to this checkpoint, nats per token."""
     reward: tuple[Finite, ...] = Field(default=(), max_length=1000)
+    """Mean reward of an answer at the same points of the curve."""
 
 
 class DigestFrom(StrEnum):
@@ -130,76 +121,70 @@ class DigestFrom(StrEnum):
 
 
 class ServedWeights(Value):
-    """Weights that an endpoint reported at registration. If it reports others later, they need a new policy version.
-
-    Attributes:
-        root: Folder or repository of the weights, as named by the endpoint.
-        base_root: The same for the base model of an adapter.
-        base_digest: SHA-256 of that base model's weights, if known.
-        digest_from: Source of ``checkpoint_digest``; None if unknown.
-    """
+    """Weights that an endpoint reported at registration. If it reports others later, they need a new policy version."""
 
     root: str | None = Field(default=None, max_length=4000)
+    """Folder or repository of the weights, as named by the endpoint."""
     base_root: str | None = Field(default=None, max_length=4000)
+    """The same for the base model of an adapter."""
     base_digest: str | None = Field(default=None, max_length=200)
+    """SHA-256 of that base model's weights, if known."""
     digest_from: DigestFrom | None = None
+    """Source of ``checkpoint_digest``; None if unknown."""
 
 
 class Policy(Value):
-    """A policy as it was registered; storage adds id and version.
-
-    Attributes:
-        slug: Name; all versions of a policy share it.
-        kind: Kind of client, a key of ``speciate.policies.KINDS``.
-        description: One line for people.
-        base_url: Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``.
-        model: Model or adapter name at that endpoint.
-        api_key_env: Name of the environment variable that holds the key on the workers; never the key itself.
-        api_key_id: Id of the sealed key; the service sets it if a key was submitted.
-        training_method: Training method (``vpo``, ``grpo``, ``base``, …), for the record.
-        checkpoint_digest: SHA-256 of the served weights, if known.
-        training: Training of which it is a checkpoint, if known.
-        lineage: Origin, if a run learned it.
-        served: Weights that its endpoint reported at registration; None if unknown.
-        prompt_format: Chat or completion.
-        codec: Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English.
-        edit_format: Whole programs or diffs.
-        prompt_style: Standard prompts, or compact and prefilled ones for small models.
-        answers_per_rollout: m, the number of programs in one completion.
-        prompt_tokens: Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The
-            least useful parts are cut first. Prompts of a codec are not bounded.
-        sampling: Sampling parameters.
-        timeout_s: Time limit of one request, in seconds.
-        price: Price of its tokens; None if unknown or free.
-        options: Options of the client, validated by its config model.
-    """
+    """A policy as it was registered; storage adds id and version."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
         {"prompt_tokens", "training", "api_key_id", "served", "price", "lineage", "prompt_style"}
     )
 
     slug: Slug
+    """Name; all versions of a policy share it."""
     kind: str = Field(min_length=1, max_length=80)
+    """Kind of client, a key of ``speciate.policies.KINDS``."""
     description: str = Field(default="", max_length=2000)
+    """One line for people."""
     base_url: str | None = Field(default=None, max_length=2000, pattern=WEB_ADDRESS)
+    """Endpoint that speaks the OpenAI protocol, such as ``http://127.0.0.1:8000/v1``."""
     model: str | None = Field(default=None, max_length=500)
+    """Model or adapter name at that endpoint."""
     api_key_env: str | None = Field(default=None, max_length=200, pattern=IDENTIFIER)
+    """Name of the environment variable that holds the key on the workers; never the key itself."""
     api_key_id: str | None = Field(default=None, max_length=36, pattern=KEY_ID)
+    """Id of the sealed key; the service sets it if a key was submitted."""
     training_method: str | None = Field(default=None, max_length=80)
+    """Training method (``vpo``, ``grpo``, ``base``, …), for the record."""
     checkpoint_digest: str | None = Field(default=None, max_length=200)
+    """SHA-256 of the served weights, if known."""
     training: Training | None = None
+    """Training of which it is a checkpoint, if known."""
     lineage: Lineage | None = None
+    """Origin, if a run learned it."""
     served: ServedWeights | None = None
+    """Weights that its endpoint reported at registration; None if unknown."""
     prompt_format: PromptFormat = PromptFormat.CHAT
+    """Chat or completion."""
     codec: str | None = Field(default=None, min_length=1, max_length=80)
+    """Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English."""
     edit_format: EditFormat = EditFormat.REWRITE
+    """Whole programs or diffs."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
+    """Standard prompts, or compact and prefilled ones for small models."""
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
+    """m, the number of programs in one completion."""
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
+    """Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The least useful parts
+    are cut first. Prompts of a codec are not bounded."""
     sampling: Sampling = Sampling()
+    """Sampling parameters."""
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
+    """Time limit of one request, in seconds."""
     price: Price | None = None
+    """Price of its tokens; None if unknown or free."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the client, validated by its config model."""
 
     @model_validator(mode="after")
     def _codec_completes(self) -> Self:

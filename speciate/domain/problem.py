@@ -81,72 +81,34 @@ class Limits(Value):
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads", "script_s"})
 
-    wall_s: float = Field(
-        default=2.0,
-        gt=0,
-        le=_DAY_S,
-        description="Seconds that the candidate may run or sleep, without the time that others keep it waiting for a"
-        " processor. By the clock it has at most ten times as many.",
-        examples=[10.0],
-    )
-    cpu_s: float = Field(
-        default=2.0,
-        gt=0,
-        le=_DAY_S * _MOST_CORES,
-        description="Processor seconds of all threads and processes together, rounded up; of a program in another"
-        " language, of each call. Default: `wall_s` times `cores`, at least 2.",
-        examples=[10.0],
-    )
-    script_s: float | None = Field(
-        default=None,
-        gt=0,
-        le=_DAY_S,
-        description="Seconds of the script's own part of an evaluation. Default: twice `wall_s`, and ten seconds.",
-        examples=[600.0],
-    )
-    cores: int = Field(
-        default=1,
-        ge=1,
-        le=_MOST_CORES,
-        description="Threads with which BLAS, OpenMP, XLA and similar libraries compute. The evaluation takes as many"
-        " of the worker's slots, at most all.",
-        examples=[4],
-    )
-    memory_bytes: int = Field(
-        default=768 << 20,
-        ge=64 << 20,
-        le=1 << 40,
-        description="Resident memory of all processes together, beyond the interpreter with its preloaded modules.",
-        examples=[2 << 30],
-    )
-    output_bytes: int = Field(
-        default=1 << 20, ge=1 << 10, le=64 << 20, description="Size of one answer.", examples=[4 << 20]
-    )
-    log_bytes: int = Field(
-        default=64 << 10,
-        ge=0,
-        le=1 << 20,
-        description="Bytes kept of standard output, and of standard error.",
-        examples=[1 << 10],
-    )
-    file_bytes: int = Field(
-        default=16 << 20, ge=0, le=1 << 30, description="Largest file that the candidate may write.", examples=[1 << 20]
-    )
-    threads: int = Field(default=64, ge=1, le=4096, description="Threads that may run at once.", examples=[8])
-    processes: int = Field(
-        default=16,
-        ge=1,
-        le=256,
-        description="Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once, beside"
-        " the threads that `threads` allows and it does not use.",
-        examples=[4],
-    )
-    tmp_bytes: int = Field(
-        default=32 << 20, ge=4096, le=8 << 30, description="Size of the temporary folder.", examples=[256 << 20]
-    )
-    tmp_files: int = Field(
-        default=1024, ge=16, le=1 << 20, description="Files and folders in the temporary folder.", examples=[100]
-    )
+    wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, examples=[10.0])
+    """Seconds that the candidate may run or sleep, without the time that others keep it waiting for a processor. By the
+    clock it has at most ten times as many."""
+    cpu_s: float = Field(default=2.0, gt=0, le=_DAY_S * _MOST_CORES, examples=[10.0])
+    """Processor seconds of all threads and processes together, rounded up; of a program in another language, of each
+    call. Default: `wall_s` times `cores`, at least 2."""
+    script_s: float | None = Field(default=None, gt=0, le=_DAY_S, examples=[600.0])
+    """Seconds of the script's own part of an evaluation. Default: twice `wall_s`, and ten seconds."""
+    cores: int = Field(default=1, ge=1, le=_MOST_CORES, examples=[4])
+    """Threads with which BLAS, OpenMP, XLA and similar libraries compute. The evaluation takes as many of the worker's
+    slots, at most all."""
+    memory_bytes: int = Field(default=768 << 20, ge=64 << 20, le=1 << 40, examples=[2 << 30])
+    """Resident memory of all processes together, beyond the interpreter with its preloaded modules."""
+    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=64 << 20, examples=[4 << 20])
+    """Size of one answer."""
+    log_bytes: int = Field(default=64 << 10, ge=0, le=1 << 20, examples=[1 << 10])
+    """Bytes kept of standard output, and of standard error."""
+    file_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30, examples=[1 << 20])
+    """Largest file that the candidate may write."""
+    threads: int = Field(default=64, ge=1, le=4096, examples=[8])
+    """Threads that may run at once."""
+    processes: int = Field(default=16, ge=1, le=256, examples=[4])
+    """Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once, beside the threads that
+    `threads` allows and it does not use."""
+    tmp_bytes: int = Field(default=32 << 20, ge=4096, le=8 << 30, examples=[256 << 20])
+    """Size of the temporary folder."""
+    tmp_files: int = Field(default=1024, ge=16, le=1 << 20, examples=[100])
+    """Files and folders in the temporary folder."""
 
     @model_validator(mode="before")
     @classmethod
@@ -164,23 +126,16 @@ class Limits(Value):
 class Case(Value):
     """One input with its expected output, compared outside the candidate's process."""
 
-    input: list[JsonValue] = Field(
-        description="Positional arguments of the entry point, as JSON values.", examples=[[26], [[3, 1, 2], "up"]]
-    )
-    expected: JsonValue = Field(description="Correct result, as a JSON value.", examples=[5])
-    reward: Identifier | None = Field(
-        default=None,
-        description="Objective that this case counts towards: the share of its cases passed. Default: the first one.",
-        examples=["large"],
-    )
-    tolerance: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="Largest absolute or relative difference at which two numbers are equal; 0 means exact.",
-        examples=[1e-6],
-    )
-    hidden: bool = Field(default=False, description="True to keep input and outcome out of prompts.", examples=[True])
+    input: list[JsonValue] = Field(examples=[[26], [[3, 1, 2], "up"]])
+    """Positional arguments of the entry point, as JSON values."""
+    expected: JsonValue = Field(examples=[5])
+    """Correct result, as a JSON value."""
+    reward: Identifier | None = Field(default=None, examples=["large"])
+    """Objective that this case counts towards: the share of its cases passed. Default: the first one."""
+    tolerance: float = Field(default=0.0, ge=0, le=1, examples=[1e-6])
+    """Largest absolute or relative difference at which two numbers are equal; 0 means exact."""
+    hidden: bool = Field(default=False, examples=[True])
+    """True to keep input and outcome out of prompts."""
 
 
 class Problem(Value):
@@ -200,145 +155,77 @@ class Problem(Value):
         }
     )
 
-    slug: Slug = Field(
-        description="Name: lower-case words joined by hyphens. All versions of a problem share it.",
-        examples=["circle-packing-26"],
-    )
-    title: str = Field(
-        min_length=1, max_length=200, description="Title, one line.", examples=["26 circles in the unit square"]
-    )
+    slug: Slug = Field(examples=["circle-packing-26"])
+    """Name: lower-case words joined by hyphens. All versions of a problem share it."""
+    title: str = Field(min_length=1, max_length=200, examples=["26 circles in the unit square"])
+    """Title, one line."""
     description: str = Field(
-        default="",
-        max_length=100_000,
-        description="Task as the policy reads it: the function to define, its signature, the rules.",
-        examples=["Define solve(n): the largest integer whose square is at most n."],
+        default="", max_length=100_000, examples=["Define solve(n): the largest integer whose square is at most n."]
     )
+    """Task as the policy reads it: the function to define, its signature, the rules."""
     source: str = Field(
-        default="",
-        max_length=2000,
-        description="Origin of the problem and of its record level.",
-        examples=["Knuth, The Art of Computer Programming, vol. 3, section 5.3.4"],
+        default="", max_length=2000, examples=["Knuth, The Art of Computer Programming, vol. 3, section 5.3.4"]
     )
-    kind: ProblemKind = Field(description="Kind of candidate and of scoring.", examples=["evaluator"])
+    """Origin of the problem and of its record level."""
+    kind: ProblemKind = Field(examples=["evaluator"])
+    """Kind of candidate and of scoring."""
     objectives: tuple[Objective, ...] = Field(
-        min_length=1,
-        max_length=512,
-        description="Components of the reward vector, in this order.",
-        examples=[[{"name": "gain"}, {"name": "cost", "direction": "minimize"}]],
+        min_length=1, max_length=512, examples=[[{"name": "gain"}, {"name": "cost", "direction": "minimize"}]]
     )
+    """Components of the reward vector, in this order."""
     targets: tuple[Target, ...] = Field(
-        min_length=1,
-        max_length=60,
-        description="Named rules over the reward vector; exactly one unlocks the problem.",
-        examples=[[{"name": "cheap", "rule": "gain >= 5 and cost < 9", "unlock": True}]],
+        min_length=1, max_length=60, examples=[[{"name": "cheap", "rule": "gain >= 5 and cost < 9", "unlock": True}]]
     )
-    weights: dict[Identifier, Finite] | None = Field(
-        default=None,
-        description="Weights ≥ 0 over objectives of role `objective`. Without them there is no scalar score.",
-        examples=[{"gain": 3.0, "cost": 1.0}],
-    )
-    seed_program: str = Field(
-        default="",
-        description="Text of the first member of the population. Empty: candidates start from scratch.",
-        examples=["def solve(n):\n    return int(n ** 0.5)\n"],
-    )
-    entry_point: Identifier = Field(
-        default="solve", description="Function that a `cases` candidate defines.", examples=["integer_root"]
-    )
-    evaluator: str = Field(
-        default="",
-        description="Python script that defines `evaluate`, or `score` for kind `data`. Kind `cases` needs none.",
-    )
-    files: dict[str, str] = Field(
-        default_factory=dict,
-        max_length=64,
-        description='Further read-only text files of the evaluator, by name: `context.files["NAME"]`.',
-    )
-    cases: tuple[Case, ...] = Field(
-        default=(), max_length=10_000, description="Inputs and expected outputs, for kind `cases`."
-    )
-    data_files: dict[FilePath, str] = Field(
-        default_factory=dict,
-        max_length=1024,
-        description="Read-only files that candidates find in their folder `data`, by path; bytes as `data:;base64,…`.",
-    )
-    preload: tuple[ModuleName, ...] = Field(
-        default=("numpy",),
-        max_length=16,
-        description="Modules imported before candidates and the script start. With `requirements` none by default.",
-        examples=[["numpy", "scipy.optimize"]],
-    )
-    requirements: tuple[Requirement, ...] = Field(
-        default=(),
-        max_length=512,
-        description="Packages of the script and of candidates, instead of the worker's. Only wheels are installed.",
-        examples=[["networkx==3.4", "numpy>=2"]],
-    )
+    """Named rules over the reward vector; exactly one unlocks the problem."""
+    weights: dict[Identifier, Finite] | None = Field(default=None, examples=[{"gain": 3.0, "cost": 1.0}])
+    """Weights ≥ 0 over objectives of role `objective`. Without them there is no scalar score."""
+    seed_program: str = Field(default="", examples=["def solve(n):\n    return int(n ** 0.5)\n"])
+    """Text of the first member of the population. Empty: candidates start from scratch."""
+    entry_point: Identifier = Field(default="solve", examples=["integer_root"])
+    """Function that a `cases` candidate defines."""
+    evaluator: str = ""
+    """Python script that defines `evaluate`, or `score` for kind `data`. Kind `cases` needs none."""
+    files: dict[str, str] = Field(default_factory=dict, max_length=64)
+    """Further read-only text files of the evaluator, by name: `context.files["NAME"]`."""
+    cases: tuple[Case, ...] = Field(default=(), max_length=10_000)
+    """Inputs and expected outputs, for kind `cases`."""
+    data_files: dict[FilePath, str] = Field(default_factory=dict, max_length=1024)
+    """Read-only files that candidates find in their folder `data`, by path; bytes as `data:;base64,…`."""
+    preload: tuple[ModuleName, ...] = Field(default=("numpy",), max_length=16, examples=[["numpy", "scipy.optimize"]])
+    """Modules imported before candidates and the script start. With `requirements` none by default."""
+    requirements: tuple[Requirement, ...] = Field(default=(), max_length=512, examples=[["networkx==3.4", "numpy>=2"]])
+    """Packages of the script and of candidates, instead of the worker's. Only wheels are installed."""
     stages: tuple[Stage, ...] = Field(
-        default=(),
-        max_length=16,
-        description="Evaluation cascade, cheapest stage first. Empty: everything is measured at once.",
-        examples=[[{"name": "quick", "objectives": ["short"], "needs": "short >= 0.5"}]],
+        default=(), max_length=16, examples=[[{"name": "quick", "objectives": ["short"], "needs": "short >= 0.5"}]]
     )
-    language: LanguageOrName | None = Field(
-        default=None,
-        description="Language of programs that are not Python: the name of a known one, or its file and commands.",
-        examples=["rust"],
-    )
-    image: ImageName | None = Field(
-        default=None,
-        description="Container image, with its digest, in which programs are built and run; needs `language`.",
-        examples=["docker.io/library/python@sha256:" + 64 * "0"],
-    )
-    writable: tuple[ImageFolder, ...] = Field(
-        default=(),
-        max_length=16,
-        description="Folders of the image that programs may write to: a fresh copy in memory for each call, of at most"
-        " `limits.tmp_bytes`.",
-        examples=[["/app"]],
-    )
-    many_files: bool = Field(
-        default=False, description="True if a candidate is a set of files, each under a heading.", examples=[True]
-    )
-    prompts: dict[TemplateName, TemplateText] = Field(
-        default_factory=dict, description="Prompt templates that replace the default ones, by name."
-    )
-    evaluation: EvaluatedBy = Field(
-        default=EvaluatedBy.SANDBOX,
-        description="`sandbox`, or `external`: programs outside the service lease candidates and submit rewards.",
-        examples=["external"],
-    )
-    capabilities: tuple[Identifier, ...] = Field(
-        default=(),
-        max_length=16,
-        description="What the machine of an external evaluator must offer; it names the same words when it leases.",
-        examples=[["gpu"]],
-    )
-    carry: Carry | None = Field(
-        default=None,
-        description="`best`: candidates find the output of the best candidate so far in `data/best.json`. The script"
-        " stores it as the note `output`.",
-        examples=["best"],
-    )
-    worst_seed: bool = Field(
-        default=False,
-        description="True if the seed program may have the worst value of every reward. Otherwise that counts as a"
-        " failure of the evaluator.",
-        examples=[True],
-    )
-    limits: Limits = Field(default=Limits(), description="Limits of one evaluation.", examples=[{"wall_s": 10.0}])
-    confirmations: int = Field(
-        default=1,
-        ge=0,
-        le=20,
-        description="Repeated evaluations, with new seeds, before a target counts as met; ≥ 1 for kind `in_process`.",
-        examples=[3],
-    )
-    stochastic: bool = Field(
-        default=False,
-        description="True if rewards depend on the evaluation's seed. Other runs then do not reuse a result.",
-        examples=[True],
-    )
+    """Evaluation cascade, cheapest stage first. Empty: everything is measured at once."""
+    language: LanguageOrName | None = Field(default=None, examples=["rust"])
+    """Language of programs that are not Python: the name of a known one, or its file and commands."""
+    image: ImageName | None = Field(default=None, examples=["docker.io/library/python@sha256:" + 64 * "0"])
+    """Container image, with its digest, in which programs are built and run; needs `language`."""
+    writable: tuple[ImageFolder, ...] = Field(default=(), max_length=16, examples=[["/app"]])
+    """Folders of the image that programs may write to: a fresh copy in memory for each call, of at most
+    `limits.tmp_bytes`."""
+    many_files: bool = Field(default=False, examples=[True])
+    """True if a candidate is a set of files, each under a heading."""
+    prompts: dict[TemplateName, TemplateText] = Field(default_factory=dict)
+    """Prompt templates that replace the default ones, by name."""
+    evaluation: EvaluatedBy = Field(default=EvaluatedBy.SANDBOX, examples=["external"])
+    """`sandbox`, or `external`: programs outside the service lease candidates and submit rewards."""
+    capabilities: tuple[Identifier, ...] = Field(default=(), max_length=16, examples=[["gpu"]])
+    """What the machine of an external evaluator must offer; it names the same words when it leases."""
+    carry: Carry | None = Field(default=None, examples=["best"])
+    """`best`: candidates find the output of the best candidate so far in `data/best.json`. The script stores it as the
+    note `output`."""
+    worst_seed: bool = Field(default=False, examples=[True])
+    """True if the seed program may have the worst value of every reward. Otherwise that counts as a failure of the
+    evaluator."""
+    limits: Limits = Field(default=Limits(), examples=[{"wall_s": 10.0}])
+    """Limits of one evaluation."""
+    confirmations: int = Field(default=1, ge=0, le=20, examples=[3])
+    """Repeated evaluations, with new seeds, before a target counts as met; ≥ 1 for kind `in_process`."""
+    stochastic: bool = Field(default=False, examples=[True])
+    """True if rewards depend on the evaluation's seed. Other runs then do not reuse a result."""
 
     @model_validator(mode="before")
     @classmethod

@@ -32,54 +32,45 @@ _LEAN: Final = 1e-3
 
 
 class Merit(NamedTuple):
-    """Rank of a candidate among those of its problem; a larger tuple is better.
-
-    Attributes:
-        feasibility: 0 if all constraints hold, else minus the violation in ranges.
-        unlocks: 1 if it meets the unlock target, else 0.
-        targets: Number of targets met.
-        hardest: Their bit mask; a later target is harder.
-        value: The declared weighted sum, the only objective (normalised), or minus the distance to the next unmet
-            target in ranges.
-        balance: Minus the largest distance of an objective from the best end of its range, in ranges.
-    """
+    """Rank of a candidate among those of its problem; a larger tuple is better."""
 
     feasibility: float
+    """0 if all constraints hold, else minus the violation in ranges."""
     unlocks: int
+    """1 if it meets the unlock target, else 0."""
     targets: int
+    """Number of targets met."""
     hardest: int
+    """Their bit mask; a later target is harder."""
     value: float
+    """The declared weighted sum, the only objective (normalised), or minus the distance to the next unmet target in
+    ranges."""
     balance: float
+    """Minus the largest distance of an objective from the best end of its range, in ranges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate to rank.
-
-    Attributes:
-        number: Number in its run.
-        rewards: Raw rewards, shape (d,).
-        targets: Bit mask of the targets that it meets.
-    """
+    """A candidate to rank."""
 
     number: int
+    """Number in its run."""
     rewards: Sequence[float]
+    """Raw rewards, shape (d,)."""
     targets: int
+    """Bit mask of the targets that it meets."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The part of a problem that ranks its candidates.
-
-    Attributes:
-        space: The objectives as a vector space.
-        targets: The targets, from easy to hard.
-        weights: Declared weights over the k selected objectives, summing to 1, or None.
-    """
+    """The part of a problem that ranks its candidates."""
 
     space: RewardSpace
+    """The objectives as a vector space."""
     targets: tuple[Target, ...]
+    """The targets, from easy to hard."""
     weights: tuple[float, ...] | None
+    """Declared weights over the k selected objectives, summing to 1, or None."""
 
     @cached_property
     def _unlock(self) -> int:

@@ -43,13 +43,10 @@ class InvalidRewardsError(ValueError):
 
 @dataclass(frozen=True)
 class RewardSpace:
-    """The declared objectives of a problem as a vector space.
-
-    Attributes:
-        objectives: All d declared objectives, in order.
-    """
+    """The declared objectives of a problem as a vector space."""
 
     objectives: tuple[Objective, ...]
+    """All d declared objectives, in order."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -42,15 +42,12 @@ class TemplateName(StrEnum):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt with its stable part first, for a server's prefix cache.
-
-    Attributes:
-        system: Role of the policy and form of the answer.
-        user: The problem, then the parts that change from prompt to prompt.
-    """
+    """A prompt with its stable part first, for a server's prefix cache."""
 
     system: str
+    """Role of the policy and form of the answer."""
     user: str
+    """The problem, then the parts that change from prompt to prompt."""
 
     @cached_property
     def digest(self) -> str:
@@ -71,26 +68,22 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One completion.
-
-    Attributes:
-        text: Text written by the policy.
-        tokens: Completion tokens.
-        finish_reason: ``stop``, ``length``, … as reported by the endpoint, ``REFUSED`` or ``ONLY_REASONING``.
-        mean_logprob: Mean log-probability of its tokens, natural logarithm, if requested.
-        logprobs: Log-probability of each token; empty unless requested and reported for every token.
-        token_ids: Id of each token in the policy's vocabulary; empty unless ``logprobs`` are known and the endpoint
-            reports ids.
-        reasoning_tokens: Those of its tokens that were spent on reasoning, as reported by the endpoint.
-    """
+    """One completion."""
 
     text: str
+    """Text written by the policy."""
     tokens: int = 0
+    """Completion tokens."""
     finish_reason: str = "stop"
+    """``stop``, ``length``, … as reported by the endpoint, ``REFUSED`` or ``ONLY_REASONING``."""
     mean_logprob: float | None = None
+    """Mean log-probability of its tokens, natural logarithm, if requested."""
     logprobs: tuple[float, ...] = ()
+    """Log-probability of each token; empty unless requested and reported for every token."""
     token_ids: tuple[int, ...] = ()
+    """Id of each token in the policy's vocabulary; empty unless ``logprobs`` are known and the endpoint reports ids."""
     reasoning_tokens: int = 0
+    """Those of its tokens that were spent on reasoning, as reported by the endpoint."""
 
     @property
     def has_answer(self) -> bool:
@@ -100,41 +93,38 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A completion with its request and the number of answers read from it.
-
-    Attributes:
-        role: Task of the policy.
-        prompt: The prompt.
-        completion: The completion.
-        seed: Seed of the request.
-        prompt_tokens: Prompt tokens, counted once per request and booked on its first rollout.
-        latency_s: Latency of the request, in seconds.
-        answers: Programs read from the completion.
-        reason: Reason for an unreadable completion, or None.
-        policy: Position of the policy among those of its role.
-        version: ID of the learned policy version that wrote it; None for the policy that the run began with.
-        advice: Number of the advice in the prompt, or to improve on; None if the run has no guidance.
-        proposed_by: ID of the policy of kind ``external`` that sent the completion; None if the service sampled it.
-        author: Name of the token that sent it.
-        model: Model that wrote it, as its author names it.
-        estimated_tokens: Those of its tokens that the endpoint did not report.
-    """
+    """A completion with its request and the number of answers read from it."""
 
     role: PolicyRole
+    """Task of the policy."""
     prompt: Prompt
+    """The prompt."""
     completion: Completion
+    """The completion."""
     seed: int
+    """Seed of the request."""
     prompt_tokens: int = 0
+    """Prompt tokens, counted once per request and booked on its first rollout."""
     latency_s: float = 0.0
+    """Latency of the request, in seconds."""
     answers: int = 0
+    """Programs read from the completion."""
     reason: str | None = None
+    """Reason for an unreadable completion, or None."""
     policy: int = 0
+    """Position of the policy among those of its role."""
     version: str | None = None
+    """ID of the learned policy version that wrote it; None for the policy that the run began with."""
     advice: int | None = None
+    """Number of the advice in the prompt, or to improve on; None if the run has no guidance."""
     proposed_by: str | None = None
+    """ID of the policy of kind ``external`` that sent the completion; None if the service sampled it."""
     author: str | None = None
+    """Name of the token that sent it."""
     model: str | None = None
+    """Model that wrote it, as its author names it."""
     estimated_tokens: int = 0
+    """Those of its tokens that the endpoint did not report."""
 
     @property
     def tokens(self) -> int:

@@ -60,21 +60,18 @@ class _Token:
 
 
 class Shortfall(NamedTuple):
-    """A comparison that a reward vector fails; as text, what is missing.
-
-    Attributes:
-        name: The objective.
-        value: Its raw reward.
-        sign: The comparison.
-        limit: The number to compare with.
-        size: Distance to the limit in widths of the objective's range, > 0.
-    """
+    """A comparison that a reward vector fails; as text, what is missing."""
 
     name: str
+    """The objective."""
     value: float
+    """Its raw reward."""
     sign: str
+    """The comparison."""
     limit: float
+    """The number to compare with."""
     size: float
+    """Distance to the limit in widths of the objective's range, > 0."""
 
     def __str__(self) -> str:
         limit, value = distinct_numbers(self.limit, self.value)
@@ -134,17 +131,14 @@ _Node = _Comparison | _Junction
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule parsed against the names of a reward vector.
-
-    Attributes:
-        text: Text of the rule.
-        uses: Names of the objectives that it compares.
-        tokens: Its words, signs and numbers in order.
-    """
+    """A rule parsed against the names of a reward vector."""
 
     text: str
+    """Text of the rule."""
     uses: frozenset[str]
+    """Names of the objectives that it compares."""
     tokens: tuple[str, ...]
+    """Its words, signs and numbers in order."""
     _root: _Node
 
     def holds(self, rewards: Sequence[float]) -> bool:

@@ -20,15 +20,12 @@ MAX_SEED_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class SeedProgram:
-    """A seed program of a run.
-
-    Attributes:
-        program: Program text.
-        origin: ``run/number`` of the candidate or name of the file that it was taken from; None for the problem's own.
-    """
+    """A seed program of a run."""
 
     program: str
+    """Program text."""
     origin: str | None = None
+    """``run/number`` of the candidate or name of the file that it was taken from; None for the problem's own."""
 
     @property
     def digest(self) -> str:
@@ -37,15 +34,12 @@ class SeedProgram:
 
 
 class SeedText(Value):
-    """A seed program sent with the request.
-
-    Attributes:
-        program: Program text; files of a program with many files stand under their headings.
-        name: Name of its file, without a folder; empty for none.
-    """
+    """A seed program sent with the request."""
 
     program: str = Field(min_length=1, max_length=MAX_PROGRAM_BYTES)
+    """Program text; files of a program with many files stand under their headings."""
     name: Annotated[str, StringConstraints(pattern=NAME, max_length=200)] = ""
+    """Name of its file, without a folder; empty for none."""
 
 
 class SeedChoice(StrEnum):
@@ -58,17 +52,14 @@ class SeedChoice(StrEnum):
 
 
 class SeedSource(Value):
-    """Another run of the same problem whose candidates become seed programs.
-
-    Attributes:
-        run: Id of the run.
-        take: Candidates to take.
-        limit: Most candidates to take from the front, best first; null takes all.
-    """
+    """Another run of the same problem whose candidates become seed programs."""
 
     run: Annotated[str, StringConstraints(pattern=RUN_ID)]
+    """Id of the run."""
     take: SeedChoice = SeedChoice.FRONT
+    """Candidates to take."""
     limit: int | None = Field(default=None, ge=1, le=MAX_SEEDS)
+    """Most candidates to take from the front, best first; null takes all."""
 
     @model_validator(mode="after")
     def _limit_has_a_use(self) -> Self:
@@ -97,16 +88,13 @@ class SeedSource(Value):
 
 
 class SeedRequest(Value):
-    """Seed programs of a new run; without any, it starts from the problem's seed program.
-
-    Attributes:
-        seeds: Programs sent with the request.
-        seed_from: Runs of the same problem whose best candidate or front to start from. Their programs are copied when
-            the run is created and come after those of `seeds`.
-    """
+    """Seed programs of a new run; without any, it starts from the problem's seed program."""
 
     seeds: tuple[SeedText, ...] = Field(default=(), max_length=MAX_SEEDS)
+    """Programs sent with the request."""
     seed_from: tuple[SeedSource, ...] = Field(default=(), max_length=16)
+    """Runs of the same problem whose best candidate or front to start from. Their programs are copied when the run is
+    created and come after those of `seeds`."""
 
 
 NO_SEEDS: Final = SeedRequest()

@@ -29,47 +29,33 @@ class Stage(Value):
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"evaluation"})
 
-    name: Identifier = Field(description="Name of the stage.", examples=["quick"])
-    objectives: tuple[Identifier, ...] = Field(
-        min_length=1,
-        description="Objectives that it measures. Exactly one stage measures each objective.",
-        examples=[["short"]],
-    )
-    needs: str = Field(
-        default="",
-        description="Rule over the objectives measured so far; the next stage runs only if it holds. Empty: always.",
-        examples=["short >= 0.5"],
-    )
-    function: Identifier | None = Field(
-        default=None,
-        description="Function of the evaluator that measures it. Default: `evaluate_NAME`, or `score_NAME` for kind"
-        " `data`. Kind `cases` has none: a stage runs the cases that count towards its objectives.",
-        examples=["measure_short_lists"],
-    )
-    evaluation: EvaluatedBy = Field(
-        default=EvaluatedBy.SANDBOX,
-        description="`sandbox`, or `external` for the last stage: programs outside the service measure it.",
-        examples=["external"],
-    )
+    name: Identifier = Field(examples=["quick"])
+    """Name of the stage."""
+    objectives: tuple[Identifier, ...] = Field(min_length=1, examples=[["short"]])
+    """Objectives that it measures. Exactly one stage measures each objective."""
+    needs: str = Field(default="", examples=["short >= 0.5"])
+    """Rule over the objectives measured so far; the next stage runs only if it holds. Empty: always."""
+    function: Identifier | None = Field(default=None, examples=["measure_short_lists"])
+    """Function of the evaluator that measures it. Default: `evaluate_NAME`, or `score_NAME` for kind `data`. Kind
+    `cases` has none: a stage runs the cases that count towards its objectives."""
+    evaluation: EvaluatedBy = Field(default=EvaluatedBy.SANDBOX, examples=["external"])
+    """`sandbox`, or `external` for the last stage: programs outside the service measure it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeStage:
-    """One resolved stage.
-
-    Attributes:
-        name: Name of the stage; empty if the problem declares no stages.
-        objectives: Objectives that it measures, in declared order.
-        function: Function of the script that measures it.
-        needs: Rule on the full reward vector for the next stage to run; None means always.
-        external: True if programs outside the service measure it.
-    """
+    """One resolved stage."""
 
     name: str
+    """Name of the stage; empty if the problem declares no stages."""
     objectives: tuple[Objective, ...]
+    """Objectives that it measures, in declared order."""
     function: str
+    """Function of the script that measures it."""
     needs: Rule | None = None
+    """Rule on the full reward vector for the next stage to run; None means always."""
     external: bool = False
+    """True if programs outside the service measure it."""
 
 
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:

@@ -13,20 +13,14 @@ from speciate.domain.values import Identifier, Value
 class Target(Value):
     """A named rule over the reward vector."""
 
-    name: Identifier = Field(description="Name in the unlock record.", examples=["record_level"])
-    rule: str = Field(
-        min_length=1,
-        max_length=10_000,
-        description="Comparisons of raw rewards with numbers, joined by `and`, `or`, `not` and parentheses.",
-        examples=["sum_of_radii >= 2.635 and overlap <= 0"],
-    )
-    unlock: bool = Field(default=False, description="True for the target that unlocks the problem.", examples=[True])
-    description: str = Field(
-        default="",
-        max_length=2000,
-        description="One line on what meeting the target means.",
-        examples=["The best published value"],
-    )
+    name: Identifier = Field(examples=["record_level"])
+    """Name in the unlock record."""
+    rule: str = Field(min_length=1, max_length=10_000, examples=["sum_of_radii >= 2.635 and overlap <= 0"])
+    """Comparisons of raw rewards with numbers, joined by `and`, `or`, `not` and parentheses."""
+    unlock: bool = Field(default=False, examples=[True])
+    """True for the target that unlocks the problem."""
+    description: str = Field(default="", max_length=2000, examples=["The best published value"])
+    """One line on what meeting the target means."""
 
 
 class ClaimState(StrEnum):
@@ -42,21 +36,19 @@ class Claim:
     """A candidate that met a target, with what the run had spent by then.
 
     A second evaluation of the candidate confirms or refutes the claim. Only confirmed claims count as unlocks.
-
-    Attributes:
-        target: Name of the target.
-        number: Number of the candidate in its run.
-        evaluations: Evaluations spent, including this candidate.
-        tokens: Tokens spent when the candidate was committed.
-        seconds: Running seconds spent when the candidate was committed.
-        unlock: True if the target unlocks the problem.
-        state: State of the claim.
     """
 
     target: str
+    """Name of the target."""
     number: int
+    """Number of the candidate in its run."""
     evaluations: int
+    """Evaluations spent, including this candidate."""
     tokens: int
+    """Tokens spent when the candidate was committed."""
     seconds: float
+    """Running seconds spent when the candidate was committed."""
     unlock: bool
+    """True if the target unlocks the problem."""
     state: ClaimState
+    """State of the claim."""

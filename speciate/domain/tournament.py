@@ -47,17 +47,14 @@ class PlannedRun(NamedTuple):
 
 
 class MethodGroup(NamedTuple):
-    """The training runs of one method, searched in one way.
-
-    Attributes:
-        method: Training method.
-        search: How the policies are searched.
-        runs: Entrants, ordered by training seed.
-    """
+    """The training runs of one method, searched in one way."""
 
     method: str
+    """Training method."""
     search: Search
+    """How the policies are searched."""
     runs: tuple[Entrant, ...]
+    """Entrants, ordered by training seed."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -70,29 +67,26 @@ class MethodGroup(NamedTuple):
 
 
 class Tournament(Declaration):
-    """A declared tournament.
-
-    Attributes:
-        entrants: Competitors, at least two.
-        baseline: Name of the entrant that the others are compared with, unless they name another one.
-        seeds: Seeds; each problem and entrant has one run for every seed.
-        budget: Budget of each run: evaluations, and optionally tokens.
-        target: Target that counts as success; None is each problem's unlock target.
-        metric: Primary metric.
-        stopping: When the tournament ends.
-        alpha: Probability of any false decision.
-    """
+    """A declared tournament."""
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.TOURNAMENT
 
     entrants: tuple[Entrant, ...] = Field(max_length=200)
+    """Competitors, at least two."""
     baseline: Slug
+    """Name of the entrant that the others are compared with, unless they name another one."""
     seeds: tuple[Seed, ...] = Field(default=tuple(range(8)), min_length=1, max_length=1000)
+    """Seeds; each problem and entrant has one run for every seed."""
     budget: Budget
+    """Budget of each run: evaluations, and optionally tokens."""
     target: Identifier | None = None
+    """Target that counts as success; None is each problem's unlock target."""
     metric: Metric = Metric.SOLVE_RATE
+    """Primary metric."""
     stopping: StoppingRule = StoppingRule.FIXED
+    """When the tournament ends."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
+    """Probability of any false decision."""
 
     @model_validator(mode="after")
     def _entrants_are_comparable(self) -> Self:
@@ -229,17 +223,14 @@ class Tournament(Declaration):
 
 
 class Extension(Value):
-    """An amendment of a tournament: more problems or more seeds, for all entrants.
-
-    Attributes:
-        problems: Problems to add.
-        seeds: Seeds to add.
-        reason: Reason, stored with the amendment.
-    """
+    """An amendment of a tournament: more problems or more seeds, for all entrants."""
 
     problems: tuple[Named, ...] = Field(default=(), max_length=10_000)
+    """Problems to add."""
     seeds: tuple[Seed, ...] = Field(default=(), max_length=1000)
+    """Seeds to add."""
     reason: str = Field(min_length=1, max_length=2000)
+    """Reason, stored with the amendment."""
 
     @model_validator(mode="after")
     def _something_is_added(self) -> Self:
@@ -249,17 +240,14 @@ class Extension(Value):
 
 
 class Schedule(Value):
-    """A tournament with its extensions: all problems and seeds to run.
-
-    Attributes:
-        declared: The declaration.
-        problems: All problems, in running order.
-        seeds: All seeds.
-    """
+    """A tournament with its extensions: all problems and seeds to run."""
 
     declared: Tournament
+    """The declaration."""
     problems: tuple[str, ...]
+    """All problems, in running order."""
     seeds: tuple[int, ...]
+    """All seeds."""
 
     @classmethod
     def of(cls, declared: Tournament, extensions: Sequence[Extension] = ()) -> Self:

@@ -61,15 +61,12 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Value(BaseModel):
-    """Base of the frozen models. Unknown fields are errors, so that typing mistakes are never ignored.
-
-    Attributes:
-        omitted_at_default: Fields that enter the stored JSON and the digest only when they differ from their default.
-            Their defaults never change.
-    """
+    """Base of the frozen models. Unknown fields are errors, so that typing mistakes are never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     omitted_at_default: ClassVar[frozenset[str]] = frozenset()
+    """Fields that enter the stored JSON and the digest only when they differ from their default. Their defaults never
+    change."""
 
     def stored_json(self) -> dict[str, Any]:
         """Return the value as JSON to store, without nested ``omitted_at_default`` fields at their defaults.

@@ -41,17 +41,14 @@ SUBSCRIBABLE: Final = (WebhookEvent.UNLOCK, WebhookEvent.RUN_FINISHED, WebhookEv
 
 
 class Webhook(Value):
-    """A subscription to events of a project.
-
-    Attributes:
-        url: URL that receives the events by POST.
-        events: Subscribed events.
-        description: One line for people.
-    """
+    """A subscription to events of a project."""
 
     url: str = Field(max_length=2000, pattern=WEB_ADDRESS)
+    """URL that receives the events by POST."""
     events: tuple[WebhookEvent, ...] = SUBSCRIBABLE
+    """Subscribed events."""
     description: str = Field(default="", max_length=200)
+    """One line for people."""
 
     @field_validator("events")
     @classmethod
