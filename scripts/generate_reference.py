@@ -119,7 +119,7 @@ def _table(model: type[BaseModel], whole: Mapping[str, Any]) -> str:
     rows = ["| key | type | default | meaning | example |", "|---|---|---|---|---|"]
     for name, value in found["properties"].items():
         field = model.model_fields.get(name)
-        meaning = value["description"] if field is None else field.description
+        meaning = value["description"]
         example = field.examples[0] if field is not None and field.examples else value["examples"][0]
         default = "**required**" if name in found.get("required", ()) else _default(name, value)
         cells = (f"`{name}`", _type(value) + _bounds(name, value), default, meaning, f"`{name} = {_toml(example)}`")

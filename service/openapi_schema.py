@@ -30,9 +30,7 @@ _ERROR_RESPONSE: Final = {
     "description": "Error: RFC 9457 problem details with a stable type.",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
 }
-_SECTION: Final = re.compile(r"\n+(?:Attributes|Raises):\n(?P<items>(?:[ \n].*\n?)*)")
 _SENTENCE: Final = re.compile(r"(.+?)\.(?:\s+|$)", re.DOTALL)
-_ITEM: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         errors = TypeAdapter(ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= errors.pop("$defs") | {"ProblemDetails": errors}
         for schema in schemas.values():
-            describe_properties(schema)
+            _plain_descriptions(schema)
         found["components"]["schemas"] = dict(sorted(schemas.items()))
         found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in found["paths"].items():
@@ -74,19 +72,10 @@ def summarize(operation: dict[str, Any]) -> None:
         operation["description"] = text
 
 
-def describe_properties(schema: dict[str, Any]) -> None:
-    """Move the ``Attributes`` section of a docstring into the descriptions of the properties."""
-    for prop in schema.get("properties", {}).values():
-        if "description" in prop:
-            prop["description"] = _plain(prop["description"])
-    text = schema.get("description", "")
-    if match := _SECTION.search(text):
-        text = text.replace(match[0], "\n").strip()
-        for name, item in _ITEM.findall(match["items"]):
-            if name in schema.get("properties", {}):
-                schema["properties"][name].setdefault("description", _plain(item))
-    if text:
-        schema["description"] = "\n\n".join(_plain(paragraph) for paragraph in text.split("\n\n"))
+def _plain_descriptions(schema: dict[str, Any]) -> None:
+    for each in (schema, *schema.get("properties", {}).values()):
+        if text := each.get("description"):
+            each["description"] = "\n\n".join(map(_plain, text.split("\n\n")))
 
 
 def _plain(text: str) -> str:

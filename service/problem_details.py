@@ -6,34 +6,45 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
 
 from service.middleware.headers import SECURITY_HEADERS
+from speciate.domain.documented import Documented
 from speciate.domain.errors import FieldError
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:speciate:error:"
 
 
-class FieldErrorDetails(BaseModel):
+class FieldErrorDetails(Documented):
     """One invalid field of the input."""
 
-    message: str = Field(description="What is wrong and what was expected.")
-    where: str = Field(default="", description="Path to the value, such as targets.0.rule.")
-    label: str = Field(default="", description="Path in words, such as target 'good', rule; empty without an index.")
-    file: str | None = Field(default=None, description="File name, if files were submitted.")
-    line: int | None = Field(default=None, description="Line in the file or the body, from 1.")
-    column: int | None = Field(default=None, description="Column in the line, from 1.")
+    message: str
+    """What is wrong and what was expected."""
+    where: str = ""
+    """Path to the value, such as targets.0.rule."""
+    label: str = ""
+    """Path in words, such as target 'good', rule; empty without an index."""
+    file: str | None = None
+    """File name, if files were submitted."""
+    line: int | None = None
+    """Line in the file or the body, from 1."""
+    column: int | None = None
+    """Column in the line, from 1."""
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(Documented):
     """An error response (RFC 9457)."""
 
-    type: str = Field(description="`urn:speciate:error:` followed by the stable name of the error.")
-    title: str = Field(description="Short description of the error type.")
-    status: int = Field(description="HTTP status.")
-    detail: str = Field(description="What failed and what to do, for people.")
-    errors: tuple[FieldErrorDetails, ...] = Field(default=(), description="Invalid fields of the input.")
+    type: str
+    """`urn:speciate:error:` followed by the stable name of the error."""
+    title: str
+    """Short description of the error type."""
+    status: int
+    """HTTP status."""
+    detail: str
+    """What failed and what to do, for people."""
+    errors: tuple[FieldErrorDetails, ...] = ()
+    """Invalid fields of the input."""
 
 
 def problem(

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from speciate.client.sync.run import RunHandle
+
 from experiments.declared_runs import DeclaredRun, Line, do_runs, read_lines, write_results
 from experiments.smollm2.plan import (
     BASE,
@@ -35,7 +37,6 @@ from experiments.smollm2.plan import (
 )
 from experiments.smollm2.report import report, samples_table
 from speciate.client import Client
-from speciate.client.sync.run import RunHandle
 from speciate.domain.policy import Policy
 from speciate.policies.manifest import policy_of, read_manifest
 

@@ -32,31 +32,25 @@ TokenId = Annotated[UUID, Path(description="Id of the token. A malformed id give
 
 
 class TokenRequest(Value):
-    """A token to create.
-
-    Attributes:
-        name: Owner or purpose of the token.
-        scope: What the token may do.
-        expires_at: Expiry with an offset, such as 2030-01-31T00:00:00Z. Without it the token does not expire.
-    """
+    """A token to create."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=ONE_LINE)]
+    """Owner or purpose of the token."""
     scope: Scope = Scope.READ
+    """What the token may do."""
     expires_at: AwareDatetime | None = None
+    """Expiry with an offset, such as 2030-01-31T00:00:00Z. Without it the token does not expire."""
 
 
 class ProjectRequest(Value):
-    """A project to create.
-
-    Attributes:
-        slug: Name of the project. It can never be used again.
-        title: One line for people.
-        quota: Limits of the project.
-    """
+    """A project to create."""
 
     slug: Slug
+    """Name of the project. It can never be used again."""
     title: Annotated[str, Field(max_length=200)] = ""
+    """One line for people."""
     quota: Quota = Quota()
+    """Limits of the project."""
 
 
 @router.get("/whoami")

@@ -34,78 +34,62 @@ _Text = Annotated[str, StringConstraints(max_length=64 << 10)]
 
 
 class AcquireRequest(Value):
-    """Candidates to lease.
-
-    Attributes:
-        problem: Id or name of a problem version; all problems with external evaluation by default.
-        run: Limit to a run.
-        capabilities: What this evaluator's machine offers, such as ``gpu``. Candidates of problems that need more are
-            left out.
-        count: Maximum number of candidates.
-        wait_s: Seconds to wait for the first candidate.
-        lease_s: Seconds until the leases lapse without a heartbeat.
-    """
+    """Candidates to lease."""
 
     problem: Name | None = None
+    """Id or name of a problem version; all problems with external evaluation by default."""
     run: UUID | None = None
+    """Limit to a run."""
     capabilities: tuple[Identifier, ...] = Field(default=(), max_length=64)
+    """What this evaluator's machine offers, such as ``gpu``. Candidates of problems that need more are left out."""
     count: int = Field(default=1, ge=1, le=256)
+    """Maximum number of candidates."""
     wait_s: float = Field(default=0.0, ge=0, le=30)
+    """Seconds to wait for the first candidate."""
     lease_s: float = Field(default=60.0, ge=1, le=MAX_LEASE_S)
+    """Seconds until the leases lapse without a heartbeat."""
 
 
 class HeldLease(Value):
-    """A lease.
-
-    Attributes:
-        id: Id of the evaluation.
-        lease: Token of the lease.
-    """
+    """A lease."""
 
     id: UUID
+    """Id of the evaluation."""
     lease: UUID
+    """Token of the lease."""
 
 
 class HeartbeatRequest(Value):
-    """Leases to renew.
-
-    Attributes:
-        leases: The leases.
-        lease_s: Seconds until they lapse; 0 gives the candidates back.
-    """
+    """Leases to renew."""
 
     leases: tuple[HeldLease, ...] = Field(min_length=1, max_length=1000)
+    """The leases."""
     lease_s: float = Field(default=60.0, ge=0, le=MAX_LEASE_S)
+    """Seconds until they lapse; 0 gives the candidates back."""
 
 
 class ReportedFailure(Value):
-    """Why a candidate has no rewards.
-
-    Attributes:
-        kind: Class of failure.
-        reason: Short machine-readable reason, counted per run.
-        detail: Text for people and prompts.
-    """
+    """Why a candidate has no rewards."""
 
     kind: FailureKind
+    """Class of failure."""
     reason: Identifier = "external"
+    """Short machine-readable reason, counted per run."""
     detail: _Text = ""
+    """Text for people and prompts."""
 
 
 class ReportedEvaluation(HeldLease):
-    """The result of one evaluation: either ``rewards`` or ``failure``.
-
-    Attributes:
-        rewards: Rewards by objective, in the author's units; null for a record that was not measured.
-        failure: Why there are none.
-        feedback: Named texts that later prompts show, 256 KiB in all.
-        wall_s: Duration in seconds.
-    """
+    """The result of one evaluation: either ``rewards`` or ``failure``."""
 
     rewards: dict[Identifier, _Reward | None] | None = Field(default=None, max_length=512)
+    """Rewards by objective, in the author's units; null for a record that was not measured."""
     failure: ReportedFailure | None = None
+    """Why there are none."""
     feedback: dict[Identifier, _Text] = Field(default_factory=dict, max_length=16)
+    """Named texts that later prompts show, 256 KiB in all."""
     wall_s: float = Field(default=0.0, ge=0, le=1e9)
+    """Duration in seconds."""
 
     @model_validator(mode="after")
     def _one_result(self) -> Self:
@@ -123,13 +107,10 @@ class ReportedEvaluation(HeldLease):
 
 
 class SubmitRequest(Value):
-    """Results to submit.
-
-    Attributes:
-        results: The results; each is booked or refused on its own.
-    """
+    """Results to submit."""
 
     results: tuple[ReportedEvaluation, ...] = Field(min_length=1, max_length=1000)
+    """The results; each is booked or refused on its own."""
 
 
 @router.get("/evaluations:waiting")

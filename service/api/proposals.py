@@ -43,32 +43,29 @@ _Tokens = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
 
 
 class ProposedCandidate(Value):
-    """A proposal: either `program` or `completion`.
-
-    Attributes:
-        program: The whole program, or for a program with several files the changed files under their headings.
-        completion: Text that answers the prompt of `ask`, as a model writes it. Its program is read from it.
-        parents: Numbers of the candidates that it changes, the main one first. Regions that the problem protects are
-            those of the first parent.
-        inspirations: Numbers of further candidates that its author saw.
-        ask: Token of the prompt that it answers, in place of `parents` and `inspirations`.
-        rationale: Why it should be better, in words.
-        model: Model that wrote it.
-        prompt_tokens: Tokens read. They count towards the budget of the run.
-        completion_tokens: Tokens written, likewise.
-        cost: What it cost, in US dollars.
-    """
+    """A proposal: either `program` or `completion`."""
 
     program: str | None = Field(default=None, max_length=MAX_PROGRAM_BYTES)
+    """The whole program, or for a program with several files the changed files under their headings."""
     completion: str | None = Field(default=None, max_length=8 * MAX_PROGRAM_BYTES)
+    """Text that answers the prompt of `ask`, as a model writes it. Its program is read from it."""
     parents: _Numbers = ()
+    """Numbers of the candidates that it changes, the main one first. Regions that the problem protects are those of the
+    first parent."""
     inspirations: _Numbers = ()
+    """Numbers of further candidates that its author saw."""
     ask: UUID | None = None
+    """Token of the prompt that it answers, in place of `parents` and `inspirations`."""
     rationale: str = Field(default="", max_length=20_000)
+    """Why it should be better, in words."""
     model: Annotated[str, StringConstraints(max_length=200)] | None = None
+    """Model that wrote it."""
     prompt_tokens: _Tokens = 0
+    """Tokens read. They count towards the budget of the run."""
     completion_tokens: _Tokens = 0
+    """Tokens written, likewise."""
     cost: float = Field(default=0.0, ge=0, le=1e6)
+    """What it cost, in US dollars."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -84,41 +81,32 @@ class ProposedCandidate(Value):
 
 
 class ProposeRequest(Value):
-    """Proposals for a run.
-
-    Attributes:
-        proposals: The proposals; each is added or refused on its own.
-        policy: Policy of kind `external` in whose name they are made: by default that of the run, else `external`.
-    """
+    """Proposals for a run."""
 
     proposals: tuple[ProposedCandidate, ...] = Field(min_length=1, max_length=256)
+    """The proposals; each is added or refused on its own."""
     policy: Name | None = None
+    """Policy of kind `external` in whose name they are made: by default that of the run, else `external`."""
 
 
 class AskRequest(Value):
-    """Prompts to receive.
-
-    Attributes:
-        count: Number of prompts.
-        parents: Numbers of the candidates to change; by default the strategy of the run selects them.
-        policy: Policy of kind `external` that will answer; see `ProposeRequest`.
-        wait_s: Seconds to wait for the evaluation of the seed programs.
-    """
+    """Prompts to receive."""
 
     count: int = Field(default=1, ge=1, le=64)
+    """Number of prompts."""
     wait_s: float = Field(default=20.0, ge=0, le=60)
+    """Seconds to wait for the evaluation of the seed programs."""
     parents: _Numbers = ()
+    """Numbers of the candidates to change; by default the strategy of the run selects them."""
     policy: Name | None = None
+    """Policy of kind `external` that will answer; see `ProposeRequest`."""
 
 
 class HintRequest(Value):
-    """A hint for the prompts of a run.
-
-    Attributes:
-        text: The hint.
-    """
+    """A hint for the prompts of a run."""
 
     text: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_ADVICE_CHARS)]
+    """The hint."""
 
 
 @router.post("/{run_id}/proposals", name="propose")

@@ -43,22 +43,19 @@ ApiKey = Annotated[SecretStr, Field(max_length=4096), AfterValidator(_sendable)]
 
 
 class ProblemSubmission(Value):
-    """A problem, either as JSON or as the text of its files.
-
-    Attributes:
-        definition: Fields of a problem, with file contents inline.
-        toml: Text of ``problem.toml``. Errors then name files and lines.
-        files: Contents of the files that it references, by name.
-        file: Name of the definition in error messages.
-        check: Score the seed program on a worker first, and refuse the problem if that fails. The request waits for the
-            result, two minutes at most.
-    """
+    """A problem, either as JSON or as the text of its files."""
 
     definition: dict[str, Any] | None = None
+    """Fields of a problem, with file contents inline."""
     toml: str | None = None
+    """Text of ``problem.toml``. Errors then name files and lines."""
     files: dict[str, str] = Field(default_factory=dict, max_length=100)
+    """Contents of the files that it references, by name."""
     file: str = Field(default="problem.toml", min_length=1, max_length=200)
+    """Name of the definition in error messages."""
     check: bool = False
+    """Score the seed program on a worker first, and refuse the problem if that fails. The request waits for the result,
+    two minutes at most."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -68,33 +65,27 @@ class ProblemSubmission(Value):
 
 
 class ProblemSetSubmission(Value):
-    """A list of problem versions to freeze under a name.
-
-    Attributes:
-        slug: Name of the set.
-        title: One line for people.
-        problems: Ids or names of the problem versions, each once.
-    """
+    """A list of problem versions to freeze under a name."""
 
     slug: Slug
+    """Name of the set."""
     title: str = Field(default="", max_length=200)
+    """One line for people."""
     problems: tuple[Name, ...] = Field(min_length=1, max_length=10_000)
+    """Ids or names of the problem versions, each once."""
 
 
 class PolicySubmission(Value):
-    """A policy to register.
-
-    Attributes:
-        definition: The policy.
-        api_key: API key of its endpoint. Stored encrypted and never returned. A new key for the same definition
-            replaces the old one, also for running runs.
-        check: Contact the endpoint first. The request fails unless the endpoint serves the policy; the weights that
-            the endpoint reports are recorded.
-    """
+    """A policy to register."""
 
     definition: Policy
+    """The policy."""
     api_key: ApiKey | None = Field(default=None, json_schema_extra={"writeOnly": True})
+    """API key of its endpoint. Stored encrypted and never returned. A new key for the same definition replaces the old
+    one, also for running runs."""
     check: bool = True
+    """Contact the endpoint first. The request fails unless the endpoint serves the policy; the weights that the
+    endpoint reports are recorded."""
 
     @model_validator(mode="after")
     def _key_has_a_use(self) -> Self:
@@ -113,17 +104,14 @@ class PolicySubmission(Value):
 
 
 class RunSubmission(RunSpec, Labels, SeedRequest):
-    """A run to start.
-
-    Attributes:
-        problem: Id, ``slug`` (the newest version) or ``slug@version`` of the problem.
-        policy: Id or name of the policy, or an ensemble as an object of names and weights.
-        mutator: Another policy or ensemble that changes parents.
-    """
+    """A run to start."""
 
     problem: Name
+    """Id, ``slug`` (the newest version) or ``slug@version`` of the problem."""
     policy: PolicyWeights
+    """Id or name of the policy, or an ensemble as an object of names and weights."""
     mutator: PolicyWeights | None = None
+    """Another policy or ensemble that changes parents."""
 
     @cached_property
     def digest(self) -> str:
@@ -144,57 +132,45 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
 
 
 class SteeringRequest(Value):
-    """Reason for pausing or cancelling.
-
-    Attributes:
-        reason: Text that is stored with the object.
-    """
+    """Reason for pausing or cancelling."""
 
     reason: str | None = Field(default=None, max_length=2000)
+    """Text that is stored with the object."""
 
 
 class PingResponse(Record):
-    """Result of contacting a policy endpoint.
-
-    Attributes:
-        policy: Slug of the policy.
-        version: Version of the policy.
-        message: What the endpoint returned, in one line.
-        seconds: Duration of the check.
-    """
+    """Result of contacting a policy endpoint."""
 
     policy: str
+    """Slug of the policy."""
     version: int
+    """Version of the policy."""
     message: str
+    """What the endpoint returned, in one line."""
     seconds: float
+    """Duration of the check."""
 
 
 class CandidateDiff(Record):
-    """Changes of a candidate relative to its first parent.
-
-    Attributes:
-        run_id: Run of the candidate.
-        number: Number of the candidate in its run.
-        parent: Number of the parent. Null for a program written from scratch, whose diff is the whole program.
-        minimal: False if the programs are too large to compare line by line; the diff then replaces one block.
-        diff: Unified diff. Untrusted text.
-    """
+    """Changes of a candidate relative to its first parent."""
 
     run_id: UUID
+    """Run of the candidate."""
     number: int
+    """Number of the candidate in its run."""
     parent: int | None
+    """Number of the parent. Null for a program written from scratch, whose diff is the whole program."""
     minimal: bool
+    """False if the programs are too large to compare line by line; the diff then replaces one block."""
     diff: str
+    """Unified diff. Untrusted text."""
 
 
 class WorkersPage(Page[WorkerProcess]):
-    """Live worker processes and the work units in flight.
-
-    Attributes:
-        work: Leased and waiting work units, oldest first.
-    """
+    """Live worker processes and the work units in flight."""
 
     work: tuple[WorkRecord, ...]
+    """Leased and waiting work units, oldest first."""
 
 
 class HealthResponse(Record):

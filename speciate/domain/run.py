@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
+from speciate.domain.documented import Documented
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError
 from speciate.domain.guidance import Guidance
@@ -115,7 +116,7 @@ class Display:
     """True if it is left out while it is zero."""
 
 
-class RunCounters(BaseModel):
+class RunCounters(Documented):
     """Counters that the commits of a run's work increase.
 
     This is their only declaration: the database columns, the API and SDK record, the command line and the dashboard

@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
+
+from speciate.domain.documented import Documented
 
 MAX_PROGRAM_BYTES = 1 << 20
 """Largest accepted program text, in bytes of UTF-8."""
@@ -60,7 +62,7 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """Characters that cannot be stored: PostgreSQL refuses NUL, UTF-8 refuses surrogates."""
 
 
-class Value(BaseModel):
+class Value(Documented):
     """Base of the frozen models. Unknown fields are errors, so that typing mistakes are never ignored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from speciate.domain.documented import Documented
 
 
-class Record(BaseModel):
+class Record(Documented):
     """Base of the records: immutable; unknown fields of a newer server are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class HideableRecord(Record):

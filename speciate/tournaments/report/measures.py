@@ -2,136 +2,120 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from speciate.domain.documented import Documented
 
 
-class ReportModel(BaseModel):
+class ReportModel(Documented):
     """Base of the report's models: frozen, and tolerant of fields that a newer server adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Estimate(ReportModel):
-    """A number with its interval and sample sizes.
-
-    Attributes:
-        value: The estimate, or None; ``note`` gives the reason.
-        low: Lower end of the interval; None if withheld.
-        high: Upper end; None if withheld or unbounded.
-        level: Coverage of the interval.
-        problems: Number of problems behind the estimate.
-        runs: Number of runs behind it.
-        note: Reason why the value, the interval or an end is missing.
-    """
+    """A number with its interval and sample sizes."""
 
     value: float | None
+    """The estimate, or None; ``note`` gives the reason."""
     low: float | None = None
+    """Lower end of the interval; None if withheld."""
     high: float | None = None
+    """Upper end; None if withheld or unbounded."""
     level: float | None = None
+    """Coverage of the interval."""
     problems: int
+    """Number of problems behind the estimate."""
     runs: int
+    """Number of runs behind it."""
     note: str = ""
+    """Reason why the value, the interval or an end is missing."""
 
 
 class Draws(ReportModel):
-    """pass@k and best@k of an entrant, for every k up to the number of seeds.
-
-    Attributes:
-        pass_at: Probability that at least one of k runs reaches the target.
-        best_at: Expected best score of k runs.
-    """
+    """pass@k and best@k of an entrant, for every k up to the number of seeds."""
 
     entrant: str
     k: tuple[int, ...]
     pass_at: tuple[Estimate, ...]
+    """Probability that at least one of k runs reaches the target."""
     best_at: tuple[Estimate, ...]
+    """Expected best score of k runs."""
 
 
 class Profile(ReportModel):
-    """Performance profile: the share of problems on which the entrant's ERT is within a factor of the best entrant's.
-
-    Attributes:
-        factors: Factors, starting with 1 (best or tied).
-        share: Shares of all problems, unsolved ones included.
-        problems: Problems with runs of all entrants.
-    """
+    """Performance profile: the share of problems on which the entrant's ERT is within a factor of the best entrant's."""
 
     entrant: str
     factors: tuple[float, ...]
+    """Factors, starting with 1 (best or tied)."""
     share: tuple[float, ...]
+    """Shares of all problems, unsolved ones included."""
     problems: int
+    """Problems with runs of all entrants."""
 
 
 class Quality(ReportModel):
-    """Quality of the reward vectors in an entrant's runs; means over problems.
-
-    Attributes:
-        hypervolume: Share of the box that a run's final front dominates; the reference lies a tenth of every range
-            below the worst end.
-        diversity: Mean L1 distance between two feasible candidates of a run.
-        diversity_all: The same with all other candidates at 0: frequent failure can look like diversity.
-    """
+    """Quality of the reward vectors in an entrant's runs; means over problems."""
 
     entrant: str
     hypervolume: Estimate
+    """Share of the box that a run's final front dominates; the reference lies a tenth of every range below the worst
+    end."""
     diversity: Estimate
+    """Mean L1 distance between two feasible candidates of a run."""
     diversity_all: Estimate
+    """The same with all other candidates at 0: frequent failure can look like diversity."""
 
 
 class PolicyHealth(ReportModel):
-    """Health of a policy within one entrant; means over problems of means over runs.
-
-    Attributes:
-        rollouts: Completions.
-        answers: Answers read from them.
-        entropy: Nats per token, from the log-probabilities of the sampled tokens.
-        unreadable: Share of completions without a readable answer.
-        failed: Share of answers that were not scored or are infeasible.
-        duplicates: Share of answers that repeat a program of their run.
-        reward: Mean score of an answer, failed ones 0.
-        within: Mean L1 distance between two feasible answers of one completion.
-        across: The same for two completions of a run.
-    """
+    """Health of a policy within one entrant; means over problems of means over runs."""
 
     entrant: str
     policy: str
     rollouts: int
+    """Completions."""
     answers: int
+    """Answers read from them."""
     entropy: Estimate
+    """Nats per token, from the log-probabilities of the sampled tokens."""
     unreadable: Estimate
+    """Share of completions without a readable answer."""
     failed: Estimate
+    """Share of answers that were not scored or are infeasible."""
     duplicates: Estimate
+    """Share of answers that repeat a program of their run."""
     reward: Estimate
+    """Mean score of an answer, failed ones 0."""
     within: Estimate
+    """Mean L1 distance between two feasible answers of one completion."""
     across: Estimate
+    """The same for two completions of a run."""
 
 
 class EntropyFit(ReportModel):
-    """The law R = −a·e^H + b over one training (Cui et al., arXiv 2505.22617).
-
-    Attributes:
-        training: SHA-256 of the training's definition.
-        policies: Its checkpoints in the tournament, earliest first.
-        source: ``checkpoints``: measured in this tournament; ``manifest``: recorded by the training.
-        entropy: Fitted entropies, nats per token.
-        reward: Mean rewards of an answer at these entropies.
-        a: Reward per unit of e^H; None without a fit, and ``note`` gives the reason.
-        b: Intercept.
-        ceiling: Predicted reward at entropy 0, b − a.
-        r_squared: Share of the reward's variance that the law explains.
-        r_squared_line: The same for a straight line in H; if it is as high, the data do not support the law.
-    """
+    """The law R = −a·e^H + b over one training (Cui et al., arXiv 2505.22617)."""
 
     training: str
+    """SHA-256 of the training's definition."""
     policies: tuple[str, ...]
+    """Its checkpoints in the tournament, earliest first."""
     source: str
+    """``checkpoints``: measured in this tournament; ``manifest``: recorded by the training."""
     entropy: tuple[float, ...]
+    """Fitted entropies, nats per token."""
     reward: tuple[float, ...]
+    """Mean rewards of an answer at these entropies."""
     a: float | None = None
+    """Reward per unit of e^H; None without a fit, and ``note`` gives the reason."""
     b: float | None = None
+    """Intercept."""
     ceiling: float | None = None
+    """Predicted reward at entropy 0, b − a."""
     r_squared: float | None = None
+    """Share of the reward's variance that the law explains."""
     r_squared_line: float | None = None
+    """The same for a straight line in H; if it is as high, the data do not support the law."""
     note: str = ""
 
     @property
@@ -143,23 +127,20 @@ class EntropyFit(ReportModel):
 
 
 class Reached(ReportModel):
-    """Share of (problem, seed) pairs that reached the target, by cost.
-
-    Attributes:
-        spent: Positions of the curve's steps; thinned if there are many.
-        share: Share reached at or before each step.
-        pairs: Number of pairs.
-        censored: Pairs that ended without reaching the target.
-        sound_until: Cost of the first such end; beyond it the curve is a lower bound.
-    """
+    """Share of (problem, seed) pairs that reached the target, by cost."""
 
     entrant: str
     unit: str
     spent: tuple[float, ...]
+    """Positions of the curve's steps; thinned if there are many."""
     share: tuple[float, ...]
+    """Share reached at or before each step."""
     pairs: int
+    """Number of pairs."""
     censored: int
+    """Pairs that ended without reaching the target."""
     sound_until: float | None
+    """Cost of the first such end; beyond it the curve is a lower bound."""
 
 
 class CurvePoint(ReportModel):
@@ -172,20 +153,17 @@ class CurvePoint(ReportModel):
 
 
 class BudgetLaw(ReportModel):
-    """The law of diminishing returns, fitted to the solve rate or to the best score so far by budget.
-
-    Attributes:
-        budgets: Measured budgets.
-        measured: Mean over problems at these budgets.
-        predicted: The law at and beyond the budget; empty if withheld, and ``note`` gives the reason.
-        worst_residual: Largest difference between the law and the measurements.
-    """
+    """The law of diminishing returns, fitted to the solve rate or to the best score so far by budget."""
 
     entrant: str
     budgets: tuple[float, ...]
+    """Measured budgets."""
     measured: tuple[float, ...]
+    """Mean over problems at these budgets."""
     predicted: tuple[CurvePoint, ...]
+    """The law at and beyond the budget; empty if withheld, and ``note`` gives the reason."""
     worst_residual: float | None
+    """Largest difference between the law and the measurements."""
     problems: int
     note: str
 
@@ -199,33 +177,27 @@ class Pairwise(ReportModel):
 
 
 class Strength(ReportModel):
-    """Bradley–Terry strength on a log scale, mean 0.
-
-    Attributes:
-        low: Lower end of the interval; None if withheld.
-        high: Upper end; None if withheld.
-        note: Reason for withholding.
-    """
+    """Bradley–Terry strength on a log scale, mean 0."""
 
     entrant: str
     strength: float
     low: float | None = None
+    """Lower end of the interval; None if withheld."""
     high: float | None = None
+    """Upper end; None if withheld."""
     note: str = ""
+    """Reason for withholding."""
 
 
 class Cost(ReportModel):
-    """Cost and failures of an entrant.
-
-    Attributes:
-        dollars: US dollars by the prices of its policies; 0 without prices.
-    """
+    """Cost and failures of an entrant."""
 
     entrant: str
     runs: int
     evaluations: int
     tokens: int
     dollars: float = 0.0
+    """US dollars by the prices of its policies; 0 without prices."""
     evaluated: int
     failed: int
     duplicates: int

@@ -66,24 +66,15 @@ class PolicyFacts(ReportModel):
 
 
 class Amendment(ReportModel):
-    """An extension with the state of the tournament when it was made.
-
-    Attributes:
-        ended_runs: Runs that had ended; above 0 the results may have been seen.
-    """
+    """An extension with the state of the tournament when it was made."""
 
     extension: Extension
     ended_runs: int
+    """Runs that had ended; above 0 the results may have been seen."""
 
 
 class Design(ReportModel):
-    """The declaration before the first run, with digests.
-
-    Attributes:
-        planned: Runs of the plan, amendments included.
-        decided_after: Problems after which the e-process had decided everything; later problems are excluded.
-        k: The k of pass@k and best@k: seeds per problem.
-    """
+    """The declaration before the first run, with digests."""
 
     declared: Tournament
     digest: str
@@ -92,143 +83,134 @@ class Design(ReportModel):
     policies: tuple[PolicyFacts, ...]
     seeds: tuple[int, ...]
     planned: int
+    """Runs of the plan, amendments included."""
     ended: int
     missing: int
     pending: int
     decided_after: int | None
+    """Problems after which the e-process had decided everything; later problems are excluded."""
     k: int
+    """The k of pass@k and best@k: seeds per problem."""
 
 
 class Standing(ReportModel):
-    """Measures of one entrant.
-
-    Attributes:
-        policy: Proposer; an ensemble with its weights.
-        mutator: Mutator; an ensemble with its weights.
-        unlocked: Problems on which at least one run reached the target.
-        pass_1: Probability that one run reaches the target.
-        pass_k: Probability that at least one of k runs does.
-        best_1: Expected best score of one run.
-        best_k: Expected best score of k runs.
-        ert: Evaluations of all runs ÷ successes.
-        ert_tokens: Tokens of all runs ÷ successes.
-    """
+    """Measures of one entrant."""
 
     entrant: str
     policy: str
+    """Proposer; an ensemble with its weights."""
     mutator: str | None
+    """Mutator; an ensemble with its weights."""
     strategy: str
     ended: int
     missing: int
     unlocked: int
+    """Problems on which at least one run reached the target."""
     pass_1: Estimate
+    """Probability that one run reaches the target."""
     pass_k: Estimate
+    """Probability that at least one of k runs does."""
     best_1: Estimate
+    """Expected best score of one run."""
     best_k: Estimate
+    """Expected best score of k runs."""
     ert: Estimate
+    """Evaluations of all runs ÷ successes."""
     ert_tokens: Estimate
+    """Tokens of all runs ÷ successes."""
 
 
 class Comparison(ReportModel):
-    """Comparison of two entrants on the problems and seeds that both completed.
-
-    Attributes:
-        subject: What the entrants differ in. A statement about checkpoints is none about their training methods.
-        difference: Primary metric, A − B.
-        pairs: Compared pairs of runs.
-        missing_pairs: Pairs excluded because a run failed or was cancelled.
-        wins: Problems on which A is better; ``ties`` and ``losses`` likewise.
-        p_value: Of the paired sign-flip test over problems; None while withheld.
-        exact: True if every sign pattern was enumerated.
-        holm: The p-value adjusted for the number of comparisons.
-        both: Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` likewise.
-        mcnemar: Exact McNemar p-value of these sets, which decides nothing; None while withheld.
-        e_value: Evidence of the e-process; valid at any time.
-        e_threshold: The e-value at which the e-process decides: comparisons ÷ α.
-        e_problems: Problems that it has bet on.
-        note: Basis of the verdict, or the reason for withholding a number.
-    """
+    """Comparison of two entrants on the problems and seeds that both completed."""
 
     a: str
     b: str
     subject: Subject = Subject.ENTRANT
+    """What the entrants differ in. A statement about checkpoints is none about their training methods."""
     difference: Estimate
+    """Primary metric, A − B."""
     pairs: int
+    """Compared pairs of runs."""
     missing_pairs: int
+    """Pairs excluded because a run failed or was cancelled."""
     wins: int
+    """Problems on which A is better; ``ties`` and ``losses`` likewise."""
     ties: int
     losses: int
     p_value: float | None
+    """Of the paired sign-flip test over problems; None while withheld."""
     exact: bool
+    """True if every sign pattern was enumerated."""
     holm: float | None
+    """The p-value adjusted for the number of comparisons."""
     both: int
+    """Problems that both unlocked; ``only_a``, ``only_b``, ``neither`` likewise."""
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     neither: int
     mcnemar: float | None
+    """Exact McNemar p-value of these sets, which decides nothing; None while withheld."""
     e_value: float | None
+    """Evidence of the e-process; valid at any time."""
     e_threshold: float
+    """The e-value at which the e-process decides: comparisons ÷ α."""
     e_problems: int
+    """Problems that it has bet on."""
     verdict: Verdict
     note: str
+    """Basis of the verdict, or the reason for withholding a number."""
 
 
 class TrainingRun(ReportModel):
-    """One training run of a method.
-
-    Attributes:
-        value: Mean of the primary metric over the problems; None without a completed run.
-    """
+    """One training run of a method."""
 
     entrant: str
     training_seed: int
     value: float | None
+    """Mean of the primary metric over the problems; None without a completed run."""
 
 
 class MethodComparison(ReportModel):
-    """Comparison of two training methods; the training run is the unit.
-
-    Attributes:
-        a: Method.
-        b: Method.
-        search: How the policies of both are searched.
-        runs_a: Training runs of A, by training seed; ``runs_b`` likewise.
-        paired: True if both methods declare the same training seeds.
-        problems: Problems with a search run of every training run.
-        missing_pairs: (problem, seed) pairs excluded because a search run failed or was cancelled.
-        difference: Mean over training runs of the primary metric, A − B; None without a training run of each.
-        low: Lower end of the t interval over training runs; None while withheld.
-        high: Upper end.
-        level: Coverage of the interval.
-        wins: Training seeds on which A is better, or pairs of runs if unpaired; ``ties`` and ``losses`` likewise.
-        p_value: Of the permutation test over training runs; None while withheld.
-        exact: True if every permutation was enumerated.
-        holm: The p-value adjusted for the number of method comparisons.
-        smallest_p: Smallest p-value that so many training runs can reach.
-        note: Basis of the verdict, or the reason for withholding a number.
-    """
+    """Comparison of two training methods; the training run is the unit."""
 
     a: str
+    """Method."""
     b: str
+    """Method."""
     search: str
+    """How the policies of both are searched."""
     runs_a: tuple[TrainingRun, ...]
+    """Training runs of A, by training seed; ``runs_b`` likewise."""
     runs_b: tuple[TrainingRun, ...]
     paired: bool
+    """True if both methods declare the same training seeds."""
     problems: int
+    """Problems with a search run of every training run."""
     missing_pairs: int
+    """(problem, seed) pairs excluded because a search run failed or was cancelled."""
     difference: float | None
+    """Mean over training runs of the primary metric, A − B; None without a training run of each."""
     low: float | None
+    """Lower end of the t interval over training runs; None while withheld."""
     high: float | None
+    """Upper end."""
     level: float
+    """Coverage of the interval."""
     wins: int
+    """Training seeds on which A is better, or pairs of runs if unpaired; ``ties`` and ``losses`` likewise."""
     ties: int
     losses: int
     p_value: float | None
+    """Of the permutation test over training runs; None while withheld."""
     exact: bool
+    """True if every permutation was enumerated."""
     holm: float | None
+    """The p-value adjusted for the number of method comparisons."""
     smallest_p: float
+    """Smallest p-value that so many training runs can reach."""
     verdict: Verdict
     note: str
+    """Basis of the verdict, or the reason for withholding a number."""
 
 
 class Standings(ReportModel):
@@ -268,12 +250,7 @@ class MissingRun(ReportModel):
 
 
 class Report(ReportModel):
-    """The whole report, in reading order.
-
-    Attributes:
-        budget_laws: Laws of the solve rate.
-        score_laws: Laws of the best score.
-    """
+    """The whole report, in reading order."""
 
     design: Design
     standings: Standings
@@ -282,7 +259,9 @@ class Report(ReportModel):
     reached: tuple[Reached, ...]
     profiles: tuple[Profile, ...] = ()
     budget_laws: tuple[BudgetLaw, ...]
+    """Laws of the solve rate."""
     score_laws: tuple[BudgetLaw, ...] = ()
+    """Laws of the best score."""
     pairwise: tuple[Pairwise, ...]
     strengths: tuple[Strength, ...]
     qualities: tuple[Quality, ...] = ()

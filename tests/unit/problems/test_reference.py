@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft7Validator
 from pydantic import TypeAdapter
 
+from speciate.domain.documented import attribute_docs
 from speciate.domain.language import Language
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Case, Limits, Problem
@@ -101,7 +102,7 @@ def test_the_example_of_confirmations() -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_key_has_a_meaning_and_valid_examples(model: type[Value]) -> None:
     for name, field in model.model_fields.items():
-        assert field.description, name
+        assert attribute_docs(model)[name], name
         assert field.examples or name in FILE_KEYS, name
         for example in field.examples or ():
             TypeAdapter(field.annotation).validate_json(json.dumps(example), strict=True)
