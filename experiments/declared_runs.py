@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speciate.client.sync.run import RunHandle
-
 from speciate.client import Client
+from speciate.client.sync.run import RunHandle
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 

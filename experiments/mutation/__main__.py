@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from speciate.client.sync.run import RunHandle
-
 from experiments.declared_runs import DeclaredRun, Line, do_runs, write_results
 from experiments.mutation.plan import MAX_TOKENS, MODEL, MUTATOR, SERVED, declared_runs
 from experiments.mutation.report import improvements, report
 from speciate.client import Client
+from speciate.client.sync.run import RunHandle
 from speciate.domain.policy import Policy, PolicyRole
 
 RESULTS = "## Results"

@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.client.sync.run import RunHandle
-
 from experiments.declared_runs import DeclaredRun, Line, do_runs, read_lines, write_results
 from experiments.smollm2.plan import (
     BASE,
@@ -37,6 +35,7 @@ from experiments.smollm2.plan import (
 )
 from experiments.smollm2.report import report, samples_table
 from speciate.client import Client
+from speciate.client.sync.run import RunHandle
 from speciate.domain.policy import Policy
 from speciate.policies.manifest import policy_of, read_manifest
 

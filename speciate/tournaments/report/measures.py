@@ -44,7 +44,7 @@ class Draws(ReportModel):
 
 
 class Profile(ReportModel):
-    """Performance profile: the share of problems on which the entrant's ERT is within a factor of the best entrant's."""
+    """Performance profile: share of problems on which the entrant's ERT is within a factor of the best entrant's."""
 
     entrant: str
     factors: tuple[float, ...]
