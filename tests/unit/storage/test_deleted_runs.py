@@ -15,7 +15,7 @@ _REASONS = {
     "runs/store.py": "filters the list, and work belongs to runs that have not ended",
     "webhooks/queue.py": "reads one run",
     "work/fairness.py": "work belongs to runs that have not ended",
-    "work/proposals.py": "only ended runs are deleted, and these take no proposals",
+    "work/proposals.sql": "only ended runs are deleted, and these take no proposals",
     "work/reconciler.py": "looks at runs that have not started",
     "work/waiting_runs.sql": "work belongs to runs that have not ended",
 }

@@ -1,0 +1,227 @@
+"""Decide about proposals from outside the service: which are admitted, and what their authors see (ADR 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from speciate.domain.candidate import Individual, Proposal
+from speciate.domain.errors import ConflictError
+from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.rollout import Rollout
+from speciate.domain.run import RunState
+from speciate.ports.work import ProposedBatch, RunContext, WeightedPolicy
+from speciate.prompts.render import secret_objectives
+from speciate.runs import ledger
+from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.proposals import Ask, SentProposal, StoredAsk, read_sent
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.proposals import AskRecord, ProposalReceipt, ReceiptStatus, ShownProgram
+from speciate.search.strategies import build_strategy
+from speciate.search.strategy import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProposal:
+    """A proposal as read.
+
+    Attributes:
+        sent: The proposal.
+        rollout: Its completion.
+        children: Its programs, rejected ones included.
+    """
+
+    sent: SentProposal
+    rollout: Rollout
+    children: tuple[Proposal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What became of the proposals of a request.
+
+    Attributes:
+        receipts: One for each program, and one for each refused proposal.
+        effects: Work to write.
+        rollouts: Admitted completions with their positions, by ordinal of the batch that evaluates them.
+    """
+
+    receipts: tuple[ProposalReceipt, ...]
+    effects: Effects
+    rollouts: Mapping[int, Sequence[tuple[int, Rollout]]]
+
+
+def require_open(run_id: UUID, state: RunState, reason: str | None) -> None:
+    """Raise ``ConflictError`` for a run that takes no proposals in its state."""
+    if state is RunState.RUNNING:
+        return
+    why = f" ({reason})" if reason else ""
+    paused = state is RunState.PAUSED
+    raise ConflictError(
+        f"run {run_id} takes no proposals: it is {state.value}{why}.",
+        remedy="Resume it first." if paused else "Start another run, such as one of policy 'external'.",
+    )
+
+
+def read_proposal(
+    context: RunContext,
+    policy: WeightedPolicy,
+    sent: SentProposal,
+    author: str,
+    asks: Mapping[UUID, StoredAsk],
+    members: Mapping[int, Individual],
+) -> ReadProposal | str:
+    """Return a proposal as read, or why it is refused.
+
+    Args:
+        context: The run.
+        policy: Policy in whose name it is made.
+        sent: The proposal.
+        author: Name of the token.
+        asks: The run's prompts that the request answers.
+        members: The candidates that the request or its prompts name, as far as they exist.
+    """
+    if sent.ask is not None:
+        if (answered := asks.get(sent.ask)) is None:
+            return f"the run has no prompt {sent.ask}"
+    else:
+        missing = [number for number in (*sent.parents, *sent.inspirations) if number not in members]
+        if missing:
+            return f"the run has no candidate {missing[0]}, or it is not evaluated yet"
+        role = PolicyRole.MUTATE if sent.parents else PolicyRole.PROPOSE
+        island = members[sent.parents[0]].island if sent.parents else 0
+        answered = StoredAsk(Selection(role, island, sent.parents, sent.inspirations))
+    parents = answered.selection.parents
+    parent = members.get(parents[0]) if parents else None
+    rollout, children = read_sent(sent, answered, context, policy.policy, policy.policy_id, parent, 0, author)
+    return ReadProposal(sent, rollout, tuple(children))
+
+
+def admit(
+    context: RunContext,
+    progress: RunProgress,
+    request_id: UUID,
+    proposals: Sequence[ReadProposal | str],
+    duplicates: Mapping[str, int],
+) -> Admission:
+    """Admit proposals in order, as far as the budget allows, and count them in the progress.
+
+    Args:
+        context: The run.
+        progress: Its progress, which changes.
+        request_id: ID of the request. It determines the islands of programs from scratch.
+        proposals: The proposals, or why they are refused.
+        duplicates: Numbers of the run's candidates by program hash.
+    """
+    budget = context.spec.budget
+    islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
+    receipts: list[ProposalReceipt] = []
+    effects, rollouts, batch = Effects(), dict[int, list[tuple[int, Rollout]]](), _Batch()
+    evaluations, tokens = progress.evaluations_left(budget), progress.spent().tokens_left(budget)
+    dollars = progress.spent().dollars_left(budget, context.token_price)
+    position = 0
+    for index, proposal in enumerate(proposals):
+        refusal = proposal if isinstance(proposal, str) else _unaffordable(proposal, evaluations, tokens, dollars)
+        if refusal or isinstance(proposal, str):
+            receipts.append(ProposalReceipt(index=index, status=ReceiptStatus.REFUSED, reason=refusal))
+            continue
+        evaluations = None if evaluations is None else evaluations - len(proposal.children)
+        tokens = None if tokens is None else tokens - proposal.rollout.tokens
+        dollars = None if dollars is None else dollars - proposal.sent.cost
+        first = progress.numbers + len(batch.proposals) + 1
+        receipts += [_receipt(index, first + i, child, duplicates) for i, child in enumerate(proposal.children)]
+        batch.add(proposal, position, island=(first + request_id.int) % islands)
+        position += 1
+        if len(batch.proposals) >= context.spec.batch:
+            rollouts[progress.batches] = batch.rollouts
+            batch.receive(progress, effects)
+            batch = _Batch()
+    if batch.proposals:
+        rollouts[progress.batches] = batch.rollouts
+        batch.receive(progress, effects)
+    return Admission(tuple(receipts), effects, rollouts)
+
+
+@dataclass
+class _Batch:
+    """Proposals that one unit evaluates; ``cost`` is in US dollars."""
+
+    rollouts: list[tuple[int, Rollout]] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
+    cost: float = 0.0
+
+    def add(self, proposal: ReadProposal, position: int, island: int) -> None:
+        """Add a proposal. Programs from scratch are spread over the islands."""
+        self.rollouts.append((position, proposal.rollout))
+        scratch = proposal.rollout.role is PolicyRole.PROPOSE
+        self.proposals += [
+            replace(child, rollout=position, island=island if scratch else child.island) for child in proposal.children
+        ]
+        self.cost += proposal.sent.cost
+
+    def receive(self, progress: RunProgress, effects: Effects) -> None:
+        batch = ProposedBatch(tuple(rollout for _, rollout in self.rollouts), tuple(self.proposals))
+        ledger.record_external_batch(progress, effects, batch, self.cost)
+
+
+def _unaffordable(proposal: ReadProposal, evaluations: int | None, tokens: int | None, dollars: float | None) -> str:
+    if evaluations is not None and len(proposal.children) > evaluations:
+        return f"the run's budget leaves {evaluations:,} evaluations, besides those in flight"
+    if tokens is not None and proposal.rollout.tokens > tokens:
+        return f"the run's budget leaves {tokens:,} tokens"
+    if dollars is not None and proposal.sent.cost > dollars:
+        return f"the run's budget leaves ${dollars:,.4g}"
+    return ""
+
+
+def _receipt(index: int, number: int, child: Proposal, duplicates: Mapping[str, int]) -> ProposalReceipt:
+    if child.failure is not None:
+        reason = f"{child.failure.reason}: {child.failure.detail}"
+        return ProposalReceipt(index=index, number=number, status=ReceiptStatus.REJECTED, reason=reason)
+    twin = duplicates.get(child.program_hash)
+    status = ReceiptStatus.ACCEPTED if twin is None else ReceiptStatus.DUPLICATE
+    return ProposalReceipt(index=index, number=number, status=status, duplicate_of=twin)
+
+
+def without_secrets(candidate: CandidateDetail, problem: Problem) -> CandidateDetail:
+    """Return a candidate without the rewards that its author must not select on."""
+    secret = secret_objectives(problem)
+    if not secret or candidate.rewards is None:
+        return candidate
+    vector = tuple(candidate.rewards.values())
+    repeats = [each if isinstance(each, str) else tuple(each.values()) for each in candidate.repeats]
+    refuted = {
+        target.name: problem.ranking.refutation(i, vector, repeats, secret)
+        for i, target in enumerate(problem.targets)
+        if target.name in candidate.refuted
+    }
+    rewards = {name: value for name, value in candidate.rewards.items() if name not in secret}
+    return candidate.model_copy(update={"rewards": rewards, "refuted": refuted})
+
+
+def ask_record(context: RunContext, ask: Ask) -> AskRecord:
+    return AskRecord(
+        ask=ask.id,
+        run_id=context.run_id,
+        role=ask.selection.role,
+        parents=tuple(_shown_program(context.problem, each) for each in ask.shown.parents),
+        inspirations=tuple(_shown_program(context.problem, each) for each in ask.shown.inspirations),
+        system=ask.shown.prompt.system,
+        user=ask.shown.prompt.user,
+        seed=ask.seed,
+        seed_program=context.problem.seed_program,
+    )
+
+
+def _shown_program(problem: Problem, candidate: Individual) -> ShownProgram:
+    failure, names, secret = candidate.failure, problem.space.names, secret_objectives(problem)
+    rewards = None if candidate.rewards is None else dict(zip(names, candidate.rewards, strict=True))
+    return ShownProgram(
+        number=candidate.number,
+        program=candidate.program,
+        rewards=rewards and {name: value for name, value in rewards.items() if name not in secret},
+        failure=None if failure is None else f"{failure.kind.value}: {failure.detail or failure.reason}",
+        feedback=dict(candidate.artifacts),
+    )
