@@ -174,6 +174,7 @@ class Individual:
         island: Island of origin.
         parents: Numbers of its parents.
         stopped_at: First stage of the cascade without measurements; None if all was measured.
+        targets: Bit mask of the targets that its rewards meet, without refuted ones.
         refuted: Bit mask of the targets that its rewards meet and a repeated evaluation missed.
         repeats: What the repeated evaluations measured; empty if no target was due for confirmation.
     """
@@ -186,5 +187,17 @@ class Individual:
     island: int = 0
     parents: tuple[int, ...] = ()
     stopped_at: str | None = None
+    targets: int = 0
     refuted: int = 0
     repeats: tuple[Repeat, ...] = ()
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """Its raw rewards.
+
+        Raises:
+            ValueError: It failed.
+        """
+        if self.rewards is None:
+            raise ValueError(f"candidate {self.number} has no rewards")
+        return self.rewards

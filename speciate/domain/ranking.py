@@ -49,18 +49,6 @@ class Merit(NamedTuple):
     """Minus the largest distance of an objective from the best end of its range, in ranges."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A candidate to rank."""
-
-    number: int
-    """Number in its run."""
-    rewards: Sequence[float]
-    """Raw rewards, shape (d,)."""
-    targets: int
-    """Bit mask of the targets that it meets."""
-
-
 @dataclass(frozen=True)
 class Ranking:
     """The part of a problem that ranks its candidates."""

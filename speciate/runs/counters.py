@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from speciate.domain.candidate import BUILD_FAILED, FailureKind
+from speciate.domain.candidate import BUILD_FAILED, FailureKind, Individual
 from speciate.domain.event import EventKind
-from speciate.domain.ranking import Ranked
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
 from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
@@ -49,25 +48,25 @@ def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome)
         progress.evaluated += 1
 
 
-def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Ranked]) -> None:
+def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Individual]) -> None:
     """Replace the best candidate by the best feasible rival that ranks above it."""
     ranking, given = context.problem.ranking, list(rivals)
     held = ranking.merit(progress.best, progress.best_targets) if progress.best_number is not None else None
     # All at once: a single rank costs as much as those of a whole batch.
-    merits = ranking.merits([each.rewards for each in given], [each.targets for each in given])
+    merits = ranking.merits([each.vector for each in given], [each.targets for each in given])
     for rival, found in zip(given, merits, strict=True):
         if found.feasibility == 0.0 and (held is None or found > held):
             held = found
             progress.best_number, progress.best_targets = rival.number, rival.targets
-            progress.best = list(rival.rewards)
+            progress.best = list(rival.vector)
 
 
-def fresh_rivals(first: int, outcomes: Iterable[CandidateOutcome]) -> Iterator[Ranked]:
+def fresh_rivals(first: int, outcomes: Iterable[CandidateOutcome]) -> Iterator[Individual]:
     """Yield the scored candidates of a batch that repeat no other; ``first`` is the number of the first candidate."""
     for number, outcome in enumerate(outcomes, start=first):
         rewards = outcome.evaluation.rewards
         if outcome.evaluation.failure is None and rewards is not None and outcome.duplicate_of is None:
-            yield Ranked(number, rewards, outcome.targets)
+            yield Individual(number, outcome.proposal.program, rewards, targets=outcome.targets)
 
 
 def claim_targets(

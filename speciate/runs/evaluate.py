@@ -33,7 +33,7 @@ from speciate.runs.silent_failure import remedy_in, reported_error, silent_failu
 from speciate.runs.stored_population import StoredPopulation
 from speciate.schema.candidates import CandidateDetail
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated, Placement
+from speciate.search.strategy import Placement
 from speciate.search.targets import place_candidates
 
 _MAX_DISTANCE = 1e100
@@ -111,7 +111,9 @@ def _placements(
     view: StoredPopulation, context: RunContext, new: Mapping[int, Proposal], results: Mapping[int, Evaluation]
 ) -> tuple[Placement, ...]:
     evaluated = [
-        Evaluated(number, proposal.island, proposal.program, rewards, _targets(context, results[number]))
+        Individual(
+            number, proposal.program, rewards, island=proposal.island, targets=_targets(context, results[number])
+        )
         for number, proposal in new.items()
         if (rewards := results[number].rewards) is not None
     ]

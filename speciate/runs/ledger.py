@@ -13,11 +13,10 @@ from typing import Any
 from uuid import UUID
 
 from speciate.domain.budget import Charge
-from speciate.domain.candidate import FailureKind, Proposal
+from speciate.domain.candidate import FailureKind, Individual, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
 from speciate.domain.policy import PolicyRole
-from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import (
@@ -304,7 +303,7 @@ def record_confirmation(
     confirmation: Confirmation,
     claims: Mapping[int, Claim],
     find_claimant: FindClaimant,
-    elites: Callable[[], Iterable[Ranked]],
+    elites: Callable[[], Iterable[Individual]],
 ) -> Effects:
     """Record a confirmation of stored claims.
 

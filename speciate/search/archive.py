@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, RewardSpace
 from speciate.search.cells import weigh, weightings
-from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement
+from speciate.search.strategy import EliteTable, IntArray, Placement
 
 Bid = tuple[str, int, float]
 """``(cell, row of the candidate, fitness in that cell)``."""
@@ -82,7 +83,7 @@ def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
 
 
 def improvements(
-    table: EliteTable, island: int, bids: Iterable[Bid], candidates: Sequence[Evaluated]
+    table: EliteTable, island: int, bids: Iterable[Bid], candidates: Sequence[Individual]
 ) -> list[Placement]:
     """Return the bids that the store would accept: the best per cell, if better than the holder.
 
@@ -100,7 +101,7 @@ def improvements(
             held[cell] = fitness
             winners[cell] = row
     return [
-        Placement(candidates[row].number, island, cell, held[cell], candidates[row].rewards)
+        Placement(candidates[row].number, island, cell, held[cell], candidates[row].vector)
         for cell, row in winners.items()
     ]
 

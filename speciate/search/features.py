@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.problem import Problem
-from speciate.search.strategy import Evaluated
 
 
 class Feature(StrEnum):
@@ -42,7 +42,7 @@ class Feature(StrEnum):
     """Share of the program's token trigrams that the seed program lacks, in even steps. ¼ ms for 3 kB."""
 
 
-Measure = Callable[[Evaluated, Problem, int], int | None]
+Measure = Callable[[Individual, Problem, int], int | None]
 """``(candidate, problem, bins)`` to a bin, unclipped; None if the problem has no such feature."""
 
 _SEPARATOR: Final = ":"
@@ -55,7 +55,7 @@ _READ_CHARACTERS: Final = 64 << 10
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 
-def feature_cell(candidate: Evaluated, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
+def feature_cell(candidate: Individual, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
     """Return the name of a candidate's cell, or None if no feature applies.
 
     Args:
@@ -84,25 +84,25 @@ def syntax_depth(text: str) -> int | None:
     return depth
 
 
-def _length(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: ARG001 - one signature for all
+def _length(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa: ARG001 - one signature for all
     usual = len(problem.seed_program) or _USUAL_LENGTH
     return math.floor(2.0 * math.log2(max(1, len(candidate.program)) / usual) + 0.5) + _SEED_BIN
 
 
-def _nesting(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: ARG001
+def _nesting(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa: ARG001
     # Searching for an indented line of each depth takes a tenth of the time of a loop over lines.
     text = "\n" + candidate.program[:_READ_CHARACTERS].replace("\t", _LEVEL)
     return next((level for level in range(bins) if "\n" + _LEVEL * (level + 1) not in text), bins)
 
 
-def _depth(candidate: Evaluated, problem: Problem, bins: int) -> int:  # noqa: ARG001
+def _depth(candidate: Individual, problem: Problem, bins: int) -> int:  # noqa: ARG001
     if len(candidate.program) > _READ_CHARACTERS:
         return 0
     return (syntax_depth(candidate.program) or 0) // _DEPTH_STEP
 
 
-def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
-    for value, objective in zip(candidate.rewards, problem.objectives, strict=True):
+def _record(candidate: Individual, problem: Problem, bins: int) -> int | None:
+    for value, objective in zip(candidate.vector, problem.objectives, strict=True):
         if objective.role is ObjectiveRole.RECORD:
             low, high = objective.range
             # Clip before converting to an integer: a recorded value may lie anywhere.
@@ -110,12 +110,12 @@ def _record(candidate: Evaluated, problem: Problem, bins: int) -> int | None:
     return None
 
 
-def _signature(candidate: Evaluated, problem: Problem, bins: int) -> int:
-    digits = np.round(problem.space.normalise([candidate.rewards]), 3) + 0.0  # no minus zero
+def _signature(candidate: Individual, problem: Problem, bins: int) -> int:
+    digits = np.round(problem.space.normalise([candidate.vector]), 3) + 0.0  # no minus zero
     return int.from_bytes(blake2b(digits.tobytes(), digest_size=8).digest()) % bins
 
 
-def _novelty(candidate: Evaluated, problem: Problem, bins: int) -> int:
+def _novelty(candidate: Individual, problem: Problem, bins: int) -> int:
     runs = _runs(candidate.program[:_READ_CHARACTERS])
     unknown = runs - _seed_runs(problem.seed_program[:_READ_CHARACTERS])
     return math.floor(bins * len(unknown) / max(1, len(runs)))

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import improvements
 from speciate.search.cells import TARGET, weigh, weightings
-from speciate.search.strategy import EliteTable, Evaluated, IntArray, Placement, PopulationView
+from speciate.search.strategy import EliteTable, IntArray, Placement, PopulationView
 
 Rank = Callable[[float], float]
 """Map a score to a fitness; increasing."""
@@ -67,16 +68,16 @@ class IslandBatch(NamedTuple):
     """
 
     island: int
-    candidates: list[Evaluated]
+    candidates: list[Individual]
     points: FloatArray
     scores: list[float]
 
 
-def by_island(view: PopulationView, candidates: Sequence[Evaluated]) -> Iterator[IslandBatch]:
+def by_island(view: PopulationView, candidates: Sequence[Individual]) -> Iterator[IslandBatch]:
     """Yield the candidates of each island, in order of island."""
     for island in sorted({candidate.island for candidate in candidates}):
         own = [candidate for candidate in candidates if candidate.island == island]
-        points = view.problem.space.normalise([candidate.rewards for candidate in own])
+        points = view.problem.space.normalise([candidate.vector for candidate in own])
         weights = island_weights(view.problem, view.seed, island)
         yield IslandBatch(island, own, points, weigh(points, weights[None, :])[:, 0].tolist())
 
@@ -96,7 +97,9 @@ def copies(
         rank: Score to fitness on the receiving island.
     """
     rows = np.flatnonzero(np.isin(source.numbers, numbers)).tolist()
-    migrants = [Evaluated(int(source.numbers[row]), target, "", tuple(source.rewards[row].tolist())) for row in rows]
+    migrants = [
+        Individual(int(source.numbers[row]), "", tuple(source.rewards[row].tolist()), island=target) for row in rows
+    ]
     points = view.problem.space.normalise(source.rewards[rows])
     own = island_weights(view.problem, view.seed, target)
     names, lattice = weightings(points.shape[1], view.problem.weight_vector)

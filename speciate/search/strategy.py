@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
@@ -168,25 +169,6 @@ class Placement:
     rewards: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A scored candidate to be placed.
-
-    Attributes:
-        number: Number in the run.
-        island: Island of its parents.
-        program: Program text.
-        rewards: Raw rewards in declared order, shape (d,).
-        targets: Bit mask of the targets met.
-    """
-
-    number: int
-    island: int
-    program: str
-    rewards: tuple[float, ...]
-    targets: int = 0
-
-
 class Strategy(ABC):
     """Base of the search strategies, which hold their config and no other state."""
 
@@ -209,8 +191,8 @@ class Strategy(ABC):
         """Select parents and inspirations for one prompt. With an empty population: propose from scratch."""
 
     @abstractmethod
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
-        """Return the bids of newly evaluated candidates. Draws no random numbers."""
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
+        """Return the bids of new candidates, all of them with rewards. Draws no random numbers."""
 
     def maintain(self, view: PopulationView, rng: np.random.Generator) -> tuple[Placement, ...]:  # noqa: ARG002
         """Return further placements, such as migrants (default none). Called once before every batch."""

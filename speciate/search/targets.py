@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
@@ -30,7 +31,6 @@ from speciate.search.archive import Bid, improvements
 from speciate.search.cells import DECLARED, TARGET, trade_offs, weigh
 from speciate.search.strategy import (
     EliteTable,
-    Evaluated,
     EvolutionConfig,
     Placement,
     PopulationView,
@@ -69,7 +69,7 @@ def select_parents(strategy: Strategy, view: PopulationView, rng: np.random.Gene
 
 
 def place_candidates(
-    strategy: Strategy, view: PopulationView, candidates: Sequence[Evaluated]
+    strategy: Strategy, view: PopulationView, candidates: Sequence[Individual]
 ) -> tuple[Placement, ...]:
     """Return the strategy's bids, and the bids for the target cells of the candidates' islands."""
     # A holder of a stochastic problem may be refuted while this batch is evaluated: do not compare with it.
@@ -79,7 +79,7 @@ def place_candidates(
 
 def target_placements(
     problem: Problem,
-    candidates: Sequence[Evaluated],
+    candidates: Sequence[Individual],
     prefix: str = TARGET,
     elites: Callable[[int], EliteTable] | None = None,
 ) -> tuple[Placement, ...]:
@@ -100,9 +100,9 @@ def target_placements(
     return tuple(placements)
 
 
-def target_bids(problem: Problem, candidates: Sequence[Evaluated]) -> list[Bid]:
+def target_bids(problem: Problem, candidates: Sequence[Individual]) -> list[Bid]:
     """Return the bids of candidates for the cells of all targets."""
-    rewards = [candidate.rewards for candidate in candidates]
+    rewards = [candidate.vector for candidate in candidates]
     scores = _scores(problem, problem.space.normalise(rewards))
     violations = problem.space.violation(rewards).tolist()
     constraints = {o.name for o in problem.objectives if o.role is ObjectiveRole.CONSTRAINT}
@@ -113,16 +113,16 @@ def target_bids(problem: Problem, candidates: Sequence[Evaluated]) -> list[Bid]:
         for row, candidate in enumerate(candidates):
             if candidate.targets >> i & 1:
                 bids += [(prefix + cell, row, float(fitness[row])) for cell, fitness in scores.items()]
-            elif (missing := problem.ranking.missing(i, candidate.rewards)) or violations[row] > 0:
+            elif (missing := problem.ranking.missing(i, candidate.vector)) or violations[row] > 0:
                 below, beyond = 0.0, 0.0
                 if violations[row] > 0:
                     below = _INFEASIBLE + violations[row]
                     counted = {each.name for each in missing}
-                    violated = problem.ranking.violations(candidate.rewards)
+                    violated = problem.ranking.violations(candidate.vector)
                     beyond = sum(each.size for each in violated if each.name not in counted)
                 sizes = [each.size for each in missing]
                 bids.append((prefix + _NEAR, row, -max(sizes, default=0.0) - _LEAN * sum(sizes) - below))
-                parts = problem.rules[i].parts(candidate.rewards, problem.space.widths)
+                parts = problem.rules[i].parts(candidate.vector, problem.space.widths)
                 total = sum(parts) + beyond
                 parts += unnamed[i] * (beyond,)
                 if len(parts) > 1:

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.target import Target
-from speciate.search.strategy import EliteTable, Evaluated, Family, Placement
+from speciate.search.strategy import EliteTable, Family, Placement
+
+
+def evaluated(number: int, island: int, program: str, rewards: tuple[float, ...], targets: int = 0) -> Individual:
+    """Return a scored candidate."""
+    return Individual(number, program, rewards, island=island, targets=targets)
 
 
 def vector_problem(
@@ -137,7 +143,7 @@ class SharedTables(ListView):
 
 def synthetic_batch(
     problem: Problem, first: int, count: int, island: int, rng: np.random.Generator, *, violate: bool = False
-) -> list[Evaluated]:
+) -> list[Individual]:
     """Return candidates with random rewards and programs of random shape.
 
     Args:
@@ -151,7 +157,7 @@ def synthetic_batch(
     points = rng.random((count, len(problem.space.selected)))
     excesses = rng.random(count) * (rng.random(count) < 0.5) * violate
     return [
-        Evaluated(first + i, island, _program(rng), raw_rewards(problem, points[i].tolist(), float(excesses[i])))
+        evaluated(first + i, island, _program(rng), raw_rewards(problem, points[i].tolist(), float(excesses[i])))
         for i in range(count)
     ]
 

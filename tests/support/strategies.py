@@ -11,11 +11,12 @@ import numpy as np
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.search.cells import TARGET
-from speciate.search.strategy import Evaluated, Placement, Selection, Strategy
+from speciate.search.strategy import Placement, Selection, Strategy
 from speciate.search.targets import MAX_TARGET_CELLS, place_candidates, select_parents
 from tests.support.population import (
     ListView,
     SharedTables,
+    evaluated,
     ladder_problem,
     raw_rewards,
     synthetic_batch,
@@ -148,7 +149,7 @@ class StrategyConformance(ABC):
             assert view.grant(bids) == len(bids)
             stayed = [candidate for candidate in batch if candidate.number in view.numbers()]
             for size in (1, 3, _BATCH):
-                copies = [Evaluated(99_000 + i, 0, c.program, c.rewards) for i, c in enumerate(stayed[:size])]
+                copies = [evaluated(99_000 + i, 0, c.program, c.rewards) for i, c in enumerate(stayed[:size])]
                 assert tuple(strategy.place(view, copies)) == ()
 
     def test_every_new_specialist_stays(self) -> None:
@@ -161,7 +162,7 @@ class StrategyConformance(ABC):
             for j in range(8):
                 point = [-0.5] * 8
                 point[j] = 3.0
-                specialist = Evaluated(70_000 + 8 * island + j, island, "x = 0\n", raw_rewards(problem, point))
+                specialist = evaluated(70_000 + 8 * island + j, island, "x = 0\n", raw_rewards(problem, point))
                 view.grant(strategy.place(view, [specialist]))
         assert view.numbers() >= {70_000 + i for i in range(8 * strategy.islands)}
 
@@ -199,7 +200,7 @@ class StrategyConformance(ABC):
         problem = vector_problem(300)
         view = ListView(problem)
         self.fill(view, 8)
-        view.grant(strategy.place(view, [Evaluated(70_000, 0, "x = 0\n", (2.0,) * 300)]))
+        view.grant(strategy.place(view, [evaluated(70_000, 0, "x = 0\n", (2.0,) * 300)]))
         assert 70_000 in view.numbers()
 
     def test_an_infeasible_candidate_never_displaces_a_feasible_one(self) -> None:
@@ -208,9 +209,9 @@ class StrategyConformance(ABC):
         problem = vector_problem(4, constrained=True)
         view = ListView(problem)
         for island in range(strategy.islands):
-            poor = Evaluated(10 + island, island, "x = 0\n", raw_rewards(problem, [-7.0] * 4))
+            poor = evaluated(10 + island, island, "x = 0\n", raw_rewards(problem, [-7.0] * 4))
             view.grant(strategy.place(view, [poor]))
-            infeasible = Evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [9.0] * 4, excess=0.01))
+            infeasible = evaluated(50 + island, island, "x = 0\n", raw_rewards(problem, [9.0] * 4, excess=0.01))
             assert tuple(strategy.place(view, [infeasible])) == ()
         self.fill(view, 12, violate=True)
         assert view.size() > 0

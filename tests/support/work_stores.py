@@ -32,8 +32,9 @@ from speciate.ports.work import (
 from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunProgress
-from speciate.search.strategy import Evaluated, Placement
+from speciate.search.strategy import Placement
 from speciate.search.targets import target_placements
+from tests.support.population import evaluated
 from tests.support.runs import ToyEvaluator, toy_problem, toy_proposals, toy_rollout, toy_spec
 
 NO_CODE = Failure(FailureKind.REJECTED, "no_code_block", "expected a fenced block")
@@ -424,7 +425,7 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin(problem=problem)))
         commit = self._generate(self._only(commit), "x = 7\ny = 8\n", "x = 6\ny = 8\n")
         rewards = {2: (7.0, 8.0), 3: (6.0, 8.0)}
-        found = [Evaluated(i, 0, "", given, problem.targets_met(given)) for i, given in rewards.items()]
+        found = [evaluated(i, 0, "", given, problem.targets_met(given)) for i, given in rewards.items()]
         commit = self._evaluate(self._only(commit), target_placements(problem, found))
         assert self.harness.progress(commit.run_id).best_number == 2
         assert self._holders(commit.run_id, "target:half/") == {2}

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
-from speciate.search.strategy import Evaluated, Placement, PopulationView, Selection, Strategy, StrategyConfig
+from speciate.search.strategy import Placement, PopulationView, Selection, Strategy, StrategyConfig
 
 _ISLAND = 0
 
@@ -35,10 +36,10 @@ class BestOfN(Strategy):
         """Propose a program from scratch."""
         return Selection(PolicyRole.PROPOSE, _ISLAND)
 
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the trade-off cells in which a candidate beats the record."""
         if not candidates:
             return ()
-        points = view.problem.space.normalise([candidate.rewards for candidate in candidates])
+        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
         bids = trade_off_bids(view.problem, points)
         return tuple(improvements(view.elites(_ISLAND), _ISLAND, bids, candidates))

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Final
 import numpy as np
 from pydantic import AfterValidator, Field
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
@@ -30,7 +31,7 @@ from speciate.search.islands import (
 )
 from speciate.search.puct import puct_row
 from speciate.search.selection import SELECTIONS, epsilon_lexicase
-from speciate.search.strategy import Evaluated, EvolutionConfig, Placement, PopulationView, Selection, Strategy
+from speciate.search.strategy import EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
 _PUCT: Final = "puct"
 _OPERATORS: Final = (*SELECTIONS, _PUCT)
@@ -129,7 +130,7 @@ class IslandsMapElites(Strategy):
             inspirations=tuple(pool.numbers[others].tolist()),
         )
 
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the cells in which a candidate beats its island's elite."""
         placements: list[Placement] = []
         for batch in by_island(view, candidates):

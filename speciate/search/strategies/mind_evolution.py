@@ -24,6 +24,7 @@ from typing import ClassVar, Final
 import numpy as np
 from pydantic import Field
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import ParentPool, concatenated, improvements, pool_of, rows_of, trade_off_bids
@@ -33,7 +34,6 @@ from speciate.search.islands import by_island, copies, island_of, island_weights
 from speciate.search.selection import softmax
 from speciate.search.strategy import (
     EliteTable,
-    Evaluated,
     EvolutionConfig,
     Placement,
     PopulationView,
@@ -99,7 +99,7 @@ class MindEvolution(Strategy):
         parents = self._parents(pool, weights, rng)
         return Selection(PolicyRole.MUTATE if parents else PolicyRole.PROPOSE, island, parents)
 
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the cells in which a candidate beats its island's elite, and the children of this turn."""
         placements: list[Placement] = []
         for batch in by_island(view, candidates):

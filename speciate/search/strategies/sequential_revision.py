@@ -17,13 +17,13 @@ from typing import ClassVar, Final, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.islands import by_island, island_weights
 from speciate.search.strategy import (
     EliteTable,
-    Evaluated,
     Placement,
     PopulationView,
     Selection,
@@ -96,7 +96,7 @@ class SequentialRevision(Strategy):
             return Selection(PolicyRole.PROPOSE, chain)
         return Selection(PolicyRole.MUTATE, chain, parents=(int(table.numbers[last]),))
 
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the records, and the best answer of each chain's batch if it becomes the latest one."""
         placements: list[Placement] = []
         for chain, own, points, scores in by_island(view, candidates):

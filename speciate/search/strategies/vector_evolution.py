@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_diverse, improvements, pool_of, trade_off_bids
@@ -27,7 +28,6 @@ from speciate.search.cells import SLOT
 from speciate.search.selection import best_weighted, epsilon_lexicase
 from speciate.search.strategy import (
     EliteTable,
-    Evaluated,
     EvolutionConfig,
     Placement,
     PopulationView,
@@ -87,12 +87,12 @@ class VectorEvolution(Strategy):
             PolicyRole.MUTATE, _ISLAND, tuple(pool.numbers[rows].tolist()), tuple(pool.numbers[others].tolist())
         )
 
-    def place(self, view: PopulationView, candidates: Sequence[Evaluated]) -> tuple[Placement, ...]:
+    def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the records, and the slots of members replaced by newcomers."""
         if not candidates:
             return ()
         table = view.elites(_ISLAND)
-        points = view.problem.space.normalise([candidate.rewards for candidate in candidates])
+        points = view.problem.space.normalise([candidate.vector for candidate in candidates])
         bids = trade_off_bids(view.problem, points) + self._slot_bids(view, table, candidates, points)
         return tuple(improvements(table, _ISLAND, bids, candidates))
 
@@ -111,7 +111,7 @@ class VectorEvolution(Strategy):
         return epsilon_lexicase(points, rng, weights)
 
     def _slot_bids(
-        self, view: PopulationView, table: EliteTable, candidates: Sequence[Evaluated], points: FloatArray
+        self, view: PopulationView, table: EliteTable, candidates: Sequence[Individual], points: FloatArray
     ) -> list[Bid]:
         """Give the slots of members that do not survive to newcomers that do; none if an elite has the same rewards.
 
@@ -122,7 +122,7 @@ class VectorEvolution(Strategy):
         outdated population, do not.
         """
         space = view.problem.space
-        rewards = np.array([candidate.rewards for candidate in candidates])
+        rewards = np.array([candidate.vector for candidate in candidates])
         feasible = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
         eligible = feasible | ~feasible.any()
         held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]

@@ -24,7 +24,7 @@ _ELITES_COPY: Final = (
 _ELITE_TYPES: Final = ("int4", "text", "int8", "float8", "float8[]")
 _MEMBERS = sa.text(
     "SELECT number, program, rewards, failure, failure_reason, failure_detail, artifacts, island, parents,"
-    " stopped_at, refuted, repeats"
+    " stopped_at, targets & ~refuted AS targets, refuted, repeats"
     " FROM candidates WHERE run_id = :id AND number = ANY(:numbers)"
 )
 _FAMILY = sa.text(
@@ -96,6 +96,7 @@ def members(connection: sa.Connection, run_id: UUID, numbers: Sequence[int]) -> 
             island=row.island,
             parents=tuple(row.parents),
             stopped_at=row.stopped_at,
+            targets=row.targets,
             refuted=row.refuted,
             repeats=read_repeats(row.repeats),
         )

@@ -9,14 +9,14 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from speciate.domain.ranking import Ranked
+from speciate.domain.candidate import Individual
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
 from speciate.runs.progress import Effects
 from speciate.search.cells import TARGET
-from speciate.search.strategy import Evaluated, Placement
+from speciate.search.strategy import Placement
 from speciate.search.targets import target_placements
 from speciate.storage.runs.advice import retire_advice
 from speciate.storage.runs.progress import SAVE, SAVED_DOCUMENTS, LockedProgress
@@ -183,14 +183,14 @@ def refill_target(connection: sa.Connection, context: RunContext, number: int, t
     prefix = f"{TARGET}{context.problem.targets[target].name}/"
     connection.execute(_RELEASE_CELLS, {"run_id": context.run_id, "number": number, "prefix": prefix})
     rows = connection.execute(_MEETING, {"run_id": context.run_id, "bit": 1 << target})
-    meeting = [Evaluated(row.number, row.island, "", tuple(row.rewards), row.met) for row in rows]
+    meeting = [Individual(row.number, "", tuple(row.rewards), island=row.island, targets=row.met) for row in rows]
     place_elites(connection, context.run_id, target_placements(context.problem, meeting, prefix))
 
 
-def ranked_elites(connection: sa.Connection, run_id: UUID) -> list[Ranked]:
+def ranked_elites(connection: sa.Connection, run_id: UUID) -> list[Individual]:
     """Return the candidates of a run's archive without refuted targets."""
     rows = connection.execute(_RANKED_ELITES, {"run_id": run_id})
-    return [Ranked(row.number, tuple(row.rewards), row.met) for row in rows]
+    return [Individual(row.number, "", tuple(row.rewards), targets=row.met) for row in rows]
 
 
 def earliest_claimant(connection: sa.Connection, context: RunContext, target: int) -> Claim | None:

@@ -14,7 +14,6 @@ from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
-from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.ids import uuid7
@@ -43,7 +42,7 @@ from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Effects, RunProgress
 from speciate.search.cells import TARGET
-from speciate.search.strategy import EliteTable, Evaluated, Placement
+from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
 from speciate.storage.candidates.insert import is_reusable
 from speciate.storage.work.effects import best_per_cell
@@ -55,7 +54,6 @@ from speciate.storage.work.memory_run import (
     holds,
     member,
     open_confirmations,
-    ranked,
     stored_group,
 )
 
@@ -246,8 +244,8 @@ class MemoryWorkStore:
             def find(target: int) -> Claim | None:
                 return earliest_claimant(run, target)
 
-            def elites() -> list[Ranked]:
-                return [ranked(run.candidates[number]) for number in {p.number for p in run.elites.values()}]
+            def elites() -> list[Individual]:
+                return [member(run.candidates[number]) for number in {p.number for p in run.elites.values()}]
 
             return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claims, find, elites), ()
 
@@ -369,7 +367,7 @@ class MemoryWorkStore:
         for at in [at for at, p in run.elites.items() if p.number == number and at[1].startswith(prefix)]:
             del run.elites[at]
         meeting = [
-            Evaluated(c.number, c.outcome.proposal.island, "", tuple(ranked(c).rewards), ranked(c).targets)
+            member(c)
             for c in run.candidates.values()
             if c.outcome.duplicate_of is None and c.outcome.targets & ~c.refuted & 1 << target
         ]

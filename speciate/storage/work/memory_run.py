@@ -8,7 +8,6 @@ from uuid import UUID
 from speciate.domain.candidate import Evaluation, Individual, Repeat
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
-from speciate.domain.ranking import Ranked
 from speciate.domain.rollout import Rollout
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import (
@@ -91,6 +90,7 @@ def member(candidate: StoredCandidate) -> Individual:
         proposal.island,
         proposal.parents,
         evaluation.stopped_at,
+        candidate.outcome.targets & ~candidate.refuted,
         candidate.refuted,
         candidate.repeats,
     )
@@ -112,12 +112,6 @@ def stored_group(run: MemoryRun, ref: GroupRef) -> StoredGroup:
             for rollout, rewards in zip(rollouts, earned, strict=True)
         ),
     )
-
-
-def ranked(candidate: StoredCandidate) -> Ranked:
-    """Return a scored candidate without its refuted targets."""
-    outcome = candidate.outcome
-    return Ranked(candidate.number, outcome.evaluation.rewards or (), outcome.targets & ~candidate.refuted)
 
 
 def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:

@@ -14,7 +14,6 @@ from speciate.domain.candidate import Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
-from speciate.domain.ranking import Ranked
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim
 from speciate.domain.values import storable
@@ -291,7 +290,7 @@ class PostgresWorkStore(Store):
             def find(target: int) -> Claim | None:
                 return earliest_claimant(connection, context, target)
 
-            def elites() -> list[Ranked]:
+            def elites() -> list[Individual]:
                 return ranked_elites(connection, lease.run_id)
 
             effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claims, find, elites)

@@ -9,8 +9,8 @@ from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.search.archive import ParentPool, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import DECLARED, MAX_TRADE_OFFS, trade_offs, weigh, weightings
 from speciate.search.features import Feature, feature_cell, syntax_depth
-from speciate.search.strategy import EliteTable, Evaluated
-from tests.support.population import vector_problem
+from speciate.search.strategy import EliteTable
+from tests.support.population import evaluated, vector_problem
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6, 7, 22, 23, 24, 300, 512])
@@ -70,7 +70,7 @@ def test_among_equals_on_a_pair_the_better_rounded_takes_its_cell() -> None:
 
 def test_improvements_keep_the_first_best_and_what_beats_the_held() -> None:
     table = EliteTable.of([("a", 1, 0.5, (0.5,)), ("b", 2, 0.9, (0.9,))], 1)
-    candidates = [Evaluated(10 + i, 0, "", (float(i),)) for i in range(4)]
+    candidates = [evaluated(10 + i, 0, "", (float(i),)) for i in range(4)]
     bids = [("a", 0, 0.5), ("a", 1, 0.7), ("a", 2, 0.7), ("b", 1, 0.8), ("c", 3, -5.0), ("d", 3, float("inf"))]
     granted = {(p.cell, p.number, p.fitness) for p in improvements(table, 2, bids, candidates)}
     assert granted == {("a", 11, 0.7), ("c", 13, -5.0)}
@@ -112,7 +112,7 @@ def test_inspirations_are_drawn_by_their_distance() -> None:
 )
 def test_programs_fall_into_cells_by_shape(program: str, cell: str) -> None:
     problem = vector_problem(1, seed_program="s" * 100)
-    candidate = Evaluated(1, 0, program, (0.0,))
+    candidate = evaluated(1, 0, program, (0.0,))
     assert feature_cell(candidate, problem, (Feature.LENGTH, Feature.NESTING), 8) == cell
 
 
@@ -121,18 +121,18 @@ def test_a_record_objective_is_a_feature() -> None:
     plain = vector_problem(1)
     problem = plain.model_copy(update={"objectives": (*plain.objectives, recorded)})
     cells = [
-        feature_cell(Evaluated(1, 0, "", (0.5, calls)), problem, (Feature.RECORD,), 4)
+        feature_cell(evaluated(1, 0, "", (0.5, calls)), problem, (Feature.RECORD,), 4)
         for calls in (-1e300, 0.0, 26.0, 100.0, 1e300)
     ]
     assert cells == ["record:0", "record:0", "record:1", "record:3", "record:3"]
-    assert feature_cell(Evaluated(1, 0, "", (0.5,)), plain, (Feature.RECORD,), 4) is None
+    assert feature_cell(evaluated(1, 0, "", (0.5,)), plain, (Feature.RECORD,), 4) is None
 
 
 def test_equal_behaviour_has_one_signature() -> None:
     problem = vector_problem(4)
 
     def cell(*rewards: float) -> str | None:
-        return feature_cell(Evaluated(1, 0, "", rewards), problem, (Feature.SIGNATURE,), 16)
+        return feature_cell(evaluated(1, 0, "", rewards), problem, (Feature.SIGNATURE,), 16)
 
     assert cell(0.0, 1.0, 0.5, 0.25) == cell(-0.0, 1.0, 0.5, 0.2500001)
     patterns = [[float(bit) for bit in f"{number:04b}"] for number in range(16)]
@@ -152,7 +152,7 @@ def test_equal_behaviour_has_one_signature() -> None:
 )
 def test_novelty_is_the_share_of_words_that_the_seed_program_does_not_have(program: str, cell: str) -> None:
     problem = vector_problem(1, seed_program="a = b + 1\n")
-    assert feature_cell(Evaluated(1, 0, program, (0.0,)), problem, (Feature.NOVELTY,), 4) == cell
+    assert feature_cell(evaluated(1, 0, program, (0.0,)), problem, (Feature.NOVELTY,), 4) == cell
 
 
 def test_syntax_depth_needs_python() -> None:
@@ -165,7 +165,7 @@ def test_syntax_depth_needs_python() -> None:
     "program", ["def", "\x00", "(" * 5000, "-" * 50_000 + "1", "\ud800", "x" + "+x" * 30_000, "a." * 20_000 + "b"]
 )
 def test_hostile_text_has_a_cell_like_any_other(program: str) -> None:
-    candidate = Evaluated(1, 0, program, (0.0,))
+    candidate = evaluated(1, 0, program, (0.0,))
     cell = feature_cell(candidate, vector_problem(1), (Feature.DEPTH, Feature.NOVELTY), 8)
     assert cell is not None
     assert cell.startswith("depth:")

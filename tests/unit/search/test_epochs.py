@@ -7,8 +7,8 @@ import pytest
 
 from speciate.search.epochs import Resets, diverse_elites, epoch_of, ranked, strength
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated, Strategy
-from tests.support.population import ListView, vector_problem
+from speciate.search.strategy import Strategy
+from tests.support.population import ListView, evaluated, vector_problem
 
 PROBLEM = vector_problem(2)
 
@@ -24,7 +24,7 @@ def grown(strategy: Strategy) -> ListView:
     for number, (island, point) in enumerate(
         [(0, (0.9, 0.2)), (0, (0.2, 0.9)), (0, (0.6, 0.6)), (1, (0.5, 0.5)), (2, (0.92, 0.0)), (2, (0.1, 0.1))], start=2
     ):
-        view.grant(strategy.place(view, [Evaluated(number, island, "x = 0\n", point)]))
+        view.grant(strategy.place(view, [evaluated(number, island, "x = 0\n", point)]))
     return view
 
 
@@ -89,7 +89,7 @@ def test_a_late_child_of_a_reset_island_is_rejected() -> None:
     view.batch = 6
     view.grant(strategy.maintain(view, np.random.default_rng(0)))
     before = view.snapshot()
-    late = Evaluated(90, 2, "x = 0\n", (0.99, 0.99))
+    late = evaluated(90, 2, "x = 0\n", (0.99, 0.99))
     view.batch = 5
     assert strategy.place(view, [late]) == ()
     view.batch = 7
@@ -101,13 +101,13 @@ def test_a_late_child_of_a_reset_island_is_rejected() -> None:
 def test_a_child_outranks_dead_elites() -> None:
     strategy = islands(features=[])
     view = grown(strategy)
-    view.grant(strategy.place(view, [Evaluated(80, 2, "x = 0\n", (5.0, 5.0))]))
-    view.grant(strategy.place(view, [Evaluated(81, 0, "x = 0\n", (9.0, 9.0))]))
+    view.grant(strategy.place(view, [evaluated(80, 2, "x = 0\n", (5.0, 5.0))]))
+    view.grant(strategy.place(view, [evaluated(81, 0, "x = 0\n", (9.0, 9.0))]))
     view.batch = 6
     view.grant(strategy.maintain(view, np.random.default_rng(0)))
     weak = int(np.argmax([epoch_of(view.elites(island)) for island in range(3)]))
     assert weak == 1
-    view.grant(strategy.place(view, [Evaluated(90, weak, "x = 0\n", (9.5, 9.5))]))
+    view.grant(strategy.place(view, [evaluated(90, weak, "x = 0\n", (9.5, 9.5))]))
     assert set(view.elites(weak).numbers.tolist()) == {90}
 
 
@@ -136,7 +136,7 @@ def test_the_archive_does_not_grow_with_resets() -> None:
         rng = np.random.default_rng(view.batch)
         view.grant(strategy.maintain(view, rng))
         island = strategy.select(view, rng).island
-        child = Evaluated(2 + view.batch, island, "x = 0\n", tuple(rng.random(2).tolist()))
+        child = evaluated(2 + view.batch, island, "x = 0\n", tuple(rng.random(2).tolist()))
         view.grant(strategy.place(view, [child]))
         sizes.append(view.size())
     assert max(epoch_of(view.elites(island)) for island in range(3)) > 30

@@ -12,8 +12,7 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.search.islands import island_of, island_weights, next_island, sends_migrants
 from speciate.search.strategies import STRATEGIES, build_strategy
-from speciate.search.strategy import Evaluated
-from tests.support.population import ListView, raw_rewards, synthetic_batch, vector_problem
+from tests.support.population import ListView, evaluated, raw_rewards, synthetic_batch, vector_problem
 
 
 def test_batches_take_islands_in_turn_and_the_ring_closes() -> None:
@@ -65,7 +64,7 @@ def test_a_migrant_keeps_its_cell_and_is_ranked_by_its_new_island() -> None:
     problem = vector_problem(2)
     strategy = build_strategy("islands_map_elites", {"islands": 2, "migration_interval": 1})
     view = ListView(problem, batch=2)
-    view.grant(strategy.place(view, [Evaluated(9, 0, "x = 0\n", (0.3, 0.9))]))
+    view.grant(strategy.place(view, [evaluated(9, 0, "x = 0\n", (0.3, 0.9))]))
     moved = {p.cell: p.fitness for p in strategy.maintain(view, np.random.default_rng(0))}
     assert moved.keys() == {"w0", "w1", "w2", "length:2,nesting:0"}
     assert moved["w2"] == pytest.approx(0.6)
@@ -76,10 +75,10 @@ def test_a_specialist_survives_generalists_with_a_better_sum() -> None:
     problem = vector_problem(5)
     strategy = build_strategy("islands_map_elites", {"islands": 1})
     view = ListView(problem)
-    view.grant(strategy.place(view, [Evaluated(2, 0, "x = 0\n", (1.0, 0.0, 0.0, 0.0, 0.0))]))
+    view.grant(strategy.place(view, [evaluated(2, 0, "x = 0\n", (1.0, 0.0, 0.0, 0.0, 0.0))]))
     for number in range(3, 400):
         point = np.random.default_rng(number).uniform(0.7, 0.99, size=5).tolist()
-        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", raw_rewards(problem, point))]))
+        view.grant(strategy.place(view, [evaluated(number, 0, "x = 0\n", raw_rewards(problem, point))]))
     assert 2 in view.numbers()
     rng = np.random.default_rng(0)
     assert any(2 in strategy.select(view, rng).parents for _ in range(2000))
@@ -89,7 +88,7 @@ def test_programs_of_other_shape_do_not_compete() -> None:
     problem = vector_problem(1, seed_program="x" * 64)
     strategy = build_strategy("islands_map_elites", {"islands": 1})
     view = ListView(problem)
-    long, short = Evaluated(2, 0, "y" * 256, (0.1,)), Evaluated(3, 0, "z" * 64, (0.9,))
+    long, short = evaluated(2, 0, "y" * 256, (0.1,)), evaluated(3, 0, "z" * 64, (0.9,))
     view.grant(strategy.place(view, [long, short]))
     assert view.numbers() == {2, 3}
     alone = build_strategy("islands_map_elites", {"islands": 1, "features": []})
@@ -129,7 +128,7 @@ def test_an_empty_island_is_seeded_from_the_previous_one(share: float, roles: se
 def test_best_of_n_ignores_the_archive() -> None:
     strategy = build_strategy("best_of_n", {})
     view = ListView(vector_problem(2))
-    view.grant(strategy.place(view, [Evaluated(2, 0, "x", (1.0, 1.0))]))
+    view.grant(strategy.place(view, [evaluated(2, 0, "x", (1.0, 1.0))]))
     selection = strategy.select(view, np.random.default_rng(0))
     assert (selection.role, selection.parents, selection.inspirations) == (PolicyRole.PROPOSE, (), ())
 

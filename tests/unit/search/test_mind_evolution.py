@@ -10,8 +10,8 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.epochs import epoch_of
 from speciate.search.islands import island_weights
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated, Strategy
-from tests.support.population import ListView, synthetic_batch, vector_problem
+from speciate.search.strategy import Strategy
+from tests.support.population import ListView, evaluated, synthetic_batch, vector_problem
 
 PROBLEM = vector_problem(3)
 
@@ -46,7 +46,7 @@ def test_parents_are_drawn_by_their_score_and_the_temperature() -> None:
         strategy = mind_evolution(parents=1, temperature=temperature, population=64)
         view = ListView(problem)
         for number, program in enumerate("abcdefgh", start=2):
-            view.grant(strategy.place(view, [Evaluated(number, 0, program, (number / 10,))]))
+            view.grant(strategy.place(view, [evaluated(number, 0, program, (number / 10,))]))
         view.batch = 3
         known = view.numbers()
         assert len(known) == 8
@@ -62,7 +62,7 @@ def test_later_turns_refine_the_latest_children_unless_they_are_much_worse() -> 
     weights = island_weights(PROBLEM, view.seed, 0)
     best = float((view.elites(0).rewards @ weights).max())
     view.batch = 3
-    children = [Evaluated(900 + i, 0, f"y = {i}\n", (best + 0.2 - i,) * 3) for i in range(2)]
+    children = [evaluated(900 + i, 0, f"y = {i}\n", (best + 0.2 - i,) * 3) for i in range(2)]
     view.grant(strategy.place(view, children))
     for view.batch in (4, 5):
         selections = [strategy.select(view, np.random.default_rng(seed)) for seed in range(60)]
@@ -76,7 +76,7 @@ def test_a_child_outside_the_elites_is_refined_in_its_own_generation_only() -> N
     strategy = mind_evolution(conversations=1, temperature=50.0)
     view = grown(strategy)
     view.batch = 3
-    view.grant(strategy.place(view, [Evaluated(900, 0, "y = 0\n", (-0.5, -0.5, -0.5))]))
+    view.grant(strategy.place(view, [evaluated(900, 0, "y = 0\n", (-0.5, -0.5, -0.5))]))
     refined = {}
     for view.batch in (4, 5, 6):
         chosen = [strategy.select(view, np.random.default_rng(seed)).parents for seed in range(400)]
@@ -87,10 +87,10 @@ def test_a_child_outside_the_elites_is_refined_in_its_own_generation_only() -> N
 def test_a_child_of_a_later_turn_replaces_a_better_one() -> None:
     strategy = mind_evolution(conversations=1)
     view = ListView(PROBLEM)
-    view.grant(strategy.place(view, [Evaluated(2, 0, "x", (0.9, 0.9, 0.9)), Evaluated(3, 0, "y", (0.1, 0.1, 0.1))]))
+    view.grant(strategy.place(view, [evaluated(2, 0, "x", (0.9, 0.9, 0.9)), evaluated(3, 0, "y", (0.1, 0.1, 0.1))]))
     newest = {}
     for view.batch in (1, 2):
-        view.grant(strategy.place(view, [Evaluated(3 + view.batch, 0, f"z{view.batch}", (0.2, 0.2, 0.2))]))
+        view.grant(strategy.place(view, [evaluated(3 + view.batch, 0, f"z{view.batch}", (0.2, 0.2, 0.2))]))
         table = view.elites(0)
         newest[view.batch] = int(table.numbers[table.cells.index("@turn0")])
     assert newest == {1: 4, 2: 5}

@@ -8,8 +8,8 @@ import pytest
 from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import PolicyRole
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated, Selection, Strategy
-from tests.support.population import ListView, vector_problem
+from speciate.search.strategy import Selection, Strategy
+from tests.support.population import ListView, evaluated, vector_problem
 
 PROBLEM = vector_problem(1)
 
@@ -19,7 +19,7 @@ def one_chain(**options: object) -> Strategy:
 
 
 def answer(strategy: Strategy, view: ListView, number: int, reward: float, chain: int = 0) -> None:
-    view.grant(strategy.place(view, [Evaluated(number, chain, "x = 0\n", (reward,))]))
+    view.grant(strategy.place(view, [evaluated(number, chain, "x = 0\n", (reward,))]))
 
 
 def selected(strategy: Strategy, view: ListView, seed: int = 0) -> Selection:
@@ -54,7 +54,7 @@ def test_an_equally_good_revision_is_accepted() -> None:
 
 def test_the_best_of_a_batch_is_the_last_answer() -> None:
     strategy, view = one_chain(accept="always"), ListView(PROBLEM)
-    batch = [Evaluated(2 + i, 0, "x = 0\n", (reward,)) for i, reward in enumerate((0.1, 0.9, 0.3))]
+    batch = [evaluated(2 + i, 0, "x = 0\n", (reward,)) for i, reward in enumerate((0.1, 0.9, 0.3))]
     view.grant(strategy.place(view, batch))
     assert selected(strategy, view).parents == (3,)
 

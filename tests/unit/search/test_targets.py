@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from speciate.domain.candidate import Individual
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import Target
 from speciate.search.cells import TARGET
 from speciate.search.strategies import build_strategy
-from speciate.search.strategy import Evaluated
 from speciate.search.targets import place_candidates, select_parents, target_bids
-from tests.support.population import ListView, raw_rewards, vector_problem
+from tests.support.population import ListView, evaluated, raw_rewards, vector_problem
 
 BOTH = Target(name="both", rule="r0 >= 0.9 and r1 >= 0.9", unlock=True)
 
@@ -22,12 +22,12 @@ def problem(*, constrained: bool = False) -> Problem:
     return vector_problem(2, constrained=constrained).model_copy(update={"targets": (BOTH,)})
 
 
-def candidate(of: Problem, number: int, *point: float, excess: float = 0.0) -> Evaluated:
+def candidate(of: Problem, number: int, *point: float, excess: float = 0.0) -> Individual:
     rewards = raw_rewards(of, point, excess)
-    return Evaluated(number, 0, f"x = {number}\n", rewards, of.targets_met(rewards))
+    return evaluated(number, 0, f"x = {number}\n", rewards, of.targets_met(rewards))
 
 
-def placed(of: Problem, *candidates: Evaluated, strategy: str = "best_of_n") -> ListView:
+def placed(of: Problem, *candidates: Individual, strategy: str = "best_of_n") -> ListView:
     view = ListView(of)
     for each in candidates:
         view.grant(place_candidates(build_strategy(strategy, {}), view, [each]))

@@ -7,8 +7,8 @@ import numpy as np
 from speciate.domain.policy import PolicyRole
 from speciate.search.strategies import build_strategy
 from speciate.search.strategies.vector_evolution import complement, survivors
-from speciate.search.strategy import Evaluated, Strategy
-from tests.support.population import ListView, vector_problem
+from speciate.search.strategy import Strategy
+from tests.support.population import ListView, evaluated, vector_problem
 
 
 def lone(**options: object) -> Strategy:
@@ -19,7 +19,7 @@ def lone(**options: object) -> Strategy:
 def grown(strategy: Strategy, points: list[tuple[float, ...]]) -> ListView:
     view = ListView(vector_problem(len(points[0])))
     for number, point in enumerate(points, start=2):
-        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", point)]))
+        view.grant(strategy.place(view, [evaluated(number, 0, "x = 0\n", point)]))
     return view
 
 
@@ -63,21 +63,21 @@ def test_infeasible_members_lose_their_slots_to_feasible_ones() -> None:
     view = ListView(problem)
     rewards = {2: (1.0, 0.0, 0.1), 3: (0.0, 1.0, 0.1), 4: (0.7, 0.7, 0.1), 5: (0.8, 0.8, 0.0), 6: (0.79, 0.79, 0.0)}
     for number in (2, 3, 4):
-        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", rewards[number])]))
+        view.grant(strategy.place(view, [evaluated(number, 0, "x = 0\n", rewards[number])]))
     assert slots(view) == {2, 3, 4}
     for number in (5, 6):
-        view.grant(strategy.place(view, [Evaluated(number, 0, "x = 0\n", rewards[number])]))
+        view.grant(strategy.place(view, [evaluated(number, 0, "x = 0\n", rewards[number])]))
     assert {5, 6} <= slots(view)
-    view.grant(strategy.place(view, [Evaluated(7, 0, "x = 0\n", (0.6, 0.6, 0.0))]))
+    view.grant(strategy.place(view, [evaluated(7, 0, "x = 0\n", (0.6, 0.6, 0.0))]))
     assert slots(view) == {5, 6, 7}
 
 
 def test_a_late_newcomer_does_not_displace_a_newer_member() -> None:
     strategy = lone(population=1)
     view = grown(strategy, [(0.5, 0.5)])
-    view.grant(strategy.place(view, [Evaluated(50, 0, "x = 0\n", (0.6, 0.6))]))
+    view.grant(strategy.place(view, [evaluated(50, 0, "x = 0\n", (0.6, 0.6))]))
     assert slots(view) == {50}
-    view.grant(strategy.place(view, [Evaluated(40, 0, "x = 0\n", (0.7, 0.7))]))
+    view.grant(strategy.place(view, [evaluated(40, 0, "x = 0\n", (0.7, 0.7))]))
     assert slots(view) == {50}
     assert 40 in view.numbers()
 
@@ -126,7 +126,7 @@ def test_it_proposes_more_with_few_elites() -> None:
 def test_a_candidate_equal_to_an_elite_takes_no_slot() -> None:
     strategy = lone(population=4)
     view = ListView(vector_problem(2))
-    view.grant([p for p in strategy.place(view, [Evaluated(2, 0, "x = 0\n", (0.5, 0.5))]) if p.cell[0] != "@"])
+    view.grant([p for p in strategy.place(view, [evaluated(2, 0, "x = 0\n", (0.5, 0.5))]) if p.cell[0] != "@"])
     assert slots(view) == set()
-    view.grant(strategy.place(view, [Evaluated(3, 0, "y = 0\n", (0.5, 0.5)), Evaluated(4, 0, "z = 0\n", (0.4, 0.4))]))
+    view.grant(strategy.place(view, [evaluated(3, 0, "y = 0\n", (0.5, 0.5)), evaluated(4, 0, "z = 0\n", (0.4, 0.4))]))
     assert slots(view) == {4}
