@@ -47,17 +47,14 @@ _EVALUATOR_FAULTS = frozenset({"invalid_rewards", "worker_lost"})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure of a candidate.
-
-    Attributes:
-        kind: Class of failure.
-        reason: Short machine-readable reason within the kind, such as ``no_code_block``; counted per run.
-        detail: Text for people and prompts; untrusted, because it may quote the candidate.
-    """
+    """Failure of a candidate."""
 
     kind: FailureKind
+    """Class of failure."""
     reason: str
+    """Short machine-readable reason within the kind, such as ``no_code_block``; counted per run."""
     detail: str = ""
+    """Text for people and prompts; untrusted, because it may quote the candidate."""
 
     @property
     def last_line(self) -> str:
@@ -83,35 +80,32 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Outcome of one evaluation of one program: either ``rewards`` or ``failure``.
-
-    Attributes:
-        rewards: Raw rewards, shape (d,), declared order; None on failure.
-        failure: The failure; None on success.
-        tier: Isolation tier of the sandbox, such as ``A``.
-        wall_s: Wall-clock seconds, measured by the supervisor.
-        cpu_s: CPU seconds, measured by the supervisor.
-        memory_bytes: Peak resident memory, measured by the supervisor.
-        artifacts: Named feedback texts (``stderr``, evaluator notes), without anything from hidden cases.
-        stopped_at: First stage of the cascade without measurements, because an earlier stage's rule stopped the
-            candidate or it failed there. Rewards of this and later stages are the worst ends of their ranges. None if
-            all was measured.
-        attested_by: Name of the token whose holder submitted the rewards; empty if the service measured them.
-        environment: SHA-256 of the installed packages of the problem; empty if it requires none.
-        carried_from: Number of the candidate whose output it received (``carry`` of the problem), or None.
-    """
+    """Outcome of one evaluation of one program: either ``rewards`` or ``failure``."""
 
     rewards: tuple[float, ...] | None = None
+    """Raw rewards, shape (d,), declared order; None on failure."""
     failure: Failure | None = None
+    """The failure; None on success."""
     tier: str = "none"
+    """Isolation tier of the sandbox, such as ``A``."""
     wall_s: float = 0.0
+    """Wall-clock seconds, measured by the supervisor."""
     cpu_s: float = 0.0
+    """CPU seconds, measured by the supervisor."""
     memory_bytes: int = 0
+    """Peak resident memory, measured by the supervisor."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Named feedback texts (``stderr``, evaluator notes), without anything from hidden cases."""
     stopped_at: str | None = None
+    """First stage of the cascade without measurements, because an earlier stage's rule stopped the candidate or it
+    failed there. Rewards of this and later stages are the worst ends of their ranges. None if all was measured.
+    """
     attested_by: str = ""
+    """Name of the token whose holder submitted the rewards; empty if the service measured them."""
     environment: str = ""
+    """SHA-256 of the installed packages of the problem; empty if it requires none."""
     carried_from: int | None = None
+    """Number of the candidate whose output it received (``carry`` of the problem), or None."""
 
     def __post_init__(self) -> None:
         if (self.rewards is None) == (self.failure is None):
@@ -124,72 +118,66 @@ Repeat = tuple[float, ...] | str
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A child read from a completion, before evaluation.
-
-    Attributes:
-        program: Program text; empty if the completion held none.
-        program_hash: SHA-256 of the text.
-        role: Task of the policy.
-        island: Island of the parents.
-        parents: Numbers of the parents in the run, the changed one first.
-        inspirations: Numbers of further programs in the prompt.
-        rollout: Position of its rollout within the batch; None for the seed program.
-        answer: Position among the answers of that rollout, from 0.
-        failure: Rejection on reading, or None.
-        policy: Position of the policy among those of its role.
-        version: ID of the learned policy version that wrote it; None for the policy that the run began with.
-        advice: Number of the advice in the prompt; None if the run has no guidance.
-        origin: Where a seed program given to the run was taken from; see ``SeedProgram``.
-        proposed_by: ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None.
-        shape: Digest of its syntax tree, if it was computed on reading; otherwise its evaluation computes it.
-    """
+    """A child read from a completion, before evaluation."""
 
     program: str
+    """Program text; empty if the completion held none."""
     program_hash: str
+    """SHA-256 of the text."""
     role: PolicyRole
+    """Task of the policy."""
     island: int = 0
+    """Island of the parents."""
     parents: tuple[int, ...] = ()
+    """Numbers of the parents in the run, the changed one first."""
     inspirations: tuple[int, ...] = ()
+    """Numbers of further programs in the prompt."""
     rollout: int | None = None
+    """Position of its rollout within the batch; None for the seed program."""
     answer: int = 0
+    """Position among the answers of that rollout, from 0."""
     failure: Failure | None = None
+    """Rejection on reading, or None."""
     policy: int = 0
+    """Position of the policy among those of its role."""
     version: str | None = None
+    """ID of the learned policy version that wrote it; None for the policy that the run began with."""
     advice: int | None = None
+    """Number of the advice in the prompt; None if the run has no guidance."""
     origin: str | None = None
+    """Where a seed program given to the run was taken from; see ``SeedProgram``."""
     proposed_by: str | None = None
+    """ID of the policy of kind ``external`` that proposed it, which need not be among the run's; or None."""
     shape: str | None = None
+    """Digest of its syntax tree, if it was computed on reading; otherwise its evaluation computes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Individual:
-    """A candidate as strategies and prompts see it.
-
-    Attributes:
-        number: Number in the run, from 1 in order of proposal.
-        program: Program text.
-        rewards: Raw rewards, shape (d,), or None after a failure.
-        failure: The failure, or None.
-        artifacts: Named feedback texts.
-        island: Island of origin.
-        parents: Numbers of its parents.
-        stopped_at: First stage of the cascade without measurements; None if all was measured.
-        targets: Bit mask of the targets that its rewards meet, without refuted ones.
-        refuted: Bit mask of the targets that its rewards meet and a repeated evaluation missed.
-        repeats: What the repeated evaluations measured; empty if no target was due for confirmation.
-    """
+    """A candidate as strategies and prompts see it."""
 
     number: int
+    """Number in the run, from 1 in order of proposal."""
     program: str
+    """Program text."""
     rewards: tuple[float, ...] | None
+    """Raw rewards, shape (d,), or None after a failure."""
     failure: Failure | None = None
+    """The failure, or None."""
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    """Named feedback texts."""
     island: int = 0
+    """Island of origin."""
     parents: tuple[int, ...] = ()
+    """Numbers of its parents."""
     stopped_at: str | None = None
+    """First stage of the cascade without measurements; None if all was measured."""
     targets: int = 0
+    """Bit mask of the targets that its rewards meet, without refuted ones."""
     refuted: int = 0
+    """Bit mask of the targets that its rewards meet and a repeated evaluation missed."""
     repeats: tuple[Repeat, ...] = ()
+    """What the repeated evaluations measured; empty if no target was due for confirmation."""
 
     @property
     def vector(self) -> tuple[float, ...]:
