@@ -12,11 +12,11 @@ import pytest
 from httpx_sse import EventSource, ServerSentEvent
 from hypothesis import given
 from hypothesis import strategies as st
-from speciate.client.sync.transport import BoundedResponse
 
 from speciate.client import event_cursor
 from speciate.client.aio.transport import AsyncBoundedResponse
 from speciate.client.event_cursor import StreamBrokenError
+from speciate.client.sync.transport import BoundedResponse
 
 HEADERS = {"Content-Type": "text/event-stream"}
 
