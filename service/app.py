@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute
 from service import errors, openapi_schema
 from service.api import EVALUATOR_ROUTERS, OPEN, PROPOSER_ROUTERS, ROUTERS
 from service.authentication import Authenticator
+from service.commit_listener import listen_for_commits, log_listener_failure
 from service.dashboard.context import DashboardContext
 from service.dashboard.error_pages import ErrorPages
 from service.dashboard.pages import warm
@@ -33,8 +34,9 @@ from service.middleware.request_metrics import RequestMetrics
 from service.middleware.stream_limit import StreamLimit
 from service.ownership import OwnershipCache
 from service.readiness import Readiness
+from service.run_events import EventHub
 from service.shutdown import ConnectionDrain, on_stop_signal
-from service.sse import EventHub, listen_for_commits, log_listener_failure
+from service.streams import StreamHub
 from speciate import __version__
 from speciate.domain.access import Scope
 from speciate.messaging.seed_checks import SeedChecks
@@ -126,8 +128,10 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
         database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
 
+        hubs: tuple[StreamHub, ...] = (hub, dashboard.live)
+
         def streams() -> int:
-            return hub.streams + dashboard.live.viewers
+            return sum(each.streams for each in hubs)
 
         installation = InstallationCollector(
             stores, database_url, stall_s=settings.stall_s, statement_s=settings.statement_s, streams=streams
@@ -137,12 +141,12 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
         redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
 
         def wake(run_id: UUID) -> None:
-            hub.wake(run_id)
-            dashboard.live.wake(run_id)
+            for each in hubs:
+                each.wake(run_id)
 
         def close_streams() -> None:
-            hub.close_streams()
-            dashboard.live.close()
+            for each in hubs:
+                each.close_streams()
 
         # Compile the templates in the background, once per process.
         asyncio.get_running_loop().run_in_executor(None, warm, settings.data_dir)
@@ -153,10 +157,9 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
             with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
                 yield
         finally:
-            dashboard.live.close()
             listener.cancel()
             rest.cancel()
-            await asyncio.gather(listener, rest, hub.close(), return_exceptions=True)
+            await asyncio.gather(listener, rest, *(each.close() for each in hubs), return_exceptions=True)
             authenticator.close()
             metrics.forget(installation)
             stores.close()

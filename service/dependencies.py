@@ -16,7 +16,7 @@ from service.metrics import ServiceMetrics
 from service.ownership import OWNED, OwnershipCache
 from service.principal import principal_of
 from service.readiness import Readiness
-from service.sse import EventHub
+from service.run_events import EventHub
 from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
 from speciate.messaging.seed_checks import SeedChecks

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.api.schemas import RunId
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
-from service.sse import MEDIA_TYPE, EventStreamResponse
+from service.streams import MEDIA_TYPE
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
@@ -44,8 +44,7 @@ async def list_events(
     connection open. `event: end` follows the last event of a run.
     """
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        viewer = await app_state.hub.join(run_id, _position(last_event_id, after))
-        return EventStreamResponse(app_state.hub, viewer)
+        return await app_state.hub.watch(run_id, _position(last_event_id, after))
     start = cursors.decode(cursor, [int])[0] if cursor else after
     return await to_thread.run_sync(_page, stores, run_id, start, limit)
 

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_response
-from service.sse import MEDIA_TYPE
+from service.streams import MEDIA_TYPE
 from speciate.domain.errors import TooManyRequestsError
 
 MAX_STREAMS: Final = 250

@@ -46,7 +46,7 @@ def serving(site: Site, port: int) -> Iterator[None]:
     try:
         yield
     finally:
-        app.state.dashboard.live.close()
+        app.state.dashboard.live.close_streams()
         server.should_exit = True
         thread.join(WAIT_S)
 

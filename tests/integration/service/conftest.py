@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.sse import EventHub
+from service.run_events import EventHub
 from speciate.domain.policy import Policy
 from speciate.policies import build_client
 from speciate.ports.learner import Learner

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 import redis.asyncio
 
-from service import sse
-from service.sse import listen_for_commits
+from service import commit_listener
+from service.commit_listener import listen_for_commits
 from speciate.messaging.signals import COMMIT_CHANNEL
 from tests.support.relay import Relay, relay
 
@@ -34,8 +34,8 @@ def network(redis_url: str) -> Iterator[tuple[Relay, str]]:
 def test_a_silent_connection_is_replaced(
     redis_url: str, network: tuple[Relay, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sse, "_PING_S", 0.5)
-    caplog.set_level(logging.WARNING, logger="service.sse")
+    monkeypatch.setattr(commit_listener, "_PING_S", 0.5)
+    caplog.set_level(logging.WARNING, logger="service.commit_listener")
     line, through = network
     woken: list[UUID] = []
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from service.sse import EventHub
+from service.run_events import EventHub
 from speciate.client import Client
 from speciate.settings import Settings
 from tests.integration.service.conftest import Api, Lab, refused

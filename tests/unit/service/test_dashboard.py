@@ -810,7 +810,7 @@ async def _watched() -> None:
     for reader in readers:
         assert (await _next_part(reader))[1]["html"] == "last"
         assert b"event: end" in await anext(reader)
-    live.close()
+    live.close_streams()
 
 
 async def _next_part(reader: AsyncIterator[Any]) -> tuple[str, dict[str, Any]]:

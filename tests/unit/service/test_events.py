@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from service.events import END, PAGE, QUEUE, EventChannel, EventFrame, Viewer
-from service.sse import EventHub
+from service.run_events import PAGE, QUEUE, EventChannel, EventFrame, EventHub, EventViewer
+from service.streams import END
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
 from speciate.schema.runs import EventRecord
@@ -63,7 +63,7 @@ class Screen:
     def ended(self) -> bool:
         return self.text.endswith(END)
 
-    async def show(self, viewer: Viewer, *, patience: int = 0) -> None:
+    async def show(self, viewer: EventViewer, *, patience: int = 0) -> None:
         async for chunk in viewer.chunks():
             self.text += chunk
             for _ in range(patience):
@@ -75,7 +75,7 @@ async def _watch(
 ) -> tuple[EventChannel, list[Screen], asyncio.Task]:
     channel = EventChannel(RUN, log, after=len(log.kinds), poll_s=0.001)
     screens = [Screen() for _ in range(viewers)]
-    channel.viewers = {Viewer(log, after=after, goal=None, heartbeat_s=0.01) for _ in range(viewers)}
+    channel.viewers = {EventViewer(log, after=after, goal=None, heartbeat_s=0.01) for _ in range(viewers)}
     shows = asyncio.gather(
         *(s.show(v, patience=patience * i) for i, (s, v) in enumerate(zip(screens, channel.viewers, strict=True)))
     )
@@ -92,7 +92,7 @@ def test_every_viewer_sees_every_event_once_and_in_order(seed: int) -> None:
         serving = asyncio.create_task(channel.serve())
         for _ in range(40):
             log.add(rng.choice([0, 1, 2, 300]))
-            channel.wake()
+            channel.changed.set()
             await asyncio.sleep(rng.choice([0, 0, 0.002]))
         log.complete()
         await asyncio.wait_for(asyncio.gather(serving, shows), 30)
@@ -106,7 +106,7 @@ def test_every_viewer_sees_every_event_once_and_in_order(seed: int) -> None:
 def test_slow_viewer_has_a_bounded_queue_and_misses_nothing() -> None:
     async def scene() -> None:
         log = Log()
-        viewer = Viewer(log, after=0, goal=None)
+        viewer = EventViewer(log, after=0, goal=None)
         log.add(3 * QUEUE)
         for seq in range(1, 3 * QUEUE + 1, 10):
             viewer.offer([EventFrame(n, f"id: {n}\n\n".encode()) for n in range(seq, seq + 10)])
@@ -143,7 +143,7 @@ def test_viewer_whose_read_fails_ends_without_end_event() -> None:
     async def scene() -> None:
         log = Log(failures=[UnavailableError("away")])
         screen = Screen()
-        await screen.show(Viewer(log, after=0, goal=None))
+        await screen.show(EventViewer(log, after=0, goal=None))
         assert not screen.ended
 
     asyncio.run(scene())
@@ -168,7 +168,7 @@ def test_new_viewers_are_rejected_during_shutdown() -> None:
         loop = asyncio.get_running_loop()
         hub = EventHub(cast("Any", SimpleNamespace(runs=SimpleNamespace(get=read))))
         with pytest.raises(UnavailableError, match="shutting down"):
-            await hub.join(RUN, 0)
+            await hub.watch(RUN, 0)
         assert hub.streams == 0
 
     asyncio.run(scene())

@@ -6,35 +6,35 @@ channel, and returns to PostgreSQL whenever the two leave a gap. No event is los
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
-from speciate.domain.errors import UnavailableError
+import sqlalchemy.exc
+from anyio import CapacityLimiter, to_thread
+from starlette.responses import StreamingResponse
+
+from service.streams import HEARTBEAT, HEARTBEAT_S, Channel, StreamHub, Viewer, wait
+from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
 from speciate.domain.event import EventKind
-from speciate.schema.runs import EventRecord
+from speciate.schema.runs import EventRecord, RunRecord
+from speciate.storage.stores import Stores
 
 POLL_S: Final = 1.0
-"""Seconds between polls of PostgreSQL when nothing wakes the channel."""
-
-HEARTBEAT_S: Final = 15.0
-"""Seconds of silence after which a comment keeps the connection open."""
-
 PAGE: Final = 500
 """Maximum number of events to read at once."""
 
 QUEUE: Final = 1000
 """Events to queue for a slow viewer before it falls back to PostgreSQL."""
 
-END: Final = b"event: end\ndata: {}\n\n"
-_OPENING: Final = b"retry: 1000\n\n"
-_HEARTBEAT: Final = b": still here\n\n"
+_READERS: Final = 4
 _ENDINGS: Final = frozenset({EventKind.RUN_COMPLETED, EventKind.RUN_FAILED, EventKind.RUN_CANCELLED})
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class EventReader(Protocol):
         ...
 
 
-class Viewer:
-    """One open stream.
+class EventViewer(Viewer):
+    """One open stream of events.
 
     Attributes:
         after: Sequence number of the last event sent.
@@ -71,14 +71,12 @@ class Viewer:
     """
 
     def __init__(self, reader: EventReader, *, after: int, goal: int | None, heartbeat_s: float = HEARTBEAT_S) -> None:
+        super().__init__(heartbeat_s)
         self.after = after
         self.goal = goal
         self._reader = reader
-        self._heartbeat_s = heartbeat_s
         self._pending: deque[EventFrame] = deque()
-        self._news = asyncio.Event()
         self._stale = True  # PostgreSQL has events that this viewer was not offered
-        self._closed = False
 
     def offer(self, frames: Sequence[EventFrame]) -> None:
         """Queue new events. When the queue is full, drop it and read PostgreSQL later."""
@@ -86,35 +84,21 @@ class Viewer:
         if len(self._pending) > QUEUE:
             self._pending.clear()
             self._stale = True
-        self._news.set()
+        self.notify()
 
     def finish(self, goal: int) -> None:
-        """Set the last event of the run."""
         self.goal = goal
-        self._news.set()
+        self.notify()
 
-    def close(self) -> None:
-        """End the stream without an ``end`` event, so that the client reconnects, perhaps to another process."""
-        self._closed = True
-        self._news.set()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the encoded stream until all events of an ended run have been sent."""
-        yield _OPENING
-        while not self._closed:
-            if self.goal is not None and self.after >= self.goal:
-                yield END
-                return
-            try:
-                frames = await (self._missed() if self._stale else self._offered())
-            except UnavailableError as error:
-                _log.warning("event stream interrupted: %s", error)
-                return
+    async def next_chunk(self) -> bytes | None:
+        while self.goal is None or self.after < self.goal:
+            frames = await (self._missed() if self._stale else self._offered())
             if frames:
                 self.after = frames[-1].seq
-                yield b"".join(frame.text for frame in frames)
-            elif not self._stale and self.goal is None:
-                yield _HEARTBEAT
+                return b"".join(frame.text for frame in frames)
+            if self.closed or (not self._stale and self.goal is None):
+                return HEARTBEAT
+        return None
 
     async def _missed(self) -> list[EventFrame]:
         # Events offered from here on continue what is read now, or leave a gap that is detected.
@@ -124,8 +108,7 @@ class Viewer:
         return [EventFrame.of(event) for event in events]
 
     async def _offered(self) -> list[EventFrame]:
-        await _first(self._news.wait, self._heartbeat_s)
-        self._news.clear()
+        await self.wait_for_news()
         frames = [frame for frame in self._pending if frame.seq > self.after]
         self._pending.clear()
         gap = bool(frames) and frames[0].seq != self.after + 1
@@ -135,35 +118,27 @@ class Viewer:
         return frames
 
 
-class EventChannel:
-    """Reads the new events of one run for all of its viewers.
+class EventChannel(Channel[EventViewer]):
+    """Reads the new events of one run.
 
     Args:
         run_id: The run.
         reader: Reads the events.
         after: Sequence number of the last event to skip.
-        poll_s: Seconds between polls when nothing wakes the channel.
+        poll_s: Seconds between polls without a commit.
     """
 
     def __init__(self, run_id: UUID, reader: EventReader, *, after: int, poll_s: float = POLL_S) -> None:
-        self.viewers: set[Viewer] = set()
-        self.run_id = run_id
+        super().__init__(run_id)
         self._reader = reader
         self._last = after
         self._poll_s = poll_s
-        self._wake = asyncio.Event()
         self._ended = False
 
-    def wake(self) -> None:
-        """Check for new events now."""
-        self._wake.set()
-
     async def serve(self) -> None:
-        """Distribute new events until the run has ended."""
         goal = None
         while goal is None:
-            await _first(self._wake.wait, self._poll_s)
-            self._wake.clear()
+            await wait(self.changed, self._poll_s)
             try:
                 goal = await self._distribute()
             except UnavailableError as error:
@@ -186,9 +161,61 @@ class EventChannel:
         return await self._reader.end() if self._ended else None
 
 
-async def _first(wait: Callable[[], Awaitable[object]], limit_s: float) -> None:
-    try:
-        async with asyncio.timeout(limit_s):
-            await wait()
-    except TimeoutError:
-        pass
+class EventHub(StreamHub):
+    """The open streams of events."""
+
+    def __init__(self, stores: Stores) -> None:
+        super().__init__(poll_s=POLL_S)
+        self._stores = stores
+        # Separate threads, so that streams and requests do not delay each other.
+        self._threads = CapacityLimiter(_READERS)
+
+    async def watch(self, run_id: UUID, after: int) -> StreamingResponse:
+        """Return the stream of the events of a run.
+
+        Args:
+            run_id: The run.
+            after: Sequence number of the last event to skip.
+
+        Raises:
+            NotFoundError: The run does not exist.
+            InvalidInputError: The run does not have that many events.
+            UnavailableError: Too many streams are open, or the process is shutting down.
+        """
+        self.require_capacity()
+        reader = _StoredEvents(self._stores, run_id, self._threads)
+        run = await reader.run()
+        self.require_capacity()  # again, since ``close_streams`` may have been called in the meantime
+        if after > run.last_event:
+            field_error = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
+            raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
+        goal = run.last_event if run.state.ended else None
+        channel = None
+        if goal is None:
+            channel = self.channel(
+                run_id, lambda: EventChannel(run_id, reader, after=run.last_event, poll_s=self.poll_s)
+            )
+        return self.open(EventViewer(reader, after=after, goal=goal, heartbeat_s=self.heartbeat_s), channel)
+
+
+@dataclass(frozen=True)
+class _StoredEvents:
+    stores: Stores
+    run_id: UUID
+    threads: CapacityLimiter
+
+    async def run(self) -> RunRecord:
+        return await self._read(functools.partial(self.stores.runs.get, self.run_id))
+
+    async def events(self, after: int) -> tuple[EventRecord, ...]:
+        return await self._read(functools.partial(self.stores.queries.events, self.run_id, after=after, limit=PAGE))
+
+    async def end(self) -> int | None:
+        run = await self.run()
+        return run.last_event if run.state.ended else None
+
+    async def _read(self, call: Callable[[], T]) -> T:
+        try:
+            return await to_thread.run_sync(call, limiter=self.threads)
+        except sqlalchemy.exc.TimeoutError as error:
+            raise UnavailableError("all database connections are in use.") from error
