@@ -27,11 +27,11 @@ class Section:
     rows: tuple[tuple[str, ...], ...]
 
 
-def estimate(found: Estimate, form: str = ".3g") -> str:
+def estimate(measured: Estimate, form: str = ".3g") -> str:
     """Return a number with its interval and n in one cell."""
-    if found.value is None:
-        return f"– ({found.note})" if found.note else "–"
-    return f"{_shown(found.value, form)}{ends(found.low, found.high, form)} n={found.problems}"
+    if measured.value is None:
+        return f"– ({measured.note})" if measured.note else "–"
+    return f"{_shown(measured.value, form)}{ends(measured.low, measured.high, form)} n={measured.problems}"
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
@@ -51,7 +51,7 @@ def _shown(value: float, form: str) -> str:
     return format(value, form if abs(value) < 999.5 else form.replace(".3g", ",.0f"))
 
 
-def withheld(found: Iterable[Estimate | Strength | BudgetLaw]) -> str:
+def withheld(measures: Iterable[Estimate | Strength | BudgetLaw]) -> str:
     """Return the reasons for missing intervals as sentences to append to a note; empty if all have one."""
-    reasons = dict.fromkeys(each.note for each in found if each.note.startswith("interval"))
+    reasons = dict.fromkeys(each.note for each in measures if each.note.startswith("interval"))
     return "".join(f" {reason.capitalize()}." for reason in reasons)

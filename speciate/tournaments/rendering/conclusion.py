@@ -26,28 +26,28 @@ def conclusion(report: Report) -> str:
 
 
 def _checkpoints(report: Report) -> str:
-    found = report.standings.comparisons
-    decided = [each for each in found if each.verdict in _DECIDED]
+    comparisons = report.standings.comparisons
+    decided = [each for each in comparisons if each.verdict in _DECIDED]
     if not decided:
         return f"{'Checkpoints: u' if report.standings.methods else 'U'}ndecided: {_undecided(report)}."
     parts = [_decided(each, report) for each in decided[:_MOST]]
     if (more := len(decided) - _MOST) > 0:
         parts.append(f"{more} more comparisons are decided")
-    if left := [f"{each.a} against {each.b}" for each in found if each not in decided]:
+    if left := [f"{each.a} against {each.b}" for each in comparisons if each not in decided]:
         parts.append(f"undecided: {_listed(left)}")
-    told = "; ".join(parts)
+    sentence = "; ".join(parts)
     alone = not report.standings.methods and any(each.subject is Subject.CHECKPOINT for each in decided)
-    return told[:1].upper() + told[1:] + "." + (_SCOPE if alone else "")
+    return sentence[:1].upper() + sentence[1:] + "." + (_SCOPE if alone else "")
 
 
-def _method(found: MethodComparison, report: Report) -> str:
+def _method(comparison: MethodComparison, report: Report) -> str:
     several = len({each.search for each in report.standings.methods}) > 1
-    search = f" with {found.search}" if several else ""
-    if found.verdict not in _DECIDED:
-        return f"Methods {found.a} and {found.b}{search}: undecided, {_undecided_method(found, report)}."
-    ahead = found.verdict is Verdict.BETTER
-    better, worse = (found.a, found.b) if ahead else (found.b, found.a)
-    runs = found.runs_a, found.runs_b
+    search = f" with {comparison.search}" if several else ""
+    if comparison.verdict not in _DECIDED:
+        return f"Methods {comparison.a} and {comparison.b}{search}: undecided, {_undecided_method(comparison, report)}."
+    ahead = comparison.verdict is Verdict.BETTER
+    better, worse = (comparison.a, comparison.b) if ahead else (comparison.b, comparison.a)
+    runs = comparison.runs_a, comparison.runs_b
     means = [_mean([run.value for run in each if run.value is not None]) for each in (runs if ahead else runs[::-1])]
     declared = report.design.declared
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
@@ -56,77 +56,78 @@ def _method(found: MethodComparison, report: Report) -> str:
     else:
         rates = " against ".join(f"{mean:.0%}" for mean in means)
         words = f"{reaches} problems in more runs than method {worse}: {rates}"
-    return f"Method {better} {words}, over {compared_runs(found)}{search} (p = {found.holm:.2g})."
+    return f"Method {better} {words}, over {compared_runs(comparison)}{search} (p = {comparison.holm:.2g})."
 
 
-def compared_runs(found: MethodComparison) -> str:
+def compared_runs(comparison: MethodComparison) -> str:
     """Return the number of compared training runs in words."""
-    a, b = _runs(found)
-    return f"{a} paired training seed{'s' * (a != 1)}" if found.paired else f"{a} and {b} training runs"
+    a, b = _runs(comparison)
+    return f"{a} paired training seed{'s' * (a != 1)}" if comparison.paired else f"{a} and {b} training runs"
 
 
-def _runs(found: MethodComparison) -> tuple[int, int]:
-    a, b = (sum(run.value is not None for run in runs) for runs in (found.runs_a, found.runs_b))
+def _runs(comparison: MethodComparison) -> tuple[int, int]:
+    a, b = (sum(run.value is not None for run in runs) for runs in (comparison.runs_a, comparison.runs_b))
     return a, b
 
 
-def _undecided_method(found: MethodComparison, report: Report) -> str:
-    if found.holm is None or found.verdict is Verdict.EXPLORATORY:
-        return found.note
+def _undecided_method(comparison: MethodComparison, report: Report) -> str:
+    if comparison.holm is None or comparison.verdict is Verdict.EXPLORATORY:
+        return comparison.note
     alpha, count = report.design.declared.alpha, len(report.standings.methods)
-    few = too_few_runs(*_runs(found), alpha, count, paired=found.paired)
-    return few or f"the difference over {compared_runs(found)} may be due to chance (p = {found.holm:.2g})"
+    few = too_few_runs(*_runs(comparison), alpha, count, paired=comparison.paired)
+    return few or f"the difference over {compared_runs(comparison)} may be due to chance (p = {comparison.holm:.2g})"
 
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _decided(found: Comparison, report: Report) -> str:
+def _decided(comparison: Comparison, report: Report) -> str:
     declared, standing = report.design.declared, {each.entrant: each for each in report.standings.standings}
-    pairs = [(found.a, len(found.only_a)), (found.b, len(found.only_b))]
-    (better, gained), (worse, lost) = pairs if found.verdict is Verdict.BETTER else reversed(pairs)
+    pairs = [(comparison.a, len(comparison.only_a)), (comparison.b, len(comparison.only_b))]
+    (better, gained), (worse, lost) = pairs if comparison.verdict is Verdict.BETTER else reversed(pairs)
     reaches = "unlocks" if declared.target is None else f"reaches {declared.target} on"
-    n, other = f"{_problems(found)} problems", f"{found.subject} {worse}"
+    n, other = f"{_problems(comparison)} problems", f"{comparison.subject} {worse}"
     if declared.metric is Metric.LOG_ERT:
         # The number that is tested: the hardest problems dominate the pooled ERT, which may order entrants otherwise.
-        difference = found.difference.value or 0.0
-        factor = exp(difference if found.verdict is Verdict.BETTER else -difference)
+        difference = comparison.difference.value or 0.0
+        factor = exp(difference if comparison.verdict is Verdict.BETTER else -difference)
         times = f"{format(factor, '.3g' if factor < 999.5 else ',.0f')} times " if factor > 1 else ""
         words = f"{reaches} problems with {times}fewer evaluations than {other}, as the geometric mean over {n}"
     elif gained > lost:
-        words = f"{reaches} more problems than {other}: {found.both + gained} against {found.both + lost} of {n}"
+        more, fewer = comparison.both + gained, comparison.both + lost
+        words = f"{reaches} more problems than {other}: {more} against {fewer} of {n}"
     else:
         rates = [f"{standing[name].pass_1.value or 0:.0%}" for name in (better, worse)]
         words = f"{reaches} problems in more runs than {other}: {' against '.join(rates)} on {n}"
-    return f"{found.subject} {better} {words} ({_evidence(found)})"
+    return f"{comparison.subject} {better} {words} ({_evidence(comparison)})"
 
 
-def _evidence(found: Comparison) -> str:
-    if found.holm is None:
-        return f"e-value {found.e_value:.3g}, decided at {found.e_threshold:.3g}"
-    return f"p = {found.holm:.2g}"
+def _evidence(comparison: Comparison) -> str:
+    if comparison.holm is None:
+        return f"e-value {comparison.e_value:.3g}, decided at {comparison.e_threshold:.3g}"
+    return f"p = {comparison.holm:.2g}"
 
 
 def _undecided(report: Report) -> str:
-    design, found = report.design, report.standings.comparisons
-    problems = max(_problems(each) for each in found)
+    design, comparisons = report.design, report.standings.comparisons
+    problems = max(_problems(each) for each in comparisons)
     ranked = sorted(report.standings.standings, key=lambda each: -each.unlocked)
     what = "unlocked" if design.declared.target is None else f"with {design.declared.target} reached"
     counts = _listed([f"{each.entrant} {each.unlocked}" for each in ranked])
     counts = f"problems {what}, of {problems}: {counts}" if problems else "no pair of runs has completed"
     if design.pending:
         reason = f"{design.ended:,} of {design.planned:,} runs have ended"
-    elif any(each.verdict is Verdict.EXPLORATORY for each in found):
+    elif any(each.verdict is Verdict.EXPLORATORY for each in comparisons):
         reason = "the tournament was extended after runs had ended, so its p-values are not valid"
     elif not (reason := design.declared.too_few(problems)):
-        known = [each.holm for each in found if each.holm is not None]
-        reason = "the differences may be due to chance" + (f" (p = {min(known):.2g})" if known else "")
+        p_values = [each.holm for each in comparisons if each.holm is not None]
+        reason = "the differences may be due to chance" + (f" (p = {min(p_values):.2g})" if p_values else "")
     return f"{reason}; {counts}"
 
 
-def _problems(found: Comparison) -> int:
-    return found.wins + found.ties + found.losses
+def _problems(comparison: Comparison) -> int:
+    return comparison.wins + comparison.ties + comparison.losses
 
 
 def _listed(names: list[str]) -> str:

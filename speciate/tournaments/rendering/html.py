@@ -112,8 +112,8 @@ _FIGURES: Final[dict[str, Callable[[Report], str]]] = {
 """Figures of a section, by its key."""
 
 
-def _known(ks: Sequence[int], found: Sequence[Estimate]) -> Points:
-    return [(float(k), each.value) for k, each in zip(ks, found, strict=True) if each.value is not None]
+def _known(ks: Sequence[int], estimates: Sequence[Estimate]) -> Points:
+    return [(float(k), each.value) for k, each in zip(ks, estimates, strict=True) if each.value is not None]
 
 
 def _curves(curves: Sequence[Reached]) -> list[Line]:

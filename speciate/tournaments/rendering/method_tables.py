@@ -9,31 +9,31 @@ from speciate.tournaments.rendering.conclusion import compared_runs
 from speciate.tournaments.report.models import MethodComparison, Report, Verdict
 
 
-def method_verdict(found: MethodComparison) -> str:
+def method_verdict(comparison: MethodComparison) -> str:
     """Return the verdict of a comparison of methods as a sentence."""
-    match found.verdict:
+    match comparison.verdict:
         case Verdict.BETTER | Verdict.WORSE:
-            return f"Method {found.a} is {found.verdict.value} than method {found.b} ({found.note})"
+            return f"Method {comparison.a} is {comparison.verdict.value} than method {comparison.b} ({comparison.note})"
         case other:
-            return f"Method {found.a} against method {found.b}: {other.value} ({found.note})"
+            return f"Method {comparison.a} against method {comparison.b}: {other.value} ({comparison.note})"
 
 
 def methods(report: Report) -> Section:
     """Return the comparisons of methods."""
-    found = report.standings.methods
+    comparisons = report.standings.methods
     rows = tuple(
         (
             f"{c.a} − {c.b}", c.search, compared_runs(c), str(c.problems), _difference(c),
             f"{c.wins} / {c.ties} / {c.losses}", p_value(c.p_value, exact=c.exact), p_value(c.holm),
             p_value(c.smallest_p), c.verdict.value,
         )
-        for c in found
+        for c in comparisons
     )  # fmt: skip
     note = (
         f"The training run is the unit: each is one number, its mean {report.standings.metric} over the problems. Δ:"
         " mean difference with a 95 % t interval over training runs; p: permutation test over training runs,"
         " two-sided, Holm over all comparisons of methods; smallest p: the least that so many training runs can"
-        f" reach. Win/tie/loss counts paired training seeds, otherwise pairs of runs.{_withheld(found)}"
+        f" reach. Win/tie/loss counts paired training seeds, otherwise pairs of runs.{_withheld(comparisons)}"
     )
     columns = (
         "methods",
@@ -50,17 +50,17 @@ def methods(report: Report) -> Section:
     return Section("methods", "Methods", note if rows else "", columns, rows)
 
 
-def _difference(found: MethodComparison) -> str:
-    if found.difference is None:
+def _difference(comparison: MethodComparison) -> str:
+    if comparison.difference is None:
         return "–"
-    return f"{found.difference:+.3g}{ends(found.low, found.high, '+.3g')}"
+    return f"{comparison.difference:+.3g}{ends(comparison.low, comparison.high, '+.3g')}"
 
 
-def _withheld(found: Sequence[MethodComparison]) -> str:
+def _withheld(comparisons: Sequence[MethodComparison]) -> str:
     """Return why intervals are missing, as a sentence to append; empty if all have one."""
-    if any(c.difference is not None and c.p_value is None for c in found):
+    if any(c.difference is not None and c.p_value is None for c in comparisons):
         return " Interval withheld until all runs have ended."
-    if any(c.difference is not None and c.low is None for c in found):
+    if any(c.difference is not None and c.low is None for c in comparisons):
         return " Interval withheld: a single training run, or equal ones."
     return ""
 

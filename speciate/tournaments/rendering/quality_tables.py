@@ -15,15 +15,15 @@ _SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # factors in the table; the figure shows a
 def draws(report: Report) -> Section:
     """Return pass@k and best@k for every k."""
     rows = tuple(
-        (found.entrant, str(k), estimate(found.pass_at[i]), estimate(found.best_at[i]))
-        for found in report.draws
-        for i, k in enumerate(found.k)
+        (each.entrant, str(k), estimate(each.pass_at[i]), estimate(each.best_at[i]))
+        for each in report.draws
+        for i, k in enumerate(each.k)
     )
     note = (
         "A sample is a run, on problems whose runs all completed. pass@k: probability that one of k runs reaches the"
         " target; best@k: expected best score of k runs. Unbiased for every k up to the number of seeds. Intervals as"
         " in the standings; not tested."
-    ) + withheld(each for found in report.draws for each in (*found.pass_at, *found.best_at))
+    ) + withheld(each for draw in report.draws for each in (*draw.pass_at, *draw.best_at))
     return Section("draws", "pass@k and best@k", note if rows else "", ("entrant", ">k", ">pass@k", ">best@k"), rows)
 
 
@@ -44,7 +44,7 @@ def _share(profile: Profile, factor: float) -> str:
     return f"{profile.share[profile.factors.index(factor)]:.3g}"
 
 
-def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
+def laws(predictions: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
     """Return the predictions of the law of diminishing returns at the budget and beyond."""
     rows = tuple(
         (
@@ -53,16 +53,16 @@ def laws(found: Sequence[BudgetLaw], key: str, title: str, what: str, column: st
             f"{point.value:.3g}{ends(point.low, point.high, '.3g')} n={law.problems}",
             f"{law.worst_residual:.2g}",
         )
-        for law in found
+        for law in predictions
         if law.worst_residual is not None
         for point in law.predicted
     )
     note = (
         f"{what} against the budget, fitted by b(k) = start + gain · (1 − (k/k₀)^−β) / β; bootstrap intervals over"
         " problems. Beyond the budget the law is an assumption, which no interval covers."
-    ) + withheld(found)
+    ) + withheld(predictions)
     if not rows:
-        note = f"Withheld: {found[0].note}." if found else ""
+        note = f"Withheld: {predictions[0].note}." if predictions else ""
     return Section(key, title, note, ("entrant", ">evaluations", f">{column}", ">worst residual"), rows)
 
 

@@ -85,14 +85,14 @@ def _narrow(section: Section, note: str, columns: tuple[str, ...]) -> Section:
     return replace(section, note=note, columns=columns, rows=tuple(tuple(row[i] for i in at) for row in section.rows))
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """Return the verdict of a comparison as a sentence."""
-    match found.verdict:
+    match comparison.verdict:
         case Verdict.BETTER | Verdict.WORSE:
-            a, b = f"{found.subject.value.capitalize()} {found.a}", f"{found.subject.value} {found.b}"
-            return f"{a} is {found.verdict.value} than {b} ({found.note})"
+            subject, better, note = comparison.subject.value, comparison.verdict.value, comparison.note
+            return f"{subject.capitalize()} {comparison.a} is {better} than {subject} {comparison.b} ({note})"
         case other:
-            return f"{found.a} against {found.b}: {other.value} ({found.note})"
+            return f"{comparison.a} against {comparison.b}: {other.value} ({comparison.note})"
 
 
 def _design(design: Design) -> Section:

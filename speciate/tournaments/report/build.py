@@ -130,14 +130,14 @@ def _speeds(schedule: Schedule, results: Results) -> FloatArray:
 
 def _pairwise(schedule: Schedule, results: Results, resamples: Resamples, withheld: str) -> tuple[Pairwise, ...]:
     speeds, whole = _speeds(schedule, results), np.asarray(results.ended.all(axis=1))
-    found = []
+    pairs = []
     for (i, a), (j, b) in combinations(enumerate(schedule.declared.entrants), 2):
         both = whole[:, i] & whole[:, j]
         chances = chance_of_better(speeds[both][..., i], speeds[both][..., j]) if both.any() else np.zeros(0)
         runs = 2 * int(both.sum()) * len(schedule.seeds)
         chance = resamples.mean(chances, runs, withheld=withheld)
-        found.append(Pairwise(a=a.name, b=b.name, chance=chance))
-    return tuple(found)
+        pairs.append(Pairwise(a=a.name, b=b.name, chance=chance))
+    return tuple(pairs)
 
 
 def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Strength, ...]:
@@ -148,11 +148,11 @@ def _strengths(schedule: Schedule, results: Results, withheld: str) -> tuple[Str
     if not applies(wins, ties) or not _connected(wins, ties):
         return ()
     fit = bradley_terry(wins, ties)
-    found = []
+    strengths = []
     for i, entrant in enumerate(schedule.declared.entrants):
         ends = {"note": withheld} if withheld else {"low": float(fit.low[i]), "high": float(fit.high[i])}
-        found.append(Strength.model_validate({"entrant": entrant.name, "strength": float(fit.strength[i]), **ends}))
-    return tuple(found)
+        strengths.append(Strength.model_validate({"entrant": entrant.name, "strength": float(fit.strength[i]), **ends}))
+    return tuple(strengths)
 
 
 def _connected(wins: FloatArray, ties: FloatArray) -> bool:

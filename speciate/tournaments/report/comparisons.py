@@ -113,10 +113,10 @@ def decided_after(schedule: Schedule, results: Results) -> int | None:
     last = 0
     for a, b in schedule.declared.comparisons:
         paired = pair_up(schedule, results, a, b)
-        found = evidence(schedule, results, paired)
-        if found is None or found.stopped_at is None:
+        process = evidence(schedule, results, paired)
+        if process is None or process.stopped_at is None:
             return None
-        last = max(last, int(paired.used[found.stopped_at - 1]) + 1)
+        last = max(last, int(paired.used[process.stopped_at - 1]) + 1)
     return last
 
 
@@ -172,11 +172,11 @@ def _comparison(analysis: _Analysis, i: int, paired: Paired, test: SignFlip | No
     a, b = schedule.declared.comparisons[i]
     pairs = int(paired.both.sum())
     # More seeds for problems already inspected would change bets that were made.
-    found = None if analysis.extended_late and analysis.fixed else evidence(schedule, results, paired)
-    bets, e_value = _wealth(found, fixed=analysis.fixed)
+    process = None if analysis.extended_late and analysis.fixed else evidence(schedule, results, paired)
+    bets, e_value = _wealth(process, fixed=analysis.fixed)
     table = mcnemar(*paired.reached) if len(paired.used) else McNemar(0, 0, 0, 0, 1.0)
     only_a, only_b = paired.reached[0] & ~paired.reached[1], paired.reached[1] & ~paired.reached[0]
-    verdict, note = _verdict(analysis, paired, test, adjusted, found)
+    verdict, note = _verdict(analysis, paired, test, adjusted, process)
     withheld = contrasts_withheld(schedule, results)
     return Comparison(
         a=a,
@@ -210,22 +210,22 @@ def _subject(a: Entrant, b: Entrant) -> Subject:
     return Subject.CHECKPOINT if a.search == b.search else Subject.ENTRANT
 
 
-def _wealth(found: EProcess | None, *, fixed: bool) -> tuple[int, float | None]:
+def _wealth(process: EProcess | None, *, fixed: bool) -> tuple[int, float | None]:
     """Return the number of bets and the e-value: at the stop if the tournament stops early, else over all problems."""
-    if found is None:
+    if process is None:
         return 0, None
-    bets = (None if fixed else found.stopped_at) or len(found.log_a)
-    return bets, EProcess(found.log_a[:bets], found.log_b[:bets], found.threshold, None).e_value
+    bets = (None if fixed else process.stopped_at) or len(process.log_a)
+    return bets, EProcess(process.log_a[:bets], process.log_b[:bets], process.threshold, None).e_value
 
 
 def _verdict(
-    analysis: _Analysis, paired: Paired, test: SignFlip | None, adjusted: float, found: EProcess | None
+    analysis: _Analysis, paired: Paired, test: SignFlip | None, adjusted: float, process: EProcess | None
 ) -> tuple[Verdict, str]:
     if len(paired.used) == 0:
         verdict = Verdict.NOT_ENOUGH_EVIDENCE if analysis.finished else Verdict.UNFINISHED
         return verdict, "no pair has completed"
     if not analysis.fixed:
-        return _e_process_verdict(found, finished=analysis.finished)
+        return _e_process_verdict(process, finished=analysis.finished)
     if test is None:
         return Verdict.UNFINISHED, "p-values appear when all runs have ended: earlier looks inflate false positives"
     if analysis.extended_late:
@@ -238,8 +238,8 @@ def _verdict(
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how
 
 
-def _e_process_verdict(found: EProcess | None, *, finished: bool) -> tuple[Verdict, str]:
-    if found is not None and found.better is not None:
-        better = Verdict.BETTER if found.better == "a" else Verdict.WORSE
-        return better, f"e-process, after {found.stopped_at} problems"
+def _e_process_verdict(process: EProcess | None, *, finished: bool) -> tuple[Verdict, str]:
+    if process is not None and process.better is not None:
+        better = Verdict.BETTER if process.better == "a" else Verdict.WORSE
+        return better, f"e-process, after {process.stopped_at} problems"
     return Verdict.NOT_ENOUGH_EVIDENCE, "e-process" if finished else "e-process, continuing"

@@ -33,17 +33,17 @@ def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
 
 
 def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
-    found = ecdf(spent, reached)
-    steps = len(found.spent)
+    curve = ecdf(spent, reached)
+    steps = len(curve.spent)
     kept = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
     return Reached(
         entrant=name,
         unit=unit,
-        spent=tuple(found.spent[kept].tolist()),
-        share=tuple(found.share[kept].tolist()),
-        pairs=found.pairs,
-        censored=len(found.censored),
-        sound_until=found.sound_until if math.isfinite(found.sound_until) else None,
+        spent=tuple(curve.spent[kept].tolist()),
+        share=tuple(curve.share[kept].tolist()),
+        pairs=curve.pairs,
+        censored=len(curve.censored),
+        sound_until=curve.sound_until if math.isfinite(curve.sound_until) else None,
     )
 
 

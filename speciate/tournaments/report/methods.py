@@ -32,7 +32,7 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
 
     It depends on the declaration alone, so it can be read before the first run.
     """
-    found = []
+    sentences = []
     for a, b in declared.method_comparisons:
         design = (len(a.runs), len(b.runs), declared.alpha, len(declared.method_comparisons))
         paired = a.paired_with(b)
@@ -47,8 +47,8 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
                 f"{seeds} detect, with a probability of 80 %, a difference between methods of about {least:.2g}"
                 f" standard deviations of {unit}"
             )
-        found.append(said)
-    return tuple(dict.fromkeys(found))
+        sentences.append(said)
+    return tuple(dict.fromkeys(sentences))
 
 
 def methods_doubt(declared: Tournament) -> str:
@@ -75,17 +75,17 @@ def compare_groups(
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
     measured = [_measure(schedule, results, a, b) for a, b in declared.method_comparisons]
     tests = [
-        compare_methods(*found.values, rng_for(schedule, _PURPOSE + i), paired=found.paired, level=LEVEL)
-        if found.complete
+        compare_methods(*each.values, rng_for(schedule, _PURPOSE + i), paired=each.paired, level=LEVEL)
+        if each.complete
         else None
-        for i, found in enumerate(measured)
+        for i, each in enumerate(measured)
     ]
     if not tests:
         return ()
     adjusted = holm([1.0 if test is None else test.p_value for test in tests]).tolist()
     return tuple(
-        _comparison(declared, found, test, p, finished=finished, extended_late=extended_late)
-        for found, test, p in zip(measured, tests, adjusted, strict=True)
+        _comparison(declared, each, test, p, finished=finished, extended_late=extended_late)
+        for each, test, p in zip(measured, tests, adjusted, strict=True)
     )
 
 
@@ -137,23 +137,23 @@ def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGrou
 
 def _comparison(
     declared: Tournament,
-    found: _Measured,
+    measured: _Measured,
     test: MethodTest | None,
     adjusted: float,
     *,
     finished: bool,
     extended_late: bool,
 ) -> MethodComparison:
-    a, b = found.groups
+    a, b = measured.groups
     runs = [
         tuple(
             TrainingRun(entrant=run.name, training_seed=seed, value=rates.get(run.name))
             for run, seed in zip(whole.runs, whole.seeds, strict=True)
         )
-        for whole, rates in zip(found.declared, _rates(found, test), strict=True)
+        for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
     ]
     shown = test if finished else None  # like p-values, an interval that is inspected repeatedly loses its level
-    verdict, note = _verdict(declared, found, test, adjusted, finished=finished, extended_late=extended_late)
+    verdict, note = _verdict(declared, measured, test, adjusted, finished=finished, extended_late=extended_late)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
     return MethodComparison(
         a=a.method,
@@ -161,9 +161,9 @@ def _comparison(
         search=str(a.search),
         runs_a=runs[0],
         runs_b=runs[1],
-        paired=found.paired,
-        problems=found.values[0].shape[1] if found.complete else 0,
-        missing_pairs=found.missing,
+        paired=measured.paired,
+        problems=measured.values[0].shape[1] if measured.complete else 0,
+        missing_pairs=measured.missing,
         difference=None if test is None else test.difference,
         low=None if shown is None else shown.low,
         high=None if shown is None else shown.high,
@@ -174,16 +174,16 @@ def _comparison(
         p_value=None if shown is None else shown.p_value,
         exact=shown is not None and shown.exact,
         holm=None if shown is None else adjusted,
-        smallest_p=smallest_p(*counts, paired=found.paired) if test is None else test.smallest_p,
+        smallest_p=smallest_p(*counts, paired=measured.paired) if test is None else test.smallest_p,
         verdict=verdict,
         note=note,
     )
 
 
-def _rates(found: _Measured, test: MethodTest | None) -> tuple[dict[str, float], dict[str, float]]:
+def _rates(measured: _Measured, test: MethodTest | None) -> tuple[dict[str, float], dict[str, float]]:
     if test is None:
         return {}, {}
-    a, b = found.groups
+    a, b = measured.groups
     names = ([run.name for run in group.runs] for group in (a, b))
     first, second = (
         dict(zip(each, rates, strict=True)) for each, rates in zip(names, (test.rates_a, test.rates_b), strict=True)
@@ -193,7 +193,7 @@ def _rates(found: _Measured, test: MethodTest | None) -> tuple[dict[str, float],
 
 def _verdict(
     declared: Tournament,
-    found: _Measured,
+    measured: _Measured,
     test: MethodTest | None,
     adjusted: float,
     *,
@@ -211,7 +211,7 @@ def _verdict(
     what = "sign-flip test over paired training seeds" if test.paired else "permutation test over training runs"
     how = f"{what}{', exact' if test.exact else ''}, Holm over {count}"
     if adjusted > declared.alpha:
-        a, b = found.groups
+        a, b = measured.groups
         why = too_few_runs(len(a.runs), len(b.runs), declared.alpha, count, paired=test.paired)
         return Verdict.NOT_ENOUGH_EVIDENCE, f"{how}; {why}" if why else how
     return (Verdict.BETTER if test.difference > 0 else Verdict.WORSE), how

@@ -29,19 +29,19 @@ _UNKNOWN: Final = {
 def qualities(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Quality, ...]:
     """Return hypervolume and reward-space diversity of every entrant."""
     names = ("hypervolume", "diversity", "diversity_all")
-    found = []
+    qualities = []
     for i, entrant in enumerate(schedule.declared.entrants):
         means = {
             name: _mean(getattr(results, name)[..., i], results.ended[..., i], resamples, "no run has two candidates")
             for name in names
         }
-        found.append(Quality.model_validate({"entrant": entrant.name, **means}))
-    return tuple(found)
+        qualities.append(Quality.model_validate({"entrant": entrant.name, **means}))
+    return tuple(qualities)
 
 
 def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[PolicyHealth, ...]:
     """Return the health of every policy of every entrant."""
-    found = []
+    health = []
     for i, entrant in enumerate(schedule.declared.entrants):
         ended = results.ended[..., i]
         for position, policy in enumerate(entrant.policy_names):
@@ -51,8 +51,8 @@ def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[
                 name: _mean(values, ended, resamples, _UNKNOWN.get(name, "the policy received no request"))
                 for name, values in numbers.items()
             }
-            found.append(PolicyHealth.model_validate({"entrant": entrant.name, "policy": policy, **counts, **means}))
-    return tuple(found)
+            health.append(PolicyHealth.model_validate({"entrant": entrant.name, "policy": policy, **counts, **means}))
+    return tuple(health)
 
 
 def _mean(values: FloatArray, ended: BoolArray, resamples: Resamples, empty: str) -> Estimate:
@@ -65,14 +65,14 @@ def _mean(values: FloatArray, ended: BoolArray, resamples: Resamples, empty: str
     return resamples.mean(means, int(np.isfinite(known).sum()), empty)
 
 
-def entropy_fits(found: Sequence[PolicyHealth], policies: Mapping[str, PolicyFacts]) -> tuple[EntropyFit, ...]:
+def entropy_fits(health: Sequence[PolicyHealth], policies: Mapping[str, PolicyFacts]) -> tuple[EntropyFit, ...]:
     """Return the entropy law of every training that has a checkpoint in the tournament.
 
     With three or more checkpoints the law is fitted to the tournament's own measurements, else to the training curve in
     the manifest. A policy of several entrants is measured in the first one.
     """
     measured: dict[str, PolicyHealth] = {}
-    for each in found:
+    for each in health:
         measured.setdefault(each.policy, each)
     trainings: dict[str, list[str]] = {}
     for name, facts in policies.items():
@@ -107,6 +107,6 @@ def _fit(
     return fit.model_copy(update=fitted)
 
 
-def _measured_points(found: Iterable[PolicyHealth]) -> list[tuple[float, float]]:
-    points = ((each.entropy.value, each.reward.value) for each in found)
+def _measured_points(health: Iterable[PolicyHealth]) -> list[tuple[float, float]]:
+    points = ((each.entropy.value, each.reward.value) for each in health)
     return [(entropy, reward) for entropy, reward in points if entropy is not None and reward is not None]

@@ -84,8 +84,8 @@ class Completions:
 
 def budgets(declared: Tournament) -> FloatArray:
     """Return the budgets, in evaluations, at which best scores are recorded; fewer for a small budget."""
-    found: FloatArray = np.unique(np.geomspace(1, declared.budget.evaluations or 1, BUDGETS).round())
-    return found
+    at: FloatArray = np.unique(np.geomspace(1, declared.budget.evaluations or 1, BUDGETS).round())
+    return at
 
 
 def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[str, float | FloatArray]:
@@ -100,20 +100,20 @@ def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[
         at: Budgets in evaluations.
         rng: Draws the sample of a hypervolume in more than four dimensions.
     """
-    found = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
+    distances = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
     order = np.argsort(answers.spent, kind="stable")
     best = np.maximum.accumulate(answers.scores[order]) if len(order) else np.zeros(0)
     reached = np.searchsorted(answers.spent[order], at, side="right")
     return {
         "score": float(best[-1]) if len(best) else 0.0,
         "best_by": np.where(reached > 0, best[np.maximum(reached - 1, 0)], 0.0) if len(best) else np.zeros(len(at)),
-        "diversity_all": _known(found.every),
-        "diversity": _known(found.valid),
+        "diversity_all": _or_nan(distances.every),
+        "diversity": _or_nan(distances.valid),
         "hypervolume": _volume(answers.rewards[answers.valid], rng),
     }
 
 
-def _known(value: float | None) -> float:
+def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
@@ -124,8 +124,8 @@ def _volume(points: FloatArray, rng: np.random.Generator) -> float:
     points = np.unique(np.minimum(points, 1.0), axis=0)
     front = points[pareto_front(points)]
     reference = np.full(front.shape[1], -_BELOW)
-    found = hypervolume(front, reference, rng, _DRAWS, exact_points=_EXACT_POINTS)
-    return float(found.value / (1.0 + _BELOW) ** front.shape[1])
+    volume = hypervolume(front, reference, rng, _DRAWS, exact_points=_EXACT_POINTS)
+    return float(volume.value / (1.0 + _BELOW) ** front.shape[1])
 
 
 def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:

@@ -27,15 +27,15 @@ def standings(schedule: Schedule, results: Results, resamples: Resamples) -> tup
 def draws(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
     """Return pass@k and best@k of every entrant, for every k up to the number of seeds."""
     ks = _sizes(len(schedule.seeds))
-    found = []
+    curves = []
     for i, entrant in enumerate(schedule.declared.entrants):
         successes, scores = _complete(results, i)
         passed = _pass(successes, scores.shape[1], ks)
         best = best_at_k(scores, ks) if len(scores) else np.zeros((0, len(ks)))
         pass_at = tuple(resamples.mean(column, scores.size, _INCOMPLETE) for column in passed.T)
         best_at = tuple(resamples.mean(column, scores.size, _INCOMPLETE) for column in best.T)
-        found.append(Draws(entrant=entrant.name, k=tuple(ks), pass_at=pass_at, best_at=best_at))
-    return tuple(found)
+        curves.append(Draws(entrant=entrant.name, k=tuple(ks), pass_at=pass_at, best_at=best_at))
+    return tuple(curves)
 
 
 def _sizes(seeds: int, most: int = 16) -> list[int]:

@@ -64,8 +64,8 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
     if not exact.all():
         drawn = np.flatnonzero(~exact)
         shares[drawn] = (1 + _hits([moving[i] for i in drawn], thresholds[drawn], rng, draws)) / (1 + draws)
-    found = zip(paired, shares.tolist(), exact.tolist(), strict=True)
-    return tuple(SignFlip(float(values.mean()), share, len(values), whole) for values, share, whole in found)
+    flips = zip(paired, shares.tolist(), exact.tolist(), strict=True)
+    return tuple(SignFlip(float(values.mean()), share, len(values), whole) for values, share, whole in flips)
 
 
 def _share(moving: FloatArray, threshold: float) -> float:
