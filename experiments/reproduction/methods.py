@@ -217,14 +217,14 @@ def _trainings(controls: _Controls) -> str:
             continue
         met = [one.met["independent"] for one in found]
         cells = [
-            spread([one.measured.best[0] for one in found], 3),
-            spread([one.measured.diversity_valid for one in found], 2),
-            spread([one.measured.entropy for one in found], 2),
+            f"{np.mean([one.measured.best[0] for one in found]):.3f}",
+            f"{np.mean([one.measured.diversity_valid for one in found]):.2f}",
+            f"{np.mean([one.measured.entropy for one in found]):.2f}",
             spread([float(one.within(30).sum()) for one in met], 0),
             spread([float(one.within(90).sum()) for one in met], 0),
         ]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    return f"{controls.intro} Single seeds in brackets.\n\n" + "\n".join(rows)
+    return f"{controls.intro} Counts have the single seeds in brackets.\n\n" + "\n".join(rows)
 
 
 def _sweep(controls: _Controls) -> str:
