@@ -27,7 +27,6 @@ def main() -> None:
 
 
 def _report_write_error(error: OSError) -> int:
-    """Report a full disk or closed pipe and return the exit code; re-raise any other error."""
     import errno
     import os
     import sys

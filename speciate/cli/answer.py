@@ -104,7 +104,6 @@ class Answer:
 
     @property
     def default_directory(self) -> Path:
-        """The directory for this run's answer: ``best/PROBLEM-RUN``, with the last characters of the run's id."""
         return Path("best", f"{self.run.record.problem}-{str(self.run.id)[-8:]}")
 
     def write(self, directory: Path) -> Path:
@@ -148,7 +147,6 @@ class Answer:
 
 
 def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[str, str | None]]:
-    """Return what the best candidate of a run is: its rewards beside the seed's, the targets, and the trade-offs."""
     record = run.record
     best = record.best
     if best is None:
@@ -170,7 +168,6 @@ def best_fields(run: RunHandle, objectives: Sequence[Objective]) -> list[tuple[s
 
 
 def compared_rewards(rewards: dict[str, float], seed: dict[str, float], objectives: Sequence[Objective]) -> str:
-    """Return rewards on one line, each with its comparison with the seed's; many ones with a count of these."""
     if len(objectives) <= _MOST_COMPARED:
         return ", ".join(each.against_seed(rewards[each.name], seed.get(each.name)) for each in objectives)
     verdicts = Counter(each.verdict(rewards[each.name], seed[each.name]) for each in objectives) if seed else {}

@@ -61,7 +61,6 @@ class LazyCommand(TyperCommand):
 
     @cached_property
     def command(self) -> Any:
-        """The command itself."""
         module, _ = COMMANDS[str(self.name)]
         found: Any = typer.main.get_command(import_module(f"speciate.cli.{module}").app)
         found = getattr(found, "commands", {}).get(self.name, found)
@@ -69,7 +68,6 @@ class LazyCommand(TyperCommand):
         return found
 
     def make_context(self, *args: Any, **options: Any) -> Any:
-        """Return the context of the command itself."""
         return self.command.make_context(*args, **options)
 
 

@@ -219,7 +219,6 @@ def status(problem: CampaignProblem) -> str:
 
 
 def percent(chance: float) -> str:
-    """Format a probability."""
     return f"{100 * chance:.2g} %"
 
 

@@ -80,12 +80,10 @@ class CommandGroup(TyperGroup):
 
 
 def command_group() -> typer.Typer:
-    """Return the Typer app for the commands of a noun or module; ``speciate.cli.app`` has the help text of a noun."""
     return typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
 
 
 def examples(*lines: str) -> str:
-    """Return a help epilog with example command lines."""
     return "\n\n".join(("Examples:", *lines))
 
 

@@ -61,34 +61,28 @@ class DemoRun:
     seed: dict[str, float] | None = None
 
     def refresh(self) -> None:
-        """Fetch the current state and the rewards of the seed program."""
         record = self.run.refresh()
         if self.seed is None and record.evaluated:
             self.seed = self.run.candidate(1).rewards
 
     @property
     def best(self) -> float | None:
-        """Displayed objective of the best candidate."""
         best = self.run.record.best
         return None if best is None else best.rewards[self.source.objective]
 
     @property
     def budget(self) -> int | None:
-        """Evaluation budget of the run."""
         return self.run.record.spec.budget.evaluations
 
     @property
     def evaluations(self) -> int:
-        """Evaluations spent so far."""
         return self.run.record.spent.evaluations
 
     @property
     def stopped(self) -> bool:
-        """True if the run has ended or is paused."""
         return self.run.state.ended or self.run.state.value == "paused"
 
     def objective(self) -> Objective:
-        """Return the displayed objective."""
         return next(o for o in self.problem.objectives if o.name == self.source.objective)
 
 
@@ -190,7 +184,6 @@ def _start_runs(client: Client, seed: int, scale: float, model: str | None) -> l
 
 
 def _follow(runs: Sequence[DemoRun], out: Console) -> None:
-    """Show progress until every run has ended: bars in a terminal, periodic lines elsewhere."""
     with progress_bars(out) as progress:
         bars = [progress.add_task(each.source.slug, total=each.budget, status="") for each in runs]
         lines = ProgressLines(out)
@@ -223,7 +216,6 @@ def _format(value: float | None) -> str:
 
 
 def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
-    """Print improvements and unlocks; return True if every run completed."""
     columns = ("problem", "objective", ">seed", ">best", ">evaluations", ">failed")
     improved = titled_table("Seed program and best candidate", columns)
     for each in runs:

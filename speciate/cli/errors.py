@@ -66,7 +66,6 @@ _LIST_COMMANDS: Final = {
 
 
 def exit_code(error: errors.SpeciateError) -> ExitCode:
-    """Return the exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
 

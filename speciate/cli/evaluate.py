@@ -178,12 +178,6 @@ class _CommandRunner:
             _kill(process)
 
     def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        """Return what the command prints about a candidate.
-
-        Raises:
-            CandidateFailedError: The candidate has no rewards.
-            BrokenEvaluatorError: The command fails for the seed program, or for each of the first candidates.
-        """
         from speciate.client import BrokenEvaluatorError, CandidateFailedError
 
         try:
@@ -224,7 +218,6 @@ class _CommandRunner:
         return _read(printed)
 
     def _run(self, command: list[str], environment: dict[str, str], out: Any, err: Any) -> int | None:
-        """Return the exit status, or None after the time limit; descendants in its process group are killed."""
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
         )
@@ -271,7 +264,6 @@ def _tail(file: Any, most: int) -> str:
 
 
 def _read(printed: str) -> Rewards:
-    """Return the rewards that a command printed as its last line."""
     from speciate.client import CandidateFailedError, Rewards
 
     lines = [line for line in printed.splitlines() if line.strip()]

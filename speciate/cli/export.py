@@ -91,7 +91,6 @@ def _parquet(path: Path, model: type[Record], records: Iterator[Record]) -> None
 
 
 def _plain(annotation: Any) -> Any:
-    """Return the type of a field without ``None``."""
     if get_origin(annotation) in (Union, type(int | None)):
         (kind,) = (each for each in get_args(annotation) if each is not type(None))
         return kind

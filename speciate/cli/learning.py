@@ -26,7 +26,6 @@ LearnOptions = Annotated[
 
 
 def parse_learning(estimator: str | None, options: list[str] | None) -> dict[str, Any] | None:
-    """Return the fields of ``Learning``; None without --learn."""
     if estimator is None and options:
         raise InvalidInputError("--learn-option needs --learn.", remedy="Add --learn vector_max_at_k.")
     return None if estimator is None else {**parse_key_values(options, "--learn-option"), "estimator": estimator}

@@ -112,7 +112,6 @@ class LifecycleCommands(Generic[R]):
             app.command(name, help=text, epilog=epilog)(function)
 
     def print_state(self, record: R, *, as_json: bool) -> None:
-        """Print a record after a change of its state."""
         output.print_result(record, f"{record.slug} is {state_of(record)} ({self.progress(record)})", as_json=as_json)
 
     def follow(self, service: Client, name: str, *, as_json: bool) -> ExitCode:
@@ -178,10 +177,8 @@ class LifecycleCommands(Generic[R]):
 
 
 def state_of(record: DeclarationRecord[Any]) -> str:
-    """Return the state of a record with its reason."""
     return record.state.value + (f": {record.reason}" if record.reason else "")
 
 
 def problem_names(problems: list[str] | None, sets: list[str] | None) -> list[str]:
-    """Return the problems of ``--problem`` and ``--set`` as a declaration names them."""
     return [*(problems or []), *(f"set:{name}" for name in sets or [])]

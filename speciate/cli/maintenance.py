@@ -209,7 +209,6 @@ class RebuiltCache:
     elites: int
 
     def as_json(self) -> dict[str, int]:
-        """Return it as JSON values."""
         return asdict(self)
 
 

@@ -143,7 +143,6 @@ def print_records(
 
 
 def titled_table(title: str, columns: Sequence[str]) -> Table:
-    """Return an empty table with a border and a title; a ``>`` prefix aligns a column to the right."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -164,7 +163,6 @@ class ProgressLines:
     """Progress as lines where no bar can move, such as in a log: at most every ten seconds, and only news."""
 
     def __init__(self, out: Console) -> None:
-        """Write to ``out``, unless it is a terminal."""
         self._out = out
         self._at = time.monotonic()
         self._last: tuple[str, ...] = ()
@@ -188,7 +186,6 @@ class ProgressLines:
 
 
 def progress_bars(out: Console) -> Progress:
-    """Return progress bars that end with the field ``status``; nothing is drawn unless ``out`` is a terminal."""
     from rich import progress
 
     return progress.Progress(
@@ -236,7 +233,6 @@ def print_json(value: BaseModel | Any) -> None:
 
 
 def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None:
-    """Print a value as JSON, or a line about it."""
     if as_json:
         print_json(value)
     else:
@@ -244,7 +240,6 @@ def print_result(value: BaseModel | Any, line: object, *, as_json: bool) -> None
 
 
 def print_sections(texts: Iterable[tuple[str, str]]) -> None:
-    """Print texts from models and users, each below its title."""
     for title, text in texts:
         print_line()
         print_line(f"--- {title}", style="bold")
@@ -270,12 +265,10 @@ def format_number(value: float | None) -> str:
 
 
 def format_spent(used: float, limit: float | None) -> str:
-    """Format a spent amount with its limit, if there is one."""
     return format_number(used) if limit is None else f"{format_number(used)} of {format_number(limit)}"
 
 
 def format_state(state: str, reason: str | None) -> str:
-    """Format a state with its reason, if there is one."""
     return f"{state}: {reason}" if reason else state
 
 
@@ -296,7 +289,6 @@ def format_effort(unlock: UnlockRecord) -> tuple[str, str, str]:
 
 
 def format_sources(sources: Sequence[SourceRun]) -> str:
-    """Format the runs that seed programs were taken from, with what they had spent."""
     return "\n".join(
         f"run {each.run}: {each.evaluations:,} evaluations, {each.tokens:,} tokens, {each.seconds:.1f} s"
         for each in sources
@@ -304,7 +296,6 @@ def format_sources(sources: Sequence[SourceRun]) -> str:
 
 
 def format_rewards(values: dict[str, float] | None) -> str:
-    """Format rewards by name on one line."""
     return "  ".join(f"{name}={short_number(value)}" for name, value in (values or {}).items())
 
 

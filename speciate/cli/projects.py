@@ -107,7 +107,6 @@ def quota(
 
 
 def _new_limits(given: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:
-    """Return the changed quotas by field; None removes the limit."""
     for name in removed:
         if name not in _FIELDS:
             raise InvalidInputError(f"--unlimited {name}: expected {', '.join(_FIELDS)}.")

@@ -49,7 +49,6 @@ def preset_fields(name: str | None, model: str | None, sampling: Mapping[str, An
 
 
 def contact(answer: Mapping[str, Any]) -> str:
-    """Return what a ping of a policy tells about its endpoint; without its check no request is sent."""
     checked = not str(answer.get("message")).endswith("is not checked")
     return "responds" if checked else "was not contacted: its option check is false"
 
@@ -81,7 +80,6 @@ def key_from_environment(name: str | None, base_url: str | None) -> str | None:
 
 
 def print_providers(*, as_json: bool) -> None:
-    """Print the presets."""
     rows = [{"name": name, **vars(provider)} for name, provider in PROVIDERS.items()]
     output.print_records(
         rows,

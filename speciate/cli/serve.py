@@ -146,7 +146,6 @@ def _serve(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket, so that clients can connect before the server accepts."""
     from speciate.domain.errors import ConflictError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -51,7 +51,6 @@ def announced_url(settings: Settings) -> str | None:
 
 
 def withdraw_servers(settings: Settings) -> None:
-    """Remove the server addresses."""
     (settings.data_dir / _FILE).unlink(missing_ok=True)
 
 

@@ -100,13 +100,6 @@ class LocalService:
     ready_timeout_s = READY_TIMEOUT_S
 
     def __init__(self, settings: Settings, models: Mapping[str, Path] | None = None, *, learns: bool = False) -> None:
-        """Describe the processes.
-
-        Args:
-            settings: The effective settings.
-            models: Downloaded models to serve beside the bundled policies, by name.
-            learns: True to start a learn worker.
-        """
         self.settings = settings
         self.learns = learns
         self._models = dict(models or {})
@@ -185,7 +178,6 @@ class LocalService:
             self.servers = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the status of API, workers and inference server by name."""
         return self.processes.poll() if self.processes is not None else {}
 
     def restart_ended(self) -> list[str]:
@@ -202,7 +194,6 @@ class LocalService:
         return restarted
 
     def log_of(self, name: str) -> Path:
-        """Return the log file of a process."""
         return self.settings.data_dir / "logs" / f"{name}.log"
 
     def _start_servers(self) -> None:
@@ -323,7 +314,6 @@ class LocalService:
         )
 
     def _wait_for_policies(self) -> None:
-        """Wait until the inference server responds."""
         deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
             while not _responds(client, "/health"):
@@ -382,7 +372,6 @@ def _responds(client: httpx.Client, path: str) -> bool:
 
 
 def find_free_port() -> int:
-    """Return a free TCP port on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -410,7 +399,6 @@ def _check_redis(url: str) -> None:
 
 
 def _create_data_dir(data_dir: Path) -> None:
-    """Create the data directory and its log directory."""
     try:
         make_data_dir(data_dir).joinpath("logs").mkdir(mode=0o700, exist_ok=True)
         if not os.access(data_dir, os.W_OK | os.X_OK):

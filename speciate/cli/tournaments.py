@@ -316,7 +316,6 @@ def _training_runs(given: str) -> tuple[str, list[tuple[str, int]]]:
 
 
 def _refuse_other_options(ctx: typer.Context) -> None:
-    """Reject other options beside --file: they would be ignored."""
     for parameter in ctx.command.params:
         name = str(parameter.name)
         source = ctx.get_parameter_source(name)

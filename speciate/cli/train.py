@@ -202,7 +202,6 @@ def build_config(
 
 
 def _set_value(values: dict[str, Any], name: str, value: object) -> None:
-    """Set a recipe value by its dotted name."""
     *path, last = name.split(".")
     group = values
     for part in path:

@@ -194,5 +194,4 @@ def _proposers(record: UnlockRecord) -> str:
 
 
 def _mutator(record: UnlockRecord) -> str:
-    """Return the mutator if it is a separate policy; ``_proposers`` names an ensemble completely."""
     return f"{record.mutator}@{record.mutator_version}" if record.mutator and not record.ensemble else ""

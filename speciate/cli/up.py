@@ -176,7 +176,6 @@ def migrate_command() -> None:
 
 
 def start_stack(stack: LocalService, out: Console) -> None:
-    """Start a stack and show the current step."""
     with out.status("Starting …") as status:
 
         def show(text: str) -> None:

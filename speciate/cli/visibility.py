@@ -28,7 +28,6 @@ _HELP: Final = {
 
 
 def filter_value(visibility: Visibility) -> str | None:
-    """Return the value of the filter for messages; None for the default."""
     return None if visibility is Visibility.VISIBLE else visibility.value
 
 

@@ -128,7 +128,6 @@ class AlphaEvolveService:
     _experiments: dict[str, _Experiment] = field(default_factory=dict, init=False)
 
     def app(self) -> Starlette:
-        """Return the web application."""
         return Starlette(routes=[Route("/v1alpha/{path:path}", self._answer, methods=["GET", "POST"])])
 
     async def _answer(self, request: Request) -> Response:
@@ -264,7 +263,6 @@ class AlphaEvolveService:
         return next(iter(found)) if len(found) == 1 else found
 
     async def _run(self, client: AsyncClient, key: str) -> AsyncRunHandle:
-        """Return the run of an experiment; after a restart it is found by its tag."""
         known = self._experiments.get(key)
         if known is not None and known.run is not None:
             return await client.runs.get(known.run)
@@ -491,12 +489,6 @@ def _number(text: str) -> int:
 
 
 async def _read(request: Request) -> Json:
-    """Return the body of a request with all keys in camelCase.
-
-    Raises:
-        TooLargeError: It is over the limit.
-        ValueError: It is not JSON, or a value has another type than the API's.
-    """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -508,7 +500,6 @@ async def _read(request: Request) -> Json:
 
 
 def _camel(value: Any) -> Any:
-    """Return a JSON value with all keys in camelCase."""
     match value:
         case dict():
             return {re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), key): _camel(item) for key, item in value.items()}

@@ -21,16 +21,6 @@ DESCRIPTION: Final = "problem_description.md"
 
 
 def read_alphaevolve(folder: Path, choice: Choice = USUAL) -> Draft:
-    """Read the problem in a directory.
-
-    Args:
-        folder: The directory.
-        choice: Files that the user names.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
     seed = seed_in(folder, SEEDS, chosen=choice.program)
     evaluator = chosen_evaluator(folder, choice, EVALUATOR)
     files, left_out = read_folder(folder, (seed, evaluator), without=(DESCRIPTION,), include=choice.include)

@@ -104,7 +104,6 @@ class Draft:
     def texts(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
     ) -> dict[str, str]:
-        """Return the files as ``written`` does, without validating them."""
         worst = _worst(objectives)
         script = _contained("evaluate")
         options = dict(self.options)
@@ -234,12 +233,10 @@ def _weights(weights: Mapping[str, float]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a TOML string, which has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def text_block(text: str) -> str:
-    """Return a text of several lines as a TOML string."""
     lines = [quoted(line)[1:-1].replace('\\"', '"') for line in text.split("\n")]
     return '"""\n' + "\n".join(lines).replace('"""', '""\\"') + '\n"""'
 

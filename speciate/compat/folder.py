@@ -120,14 +120,12 @@ class _Patterns:
         self._patterns = {pattern: "*" if pattern == "." else posixpath.normpath(pattern) for pattern in patterns}
 
     def match(self, path: str) -> bool:
-        """Return True if a file or one of its folders matches; note the pattern as used."""
         places = [path, *(str(parent) for parent in PurePosixPath(path).parents), path.rpartition("/")[2]]
         hits = [p for p, plain in self._patterns.items() if any(fnmatchcase(place, plain) for place in places)]
         self.unused = [pattern for pattern in self.unused if pattern not in hits]
         return bool(hits)
 
     def lead_into(self, folder: str) -> bool:
-        """Return True if a file within a folder may match by its path."""
         parts = folder.split("/")
         return any(all(map(fnmatchcase, parts, plain.split("/"))) for plain in self._patterns.values())
 
@@ -166,7 +164,6 @@ def read_plain(folder: Path, name: str) -> str:
 
 
 def refused(folder: Path, field_error: FieldError) -> InvalidInputError:
-    """Return the error for a directory that cannot be imported."""
     return InvalidInputError(f"{folder} cannot be imported: {field_error}.", field_errors=(field_error,))
 
 

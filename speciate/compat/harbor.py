@@ -60,7 +60,6 @@ class HarborDraft(Draft):
     def texts(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]
     ) -> dict[str, str]:
-        """Return the files as ``written`` does, without validating them."""
         trial = tuple(objectives) == (PROBE,)
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables)
         script = _EVALUATE.replace("@FOLDER@", shlex.quote(self.folder)).replace("@EXPORTS@\n", exports)

@@ -99,7 +99,6 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chose
 
 
 def chosen_evaluator(folder: Path, choice: Choice, usual: str) -> str:
-    """Return the path of the evaluator in a directory; raises as ``path_within``."""
     return usual if choice.evaluator is None else path_within(folder, choice.evaluator, "--evaluator")
 
 
@@ -218,7 +217,6 @@ def _installed(package: str) -> bool:
 
 
 def _imports(files: Mapping[str, str]) -> set[str]:
-    """Return the top-level modules that Python files import, without those of the standard library."""
     found: set[str] = set()
     for name, text in files.items():
         if name.endswith(".py"):

@@ -16,16 +16,6 @@ EVALUATOR: Final = "evaluator.py"
 
 
 def read_openevolve(folder: Path, choice: Choice = USUAL) -> Draft:
-    """Read the problem in a directory.
-
-    Args:
-        folder: The directory.
-        choice: Files that the user names.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
     settings, remarks = settings_in(folder)
     seed = seed_in(folder, SEEDS, settings.file_suffix, choice.program)
     evaluator = chosen_evaluator(folder, choice, EVALUATOR)

@@ -103,7 +103,6 @@ def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
-    """Return the finite metrics in the note of a trial's evaluation."""
     found: dict[str, float] = {}
     for name, value in _NUMBER_NOTE.findall(artifacts.get("other metrics", "")):
         with contextlib.suppress(ValueError):  # an evaluator can write any text

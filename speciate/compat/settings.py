@@ -78,7 +78,6 @@ class Settings(_Part):
 
     @property
     def wall_s(self) -> float:
-        """Wall limit of one evaluation in seconds."""
         return min(self.evaluator.timeout, MOST_S)
 
 
@@ -133,7 +132,6 @@ def _values_in(text: str) -> dict[str, Any]:
 
 
 def _refuse_depth(text: str) -> None:
-    """Reject deep nesting, which takes minutes to parse."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
@@ -162,7 +160,6 @@ def _refuse_expansion(root: yaml.Node | None) -> None:
 
 
 def _without_nothing(values: dict[Any, Any]) -> dict[str, Any]:
-    """Return a table, recursively without keys that have no value; such keys mean the default."""
     return {
         str(key): _without_nothing(value) if isinstance(value, dict) else value
         for key, value in values.items()

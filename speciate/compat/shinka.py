@@ -26,16 +26,6 @@ _MAX_CHARS: Final = 1 << 18
 
 
 def read_shinka(folder: Path, choice: Choice = USUAL) -> Draft:
-    """Read the problem in a directory.
-
-    Args:
-        folder: The directory.
-        choice: Files that the user names.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
     seed = seed_in(folder, SEEDS, chosen=choice.program)
     evaluator = chosen_evaluator(folder, choice, EVALUATOR)
     files, left_out = read_folder(folder, (seed, evaluator), without=(LAUNCHER,), include=choice.include)
@@ -58,7 +48,6 @@ def read_shinka(folder: Path, choice: Choice = USUAL) -> Draft:
 
 
 def _other_parts(name: str, evaluator: str) -> list[str]:
-    """Return a note about parts of ShinkaEvolve that evaluations do not have."""
     names = dict.fromkeys(re.findall(r"(?m)^(?:from|import) +(shinka\.(?!core\b)[\w.]+)", evaluator))
     return [f"{name} imports {part} of ShinkaEvolve, which is not provided" for part in names]
 

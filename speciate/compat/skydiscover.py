@@ -20,16 +20,6 @@ EVALUATORS: Final = ("evaluator/evaluator.py", "evaluator.py")
 
 
 def read_skydiscover(folder: Path, choice: Choice = USUAL) -> Draft:
-    """Read the problem in a directory.
-
-    Args:
-        folder: The directory.
-        choice: Files that the user names.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
     settings, remarks = settings_in(folder)
     seed = seed_in(folder, SEEDS, settings.file_suffix, choice.program)
     usual = next((path for path in EVALUATORS if (folder / path).is_file()), EVALUATORS[-1])

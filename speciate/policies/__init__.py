@@ -28,7 +28,6 @@ DEFAULT_KIND: Final = "openai_compatible"
 
 
 def policy_kind(name: str) -> PolicyKind:
-    """Return the declaration of a kind, a key of ``KINDS``."""
     kind: PolicyKind = import_module(KINDS[name]).KIND
     return kind
 

@@ -47,25 +47,20 @@ class InferenceServerPolicy:
             self._client.close()
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return an upper bound of the request's tokens."""
         return self._offline.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order."""
         return self._connected().sample(requests)
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used."""
         return self._connected().ping()
 
     def identify(self) -> Policy:
-        """Return the policy as registered, after checking the server if its address is set."""
         if os.environ.get(ADDRESS_VARIABLE):
             self._connected().identify()
         return self._policy
 
     def revalidate(self) -> None:
-        """Check the server again before the next request."""
         self._connected().revalidate()
 
     def _connected(self) -> OpenAICompatible:

@@ -24,7 +24,6 @@ class ExternalPolicy:
         self._slug = policy.slug
 
     def token_ceiling(self, _: SampleRequest) -> int:
-        """Return 0: the service sends no request."""
         return 0
 
     def sample(self, _: Sequence[SampleRequest]) -> list[SampleResult]:
@@ -35,7 +34,6 @@ class ExternalPolicy:
         )
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used."""
         return "external needs no endpoint: its runs wait for proposals"
 
 

@@ -51,7 +51,6 @@ def check_guide(policy: Policy, guide: Guide | None) -> None:
 
 
 def constraint(guide: Guide | None) -> dict[str, Any]:
-    """Return the request fields of a guide."""
     if guide is None:
         return {}
     rule = {"grammar": DIFF_GRAMMAR} if guide == "diff" else guide.model_dump(exclude_none=True)

@@ -138,7 +138,6 @@ class HttpEndpoint:
 
     @property
     def place(self) -> str:
-        """The endpoint's URL without a user name and password, and without the values of its query."""
         names = [name for name, _ in parse_qsl(self._query[1:], keep_blank_values=True)]
         try:
             base = str(httpx.URL(self._url).copy_with(username=None, password=None))
@@ -204,12 +203,6 @@ class HttpEndpoint:
             raise self.unavailable(f"the exchange failed ({type(error).__name__})", remedy=OTHER_SERVICE) from None
 
     def check(self, method: str, path: str, payload: Mapping[str, Any] | None) -> bytes:
-        """Send a short request about the endpoint, and return the body of its response.
-
-        Raises:
-            TransientError: Another attempt may succeed.
-            PolicyUnavailableError: No attempt will.
-        """
         reply = self.exchange(method, path, payload, timeout_s=CHECK_TIMEOUT_S)
         if reply.status == HTTPStatus.OK:
             return reply.body

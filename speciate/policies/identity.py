@@ -113,7 +113,6 @@ def _origin(card: ModelCard, source: DigestFrom | None) -> str:
 
 
 def _of_folder(root: str) -> str | None:
-    """Return the digest of the weights in a folder; None if there are none that can be read."""
     folder = Path(root)
     if not folder.is_absolute():
         return None

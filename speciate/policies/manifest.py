@@ -63,7 +63,6 @@ class Manifest(Value):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest into a checkpoint's folder."""
     draft = folder / f"{MANIFEST}.new"  # renamed into place: a manifest marks its checkpoint as complete
     draft.write_text(manifest.model_dump_json(indent=1) + "\n", "utf-8")
     draft.replace(folder / MANIFEST)

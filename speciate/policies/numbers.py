@@ -25,7 +25,6 @@ def read_number(value: object) -> float | None:
 
 
 def read_count(value: object, most: int = _MOST) -> int | None:
-    """Return a JSON integer between 0 and ``most``; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     return None

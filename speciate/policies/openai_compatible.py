@@ -137,7 +137,6 @@ class _SampleCall:
         self.billed = Billed()
 
     def book(self, billed: Billed) -> None:
-        """Add what an attempt cost."""
         with self._lock:
             self.billed += billed
 
@@ -193,11 +192,9 @@ class OpenAICompatible:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next request opens new ones."""
         self._endpoint.close()
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return the bytes of the prompt, the overhead of a chat template, and the longest completions."""
         ceilings = self._ceilings(request)
         prompts = request.n if self._options.single else 1
         return prompts * ceilings.prompt + ceilings.completion
@@ -227,12 +224,6 @@ class OpenAICompatible:
         return [future.result() for future in futures]
 
     def ping(self) -> str:
-        """Check the endpoint as before a run; return one line for people.
-
-        Raises:
-            PolicyUnavailableError: It does not answer, does not serve the model, or serves other weights than the
-                registered ones.
-        """
         identity = self._checked()
         if identity is None:
             return f"{self._endpoint.place} is not checked"
@@ -242,11 +233,6 @@ class OpenAICompatible:
         return f"{self._endpoint.place} serves {self._model}{known}"
 
     def identify(self) -> Policy:
-        """Return the policy with the weights that the endpoint serves, as far as they can be known.
-
-        Raises:
-            PolicyUnavailableError: As for ``ping``.
-        """
         identity = self._checked()
         if identity is None:
             return self._policy
@@ -254,7 +240,6 @@ class OpenAICompatible:
         return self._policy.model_copy(update={"checkpoint_digest": identity.digest, "served": served})
 
     def revalidate(self) -> None:
-        """Check the endpoint again before the next request, as at the start of a run."""
         self._check_due_at = 0.0
 
     def _checked(self) -> WeightsIdentity | None:
@@ -266,12 +251,6 @@ class OpenAICompatible:
             raise self._endpoint.unavailable(str(error), remedy=error.remedy) from None
 
     def _run_check(self) -> WeightsIdentity:
-        """Check the endpoint now.
-
-        Raises:
-            TransientError: Another attempt may succeed.
-            PolicyUnavailableError: No attempt will.
-        """
         try:
             identity = self._check.run()
         except MalformedResponseError as error:

@@ -54,7 +54,6 @@ class Reply:
 
     @property
     def is_stream(self) -> bool:
-        """True if it is a stream."""
         return is_stream(self.content_type, self.body)
 
     def quoted(self) -> str:
@@ -99,7 +98,6 @@ class ModelCard:
 
 
 def path_of(policy: Policy) -> str:
-    """Return the route of the policy's requests, relative to its base URL."""
     return "chat/completions" if policy.prompt_format is PromptFormat.CHAT else "completions"
 
 
@@ -151,7 +149,6 @@ def _continued(body: Mapping[str, Any], opening: str) -> dict[str, Any]:
 
 
 def ceilings_of(policy: Policy, request: SampleRequest, overhead: int) -> TokenCeilings:
-    """Return upper bounds of a request's tokens; ``overhead`` bounds the tokens of a chat template."""
     prompt = len(storable(request.prompt.text()).encode())
     chat = overhead if policy.prompt_format is PromptFormat.CHAT else 1
     longest = policy.tokens_for(request.role)
@@ -200,7 +197,6 @@ def _result(
     *,
     keep: bool = False,
 ) -> SampleResult:
-    """Return the result of choices that were read as text and finish reason."""
     shares = _counted(usage.completion, choices) or _shares(usage.completion, [text for text, _ in read], ceilings)
     prompt = usage.prompt or ceilings.prompt
     return SampleResult(
@@ -226,7 +222,6 @@ def _response(reply: Reply) -> dict[str, Any]:
 
 
 def _status_of(error: object) -> int:
-    """Return the HTTP status that an error in a response stands for."""
     code = error.get("code") if isinstance(error, dict) else None
     if (status := read_tokens(code)) is not None and 400 <= status < 600:
         return status
@@ -256,11 +251,6 @@ def reported_usage(reply: Reply, ceilings: TokenCeilings) -> Usage:
 
 
 def model_cards(body: bytes) -> list[ModelCard]:
-    """Return the models that ``GET /models`` lists.
-
-    Raises:
-        MalformedResponseError: The body is not a list of models.
-    """
     reply = Reply(200, body)
     listed = _response(reply).get("data")
     if not isinstance(listed, list):

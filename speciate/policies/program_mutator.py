@@ -89,7 +89,6 @@ class ProgramMutator:
         self._heavy = self._options.rates(heavy=True)
 
     def token_ceiling(self, request: SampleRequest) -> int:  # noqa: ARG002 - the port's signature
-        """Return 0: there is no model."""
         return 0
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
@@ -101,7 +100,6 @@ class ProgramMutator:
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used."""
         return "program_mutator needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:

@@ -36,11 +36,6 @@ class Provider:
     summary: str = ""
 
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the policy fields of the preset.
-
-        Args:
-            sampling: Sampling parameters that the user sets.
-        """
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
         fields = {**self.fields, **omitted}
         options = {**self.options, **({"fields": fields} if fields else {})}

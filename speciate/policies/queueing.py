@@ -21,12 +21,10 @@ _POLL_S: Final = 0.25
 
 
 def waiting_sequences(metrics: str) -> int | None:
-    """Return the sequences that wait at an endpoint, over all models and engines; None if it does not report them."""
     return sum_of_counts(_WAITING.findall(metrics))
 
 
 def sequences_at_work(metrics: str) -> int:
-    """Return the sequences that run or wait at a vLLM server."""
     return (sum_of_counts(_RUNNING.findall(metrics)) or 0) + (waiting_sequences(metrics) or 0)
 
 
@@ -88,7 +86,6 @@ class QueueGate:
                     self._changed.notify_all()
 
     def _enter(self, sequences: int) -> int | None:
-        """Return the number of the reading that admits the request, or None; the caller holds the lock."""
         if self._clock() >= self._stale_at:
             text = self._read()
             self._waiting = self._waiting if text is None else waiting_sequences(text)

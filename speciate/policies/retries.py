@@ -27,13 +27,6 @@ class Backoff:
     longest_s: float = 30.0
 
     def wait_s(self, attempt: int, rng: np.random.Generator, requested_s: float | None = None) -> float:
-        """Return the seconds to wait after failed attempt ``attempt``, counted from 0.
-
-        Args:
-            attempt: Number of attempts before the failed one.
-            rng: Draws the jitter, between half of the ceiling and all of it.
-            requested_s: Wait that the server requested, or None.
-        """
         if requested_s is not None:
             return min(requested_s, self.longest_s)
         ceiling = min(self.longest_s, self.first_s * 2.0**attempt)
@@ -41,7 +34,6 @@ class Backoff:
 
 
 def is_transient(status: int) -> bool:
-    """Return True if a request with this HTTP status may succeed when repeated."""
     return status in _TRANSIENT or status >= 500
 
 

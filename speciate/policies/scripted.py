@@ -58,15 +58,12 @@ class ScriptedPolicy:
         self._options = client_options(policy, ScriptedOptions)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return the tokens that the request is charged."""
         return self._options.prompt_tokens + request.n * self._options.tokens_per_completion
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order."""
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Return one line that says the policy can be used."""
         return "scripted needs no endpoint"
 
     def _answer(self, request: SampleRequest) -> SampleResult:

@@ -56,14 +56,12 @@ class Billed:
 
     @property
     def tokens(self) -> int:
-        """All tokens."""
         return self.prompt + self.completion
 
     def __add__(self, other: Billed) -> Billed:
         return Billed(self.prompt + other.prompt, self.completion + other.completion, self.estimated + other.estimated)
 
     def charge(self, price: Price | None) -> Charge:
-        """Return what they cost."""
         cost = 0.0 if price is None else price.cost(self.prompt, self.completion)
         return Charge(self.tokens, cost, self.estimated)
 
@@ -114,7 +112,6 @@ def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
 
 
 def _first(reported: Mapping[str, object], *names: str) -> int | None:
-    """Return the first of several fields that holds a number of tokens."""
     return next((count for name in names if (count := read_tokens(reported.get(name))) is not None), None)
 
 

@@ -39,7 +39,6 @@ _QUOTE_IT: Final = ": write texts in quotes"
 
 
 def bundled() -> dict[str, Path]:
-    """Return the directories of the bundled problems outside of sets, by slug."""
     return {path.parent.name: path.parent for path in sorted(_BUNDLED.glob(f"*/{FILE_NAME}"))}
 
 
@@ -57,7 +56,6 @@ class BundledSet:
 
 
 def bundled_sets() -> dict[str, BundledSet]:
-    """Return the bundled problem sets, by slug."""
     found = {}
     for path in sorted(_BUNDLED.glob(f"sets/*/{_SET_NAME}")):
         declared = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -67,7 +65,6 @@ def bundled_sets() -> dict[str, BundledSet]:
 
 
 def known_problems() -> dict[str, Path]:
-    """Return the directories of all bundled problems, those of sets included, by slug."""
     return bundled() | {slug: path for each in bundled_sets().values() for slug, path in each.problems.items()}
 
 

@@ -17,17 +17,11 @@ _COMMENT: Final = re.compile(r"(^|\s)#.*")
 
 
 def requirement_lines(text: str) -> list[str]:
-    """Return the lines of a ``requirements.txt``: a backslash continues a line, a blank and # begin a comment."""
     lines = [_COMMENT.sub("", line).strip() for line in re.sub(r"\\\r?\n", " ", text).splitlines()]
     return [" ".join(line.split()) for line in lines if line]
 
 
 def locked_requirements(name: str, text: str) -> list[str]:
-    """Return the requirements in a lock file.
-
-    Raises:
-        UnreadableError: It is not valid, or has something other than packages with versions.
-    """
     found = _in_pylock(name, text) if name.endswith(".toml") else requirement_lines(text)
     for line in found:
         if not re.fullmatch(REQUIREMENT, line):

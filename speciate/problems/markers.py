@@ -7,12 +7,6 @@ from speciate.prompts.evolve_blocks import MarkerError, find_blocks, has_stray_m
 
 
 def marker_field_errors(program: str, *, where: str) -> list[FieldError]:
-    """Return the errors of a program's marks. A program without marks is valid and evolves as a whole.
-
-    Args:
-        program: Program text.
-        where: Path for the error.
-    """
     try:
         find_blocks(program)
     except MarkerError as error:

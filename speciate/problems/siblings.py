@@ -252,11 +252,6 @@ def read_sibling(directory: Path, name: str) -> str:
 
 
 def read_data(directory: Path, name: str) -> dict[str, str]:
-    """Return the content of a data file, or of all files in a folder but hidden ones, by path.
-
-    Raises:
-        UnreadableError: A file does not exist, is outside the directory or is too large.
-    """
     top = directory / name
     names = [name]
     if top.is_dir():

@@ -26,7 +26,6 @@ class TemplateKind(StrEnum):
 
 
 def example() -> dict[str, str]:
-    """Return the files of the template as a problem with an example name."""
     return _files(TemplateKind.EVALUATOR, None)
 
 

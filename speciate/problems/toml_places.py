@@ -74,7 +74,6 @@ def limit_error(text: str) -> FieldError | None:
 
 
 def _without_texts(text: str) -> str:
-    """Return a TOML text without the contents of its strings and comments, on the same lines."""
     return _TEXT.sub(lambda found: "\n" * found[0].count("\n"), text)
 
 
@@ -95,7 +94,6 @@ def _deep_value(bare: str) -> int | None:
 
 
 def line_of(places: dict[Path, int], path: Sequence[str | int]) -> int:
-    """Return the line of a path or of the nearest table around it, or line 1 if none exists."""
     found = tuple(path)
     while found and found not in places:
         found = found[:-1]

@@ -35,7 +35,6 @@ class Finding:
     remedy: str = ""
 
     def as_json(self) -> dict[str, str]:
-        """Return it as JSON values."""
         return {name: str(value) for name, value in asdict(self).items()}
 
 
@@ -48,6 +47,5 @@ def run_check(name: str, check: Callable[[], str]) -> Finding:
 
 
 def error_finding(name: str, status: Status, error: SpeciateError) -> Finding:
-    """Return an error as a finding."""
     remedy = error.remedy or ""
     return Finding(name, status, str(error).removesuffix(remedy).strip(), remedy)

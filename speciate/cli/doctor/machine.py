@@ -43,7 +43,6 @@ def effective_settings(settings: Settings, flags: dict[str, Any]) -> list[Effect
 
 
 def python() -> Finding:
-    """Check the version of Python."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
         return Finding("python", Status.BAD, version, "Install Python 3.11 or newer.")
@@ -51,7 +50,6 @@ def python() -> Finding:
 
 
 def environment() -> Finding:
-    """Check for unknown SPECIATE_* variables: a misspelled one has no effect."""
     values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
     known = [
         *values,
@@ -91,7 +89,6 @@ def database(settings: Settings) -> Finding:
 
 
 def cache(settings: Settings) -> Finding:
-    """Check Redis or Valkey: the configured server, or the program of the embedded one."""
     if settings.redis_url is None:
         return run_check("redis", _embedded_valkey)
     url = settings.redis_url.get_secret_value()

@@ -42,13 +42,6 @@ def check_local_key(settings: Settings) -> Iterator[Finding]:
 
 
 def key_finding(open_: int, no_key: int, other_key: int) -> Finding:
-    """Return the finding for the key of an API process.
-
-    Args:
-        open_: Number of sealed secrets that the key decrypts.
-        no_key: Number of secrets that it does not decrypt because no key is set.
-        other_key: Number of secrets that another key sealed.
-    """
     key = f"the API's {VARIABLE}"
     return _finding("service's secret key", key, open_, (), no_key + other_key, keyless=no_key > 0)
 

@@ -40,11 +40,9 @@ class SeedCheck:
 
     @property
     def failed(self) -> bool:
-        """True if the evaluation failed, silently or not."""
         return self.evaluation is not None and (self.evaluation.failure is not None or self.silent is not None)
 
     def as_json(self, problem: Problem) -> dict[str, Any]:
-        """Return it as JSON values."""
         found: dict[str, Any] = {
             "problem": problem.slug,
             "digest": problem.digest,
@@ -63,7 +61,6 @@ class SeedCheck:
         return found
 
     def show(self, problem: Problem) -> None:
-        """Print it."""
         output.print_line(f"{problem.slug}: {problem.title}")
         if note := stray_marker_note(problem.seed_program):
             output.print_line(f"note: {note}")
@@ -103,7 +100,6 @@ class SeedCheck:
 
 
 def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]:
-    """Return the results of the seed program, one for each seed; raises as ``score_seed``."""
     settings = load_settings()
     with (
         closing(open_evaluator(settings.sandbox, settings)) as evaluator,

@@ -225,7 +225,6 @@ class ConvertedProblem:
     texts: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return {
             "problem": self.draft.slug,
             "files": [str(path) for path in self.files],
@@ -236,7 +235,6 @@ class ConvertedProblem:
         }
 
     def show(self) -> None:
-        """Print it."""
         rows = [(o.name, short_number(self.seed[o.name]), o.aim, o.role.value) for o in self.objectives]
         output.print_table(("reward", ">initial program", "direction", "role"), rows, empty="no rewards")
         for label, text in self.texts.items():
@@ -326,7 +324,6 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
 
 
 def _limits_in(given: Sequence[str]) -> dict[str, float]:
-    """Return the limits in ``NAME=NUMBER``; whether they fit is checked with the problem."""
     from speciate.domain.problem import Limits
 
     found: dict[str, float] = {}

@@ -49,13 +49,9 @@ class RunView(Protocol):
 
     refresh_s: float
 
-    def show_event(self, event: EventRecord) -> None:
-        """Show an event."""
-        ...
+    def show_event(self, event: EventRecord) -> None: ...
 
-    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Show the progress of the run relative to the rewards of its seed program."""
-        ...
+    def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None: ...
 
 
 def watch_run(
@@ -209,7 +205,6 @@ class LiveRunView:
             self._live.console.print(text)
 
     def show_progress(self, run: RunRecord, seed: dict[str, float]) -> None:
-        """Draw the progress."""
         self._live.update(render_progress(run, seed, self._objectives), refresh=True)
 
 
@@ -225,7 +220,6 @@ class PlainRunView:
         self._alarmed = False
 
     def show_event(self, event: EventRecord) -> None:
-        """Print the event; a repeated alarm is printed once until it clears."""
         repeated = event.kind == EventKind.ALARM_RAISED and self._alarmed
         if event.kind in _ALARMS:
             self._alarmed = event.kind == EventKind.ALARM_RAISED

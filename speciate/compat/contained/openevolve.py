@@ -28,28 +28,16 @@ class EvaluationResult:
 
     @classmethod
     def from_dict(cls, metrics: dict[str, Any]) -> Self:
-        """Return a result without artifacts."""
         return cls(metrics)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the metrics."""
         return self.metrics
 
     def has_artifacts(self) -> bool:
-        """Return True if there are artifacts."""
         return bool(self.artifacts)
 
 
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metrics and artifacts of a program.
-
-    Args:
-        program_path: Path of the program.
-        options: ``evaluator``: path of the evaluator.
-            ``thresholds``: scores that stages 1, 2, … must reach for the next one; absent without a cascade.
-            ``features``: metrics that describe a program and do not rate it. ``mean``: ``value`` to report
-            the mean, ``names`` to report also whose mean it is.
-    """
     metrics, artifacts = _measure(program_path, options)
     rated = _rated(metrics, options)
     if "mean" in options and rated and _number(metrics.get("combined_score")) is None:

@@ -113,6 +113,5 @@ def _folder() -> str:
 
 
 def _read(folder: str, name: str) -> Any:
-    """Return the script's result: its own file if it exists, else the result kept in memory."""
     path = Path(folder, f"{name}.json")
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else _KEPT.get(name)

@@ -13,15 +13,6 @@ from typing import Any
 
 
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metrics and artifacts of a program.
-
-    Args:
-        program_path: Path of the program.
-        options: ``evaluator``: path of the evaluator, whose folder is its working folder.
-
-    Raises:
-        RuntimeError: The script printed no result.
-    """
     folder, name = os.path.split(os.path.abspath(options["evaluator"]))  # noqa: PTH100
     os.chdir(folder)
     sys.path.insert(0, folder)

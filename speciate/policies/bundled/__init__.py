@@ -9,7 +9,6 @@ from speciate.policies.manifest import MANIFEST, policy_of
 
 
 def checkpoints() -> dict[str, Path]:
-    """Return the folders of the checkpoints, by name."""
     return {path.parent.name: path.parent for path in sorted(Path(__file__).parent.glob(f"*/{MANIFEST}"))}
 
 

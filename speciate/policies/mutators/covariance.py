@@ -38,7 +38,6 @@ def spread(source: Source, others: Sequence[Source], rng: np.random.Generator) -
 
 
 def _points(sources: Sequence[Source]) -> NDArray[np.float64]:
-    """Return the floats of the first source and of all different ones with as many, shape (n, floats)."""
     first = sources[0]
     alike = [s for s in sources if s.shape == first.shape] if first.floats else []
     rows = dict.fromkeys(tuple(float(s.numbers[i].value) for i in s.floats) for s in alike)

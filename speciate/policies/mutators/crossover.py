@@ -43,7 +43,6 @@ def cross_numbers(first: Source, second: Source, rng: np.random.Generator) -> li
 
 
 def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Copy a function or class from the second parent."""
     names = [n for n, span in first.definitions.items() if _other(first, second, n) not in (None, first.cut(span))]
     if not names:
         return []
@@ -52,14 +51,12 @@ def cross_definitions(first: Source, second: Source, rng: np.random.Generator) -
 
 
 def cross_expressions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Replace an expression of the first parent by one of the second."""
     if not first.expressions or not second.expressions:
         return []
     return [SourceEdit(pick(first.expressions, rng).span, operand(second, pick(second.expressions, rng)))]
 
 
 def cross_regions(first: Source, second: Source, rng: np.random.Generator) -> list[SourceEdit]:
-    """Copy one of several EVOLVE-BLOCKs from the second parent."""
     if len(first.regions) != len(second.regions) or len(first.regions) < 2:
         return []
     at = int(rng.integers(len(first.regions)))

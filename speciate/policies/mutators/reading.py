@@ -63,7 +63,6 @@ def _read_text(data: bytes, text: str) -> Source:
 
 
 def _starts(data: bytes) -> list[int]:
-    """Return the offset of each line's start."""
     return [0, *(end.end() for end in _LINE_END.finditer(data))]
 
 

@@ -114,17 +114,14 @@ class Source:
 
     @cached_property
     def number_weights(self) -> Sequence[float]:
-        """Cumulative selection weights of the numbers."""
         return list(accumulate(0.15 if number.structural else 1.0 for number in self.numbers))
 
     @cached_property
     def element_weights(self) -> Sequence[int]:
-        """Cumulative selection weights of the displays: a list of pairs weighs more than one of its pairs."""
         return list(accumulate(len(elements) ** 2 for elements in self.elements))
 
     @cached_property
     def floats(self) -> Sequence[int]:
-        """Indices of the floats in ``numbers``."""
         return [i for i, number in enumerate(self.numbers) if isinstance(number.value, float)]
 
     @cached_property
@@ -135,11 +132,9 @@ class Source:
 
     @cached_property
     def shape(self) -> bytes:
-        """The program with its floats left out: equal for programs that differ in floats alone."""
         return applied(self.data, (SourceEdit(self.numbers[i].span, b"0.0") for i in self.floats))
 
     def cut(self, span: Span) -> bytes:
-        """Return the bytes of a span."""
         return self.data[span.start : span.end]
 
 

@@ -25,7 +25,6 @@ _WRAPPERS = (
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """Draw one of the items."""
     return items[int(rng.integers(len(items)))]
 
 

@@ -59,7 +59,6 @@ class Walker:
         self._bodies = 0
 
     def walk(self, tree: ast.Module) -> None:
-        """Visit the whole tree."""
         self._body(tree.body, ())
 
     def _body(self, body: list[ast.stmt], scope: Scope) -> None:
