@@ -54,9 +54,9 @@ class Answer:
     @cached_property
     def files(self) -> dict[str, str]:
         """The files of the program, by path in the directory of the answer."""
-        found = self.problem.definition.files_in(self.candidate.program)
-        own = len(found) > 1 or self.problem.definition.many_files or FACTS in found
-        return {f"{_FOLDER}/{name}" if own else name: text for name, text in found.items()}
+        files = self.problem.definition.files_in(self.candidate.program)
+        own = len(files) > 1 or self.problem.definition.many_files or FACTS in files
+        return {f"{_FOLDER}/{name}" if own else name: text for name, text in files.items()}
 
     @cached_property
     def facts(self) -> dict[str, Any]:

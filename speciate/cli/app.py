@@ -62,10 +62,10 @@ class LazyCommand(TyperCommand):
     @cached_property
     def command(self) -> Any:
         module, _ = COMMANDS[str(self.name)]
-        found: Any = typer.main.get_command(import_module(f"speciate.cli.{module}").app)
-        found = getattr(found, "commands", {}).get(self.name, found)
-        found.help = found.help or self.help
-        return found
+        command: Any = typer.main.get_command(import_module(f"speciate.cli.{module}").app)
+        command = getattr(command, "commands", {}).get(self.name, command)
+        command.help = command.help or self.help
+        return command
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         return self.command.make_context(*args, **options)

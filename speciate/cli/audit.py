@@ -23,9 +23,9 @@ def audit_command(
 ) -> None:
     """List requests that changed something in the project, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.audit(everything=everything), limit)
+        entries = first_records(ctx, service.audit(everything=everything), limit)
     output.print_records(
-        found,
+        entries,
         ("time (UTC)", "principal", "project", "action", "object", ">status", "from"),
         lambda a: (f"{a.at:%Y-%m-%d %H:%M:%S}", a.principal, a.project, a.action, a.object, a.status, a.address),
         empty="No changes were requested yet.",

@@ -153,40 +153,40 @@ def create(
 def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = False) -> None:
     """Show the declaration, the progress of every problem, and the latest decisions with their reasons."""
     with client(ctx) as service:
-        found = service.campaigns.get(name)
+        campaign = service.campaigns.get(name)
         latest = [] if as_json else list(islice(service.campaigns.slices(name), rows))
     if as_json:
-        output.print_json(found)
+        output.print_json(campaign)
         return
-    declared = found.declaration
+    declared = campaign.declaration
     output.print_fields(
         (
-            ("campaign", found.slug),
-            ("id", found.id),
+            ("campaign", campaign.slug),
+            ("id", campaign.id),
             ("title", declared.title),
-            ("state", state_of(found)),
+            ("state", state_of(campaign)),
             ("policy", _names(declared.policy)),
             ("mutator", _names(declared.mutator or {})),
             ("strategy", declared.strategy),
             ("mode", _mode(declared)),
             ("seed", str(declared.seed)),
-            ("spent", f"{found.spent:,} of {declared.evaluations:,} evaluations in {found.slices:,} slices"),
-            ("unlocked", f"{found.unlocked:,} of {_problems(found)}"),
-            *learning_fields(found.learning, over=found.state.ended),
-            ("declaration", f"sha256 {found.digest}"),
-            ("created", output.format_time(found.created_at)),
-            ("finished", output.format_time(found.finished_at)),
+            ("spent", f"{campaign.spent:,} of {declared.evaluations:,} evaluations in {campaign.slices:,} slices"),
+            ("unlocked", f"{campaign.unlocked:,} of {_problems(campaign)}"),
+            *learning_fields(campaign.learning, over=campaign.state.ended),
+            ("declaration", f"sha256 {campaign.digest}"),
+            ("created", output.format_time(campaign.created_at)),
+            ("finished", output.format_time(campaign.finished_at)),
         )
     )
     output.print_line()
     output.print_table(
         ("problem", "status", ">spent", ">slices", ">since target", ">chance", "reached", "run"),
         [(p.problem, status(p), f"{p.spent:,}", p.slices, f"{p.gap:,}", percent(p.chance), ", ".join(p.reached),
-          p.run_id) for p in found.problems[:rows]],
+          p.run_id) for p in campaign.problems[:rows]],
         empty="",
     )  # fmt: skip
-    if len(found.problems) > rows:
-        output.print_line(f"… and {len(found.problems) - rows:,} more: --rows {len(found.problems)}")
+    if len(campaign.problems) > rows:
+        output.print_line(f"… and {len(campaign.problems) - rows:,} more: --rows {len(campaign.problems)}")
     output.print_line()
     output.print_table(
         (">slice", "problem", ">evaluations", ">since target", ">chance", ">spent", "reached", "then"),
@@ -194,8 +194,8 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
           s.closed) for s in latest],
         empty="No slice has been granted yet.",
     )  # fmt: skip
-    if found.slices > len(latest):
-        output.print_line(f"… and {found.slices - len(latest):,} more: --rows {found.slices}")
+    if campaign.slices > len(latest):
+        output.print_line(f"… and {campaign.slices - len(latest):,} more: --rows {campaign.slices}")
 
 
 def status(problem: CampaignProblem) -> str:

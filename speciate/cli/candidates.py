@@ -65,9 +65,9 @@ def list_(
     filters |= {"target": target, "rule": rule}
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        found = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
+        candidates = first_records(ctx, run.candidates(**filters, elite=elite, sort=sort), limit)
     output.print_records(
-        found,
+        candidates,
         (">number", ">island", "role", "parents", "rewards", "meets"),
         lambda c: (c.number, c.island, c.role.value, _numbers(c.parents), _result(c), ", ".join(c.targets)),
         empty=output.empty_message("candidates", "speciate runs watch RUN", **filters, elite="only" if elite else None),
@@ -80,10 +80,10 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
     """List the Pareto front, best candidate first: what no other candidate dominates."""
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        found = first_records(ctx, run.front(), limit)
-        objectives = run.problem().definition.objectives if found and not as_json else ()
+        candidates = first_records(ctx, run.front(), limit)
+        objectives = run.problem().definition.objectives if candidates and not as_json else ()
     output.print_records(
-        found,
+        candidates,
         (">number", *(f">{o.directed}" for o in objectives), "meets"),
         lambda c: (c.number, *(output.format_number(c.rewards[o.name]) for o in objectives), ", ".join(c.targets)),
         empty="No candidate has rewards yet.",
@@ -95,11 +95,11 @@ def top(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJson = 
 def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show a candidate, its program and its evaluator artifacts."""
     with client(ctx) as service:
-        found = resolve_candidate(service, name)
+        candidate = resolve_candidate(service, name)
     if as_json:
-        output.print_json(found)
+        output.print_json(candidate)
     else:
-        _show(found)
+        _show(candidate)
 
 
 def _reasoning(asked: RolloutDetail) -> str:
@@ -110,23 +110,25 @@ def _reasoning(asked: RolloutDetail) -> str:
 def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the prompt and completion of a candidate, and why the completion could not be read."""
     with client(ctx) as service:
-        found = resolve_candidate(service, name)
-        if found.rollout_id is None:
-            raise NotFoundError(f"candidate {found.number} is the seed program: no policy wrote it.")
-        asked = service.rollout(found.rollout_id)
+        candidate = resolve_candidate(service, name)
+        if candidate.rollout_id is None:
+            raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
+        asked = service.rollout(candidate.rollout_id)
     if as_json:
         output.print_json(asked)
         return
     output.print_fields(
         (
-            ("candidate", f"{found.run_id}/{found.number}"),
+            ("candidate", f"{candidate.run_id}/{candidate.number}"),
             ("rollout", asked.id),
             ("finish reason", asked.finish_reason),
             ("tokens", f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion{_reasoning(asked)}"),
             ("answers", f"{asked.answers:,}"),
         )
     )
-    failure = f"{found.failure_reason}: {found.failure_detail}" if found.failure else "The answer could be read."
+    failure = (
+        f"{candidate.failure_reason}: {candidate.failure_detail}" if candidate.failure else "The answer could be read."
+    )
     prompts = (("system prompt", asked.system), ("prompt", asked.user), ("completion", asked.completion))
     output.print_sections((*prompts, ("result", failure)))
 
@@ -135,20 +137,20 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
 def diff(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """Show the diff from the first parent to a candidate."""
     with client(ctx) as service:
-        found = service.candidates.diff(resolve_candidate(service, name).id)
+        difference = service.candidates.diff(resolve_candidate(service, name).id)
     if as_json:
-        output.print_json(found)
+        output.print_json(difference)
     else:
-        output.print_text(str(found["diff"] or "No difference."))
+        output.print_text(str(difference["diff"] or "No difference."))
 
 
 @app.command("lineage", epilog=examples("speciate candidates lineage RUN/17"))
 def lineage(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> None:
     """List the ancestors of a candidate."""
     with client(ctx) as service:
-        found = service.candidates.lineage(resolve_candidate(service, name).id)
+        ancestors = service.candidates.lineage(resolve_candidate(service, name).id)
     output.print_records(
-        found,
+        ancestors,
         (">number", "role", "parents", "rewards"),
         lambda c: (c.number, c.role.value, _numbers(c.parents), _result(c)),
         empty="The candidate has no ancestors.",
@@ -199,31 +201,37 @@ def _result(candidate: CandidateRecord) -> str:
     return f"{candidate.failure.value} ({candidate.failure_reason})"
 
 
-def _show(found: CandidateDetail) -> None:
+def _show(candidate: CandidateDetail) -> None:
     output.print_fields(
         (
-            ("candidate", f"{found.run_id}/{found.number}"),
-            ("id", found.id),
-            ("status", found.status.value),
-            ("role", found.role.value),
-            ("island", str(found.island)),
-            ("parents", _numbers(found.parents)),
-            ("inspirations", _numbers(found.inspirations)),
-            ("near-duplicate of" if found.failure_reason == "near_duplicate" else "duplicate of", found.duplicate_of),
-            ("seed from", found.origin),
-            ("reused from", found.reused_from),
-            ("rewards", output.format_rewards(found.rewards)),
-            ("weighted sum", output.format_number(found.scalar)),
-            ("meets", ", ".join(found.targets)),
-            *((f"target {name}", measured) for name, measured in found.refuted.items()),
-            ("failure", f"{found.failure.value} ({found.failure_reason})" if found.failure else None),
-            ("detail", found.failure_detail),
-            ("stopped at", found.stopped_at),
-            ("tier", found.tier),
-            ("attested by", found.attested_by),
-            ("environment", found.environment),
-            ("output from", found.carried_from),
-            ("resources", f"{found.wall_s:.3f} s wall, {found.cpu_s:.3f} s CPU, {found.memory_bytes / 2**20:.0f} MiB"),
+            ("candidate", f"{candidate.run_id}/{candidate.number}"),
+            ("id", candidate.id),
+            ("status", candidate.status.value),
+            ("role", candidate.role.value),
+            ("island", str(candidate.island)),
+            ("parents", _numbers(candidate.parents)),
+            ("inspirations", _numbers(candidate.inspirations)),
+            (
+                "near-duplicate of" if candidate.failure_reason == "near_duplicate" else "duplicate of",
+                candidate.duplicate_of,
+            ),
+            ("seed from", candidate.origin),
+            ("reused from", candidate.reused_from),
+            ("rewards", output.format_rewards(candidate.rewards)),
+            ("weighted sum", output.format_number(candidate.scalar)),
+            ("meets", ", ".join(candidate.targets)),
+            *((f"target {name}", measured) for name, measured in candidate.refuted.items()),
+            ("failure", f"{candidate.failure.value} ({candidate.failure_reason})" if candidate.failure else None),
+            ("detail", candidate.failure_detail),
+            ("stopped at", candidate.stopped_at),
+            ("tier", candidate.tier),
+            ("attested by", candidate.attested_by),
+            ("environment", candidate.environment),
+            ("output from", candidate.carried_from),
+            (
+                "resources",
+                f"{candidate.wall_s:.3f} s wall, {candidate.cpu_s:.3f} s CPU, {candidate.memory_bytes / 2**20:.0f} MiB",
+            ),
         )
     )
-    output.print_sections((*found.artifacts.items(), ("program", found.program)))
+    output.print_sections((*candidate.artifacts.items(), ("program", candidate.program)))

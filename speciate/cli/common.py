@@ -156,10 +156,10 @@ def confirm_budget(limits: Mapping[str, object], *, yes: bool, as_json: bool) ->
 
 def first_records(ctx: typer.Context, records: Iterable[T], limit: int) -> list[T]:
     """Return at most ``limit`` records; if there are more, the command prints a note when it ends."""
-    found = list(islice(records, limit + 1))
-    if len(found) > limit:
+    page = list(islice(records, limit + 1))
+    if len(page) > limit:
         note_more(ctx, limit)
-    return found[:limit]
+    return page[:limit]
 
 
 def note_more(ctx: typer.Context, limit: int) -> None:

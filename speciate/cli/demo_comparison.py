@@ -66,15 +66,15 @@ class TaskComparison:
     def reached(self, client: Client) -> dict[str, dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
         """Return the problems on which each method reached a target: by target and method, shape (N,)."""
         order = {problem.id: i for i, problem in enumerate(self.problems.problems)}
-        found = {
+        reached_by = {
             target: {method: np.zeros(len(order), dtype=np.bool_) for method in self.policies}
             for target in self.problems.problems[0].targets
         }
         for method, policy in self.policies.items():
             for record in client.unlocks(policy=policy.id):
                 if record.run_id in self.runs:
-                    found[record.target][method][order[record.problem_id]] = True
-        return found
+                    reached_by[record.target][method][order[record.problem_id]] = True
+        return reached_by
 
 
 def start(client: Client, seed: int, scale: float, out: Console) -> list[TaskComparison]:

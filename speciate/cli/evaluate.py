@@ -269,16 +269,16 @@ def _read(printed: str) -> Rewards:
     lines = [line for line in printed.splitlines() if line.strip()]
     expected = 'expected a JSON object as the last line, such as {"speed": 1.5}'
     try:
-        found = json.loads(lines[-1]) if lines else None
+        values = json.loads(lines[-1]) if lines else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        values = None
+    if not isinstance(values, dict):
         last = lines[-1][:200] if lines else "nothing"
         raise CandidateFailedError(f"printed {last!r}: {expected}", kind="invalid_output", reason="no_json")
-    if "failure" in found:
-        raise CandidateFailedError(str(found["failure"]), reason="reported")
-    rewards = found["rewards"] if isinstance(found.get("rewards"), dict) else found
-    feedback = found.get("feedback", {}) if rewards is not found else {}
+    if "failure" in values:
+        raise CandidateFailedError(str(values["failure"]), reason="reported")
+    rewards = values["rewards"] if isinstance(values.get("rewards"), dict) else values
+    feedback = values.get("feedback", {}) if rewards is not values else {}
     if isinstance(feedback, str):
         feedback = {"feedback": feedback}
     numbers = {name: value for name, value in rewards.items() if value is not None}

@@ -36,23 +36,23 @@ def samples_to_learn(given: int | None, learn: str | None) -> int | None:
     return _SAMPLES if given is None and learn is not None else given
 
 
-def learning_fields(found: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:
+def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:
     """Return the fields of what a run or a campaign has learned; empty if it does not learn.
 
     Args:
-        found: What it has learned.
+        learning: What it has learned.
         over: True if it has ended.
     """
-    if found is None:
+    if learning is None:
         return []
     waits = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"
-    state = found.ended or ("" if over else waits if found.busy else "collects groups")
-    steps = output.pluralize(found.taken, "step")
-    if found.campaign is not None and found.taken < found.step:
-        steps += f" of {found.step:,} of campaign {found.campaign}"
+    state = learning.ended or ("" if over else waits if learning.busy else "collects groups")
+    steps = output.pluralize(learning.taken, "step")
+    if learning.campaign is not None and learning.taken < learning.step:
+        steps += f" of {learning.step:,} of campaign {learning.campaign}"
     return [
         ("learning", f"{steps}; {state}" if state else steps),
-        ("learned", found.version),
-        ("groups", found.groups),
-        ("cost of learning", f"{found.seconds:,.1f} s, {found.tokens:,} tokens"),
+        ("learned", learning.version),
+        ("groups", learning.groups),
+        ("cost of learning", f"{learning.seconds:,.1f} s, {learning.tokens:,} tokens"),
     ]

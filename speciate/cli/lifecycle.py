@@ -71,13 +71,13 @@ class LifecycleCommands(Generic[R]):
         ) -> None:
             """List {}s, newest first."""
             with client(ctx) as service:
-                found = first_records(ctx, self.group(service).list(state=state), limit)
+                records = first_records(ctx, self.group(service).list(state=state), limit)
             if as_json:
-                for record in found:
+                for record in records:
                     output.print_json(record)
                 return
             empty = output.empty_message(f"{self.noun}s", f"{command} create --help", state=state)
-            output.print_table(self.columns, [self.row(record) for record in found], empty=empty)
+            output.print_table(self.columns, [self.row(record) for record in records], empty=empty)
 
         def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
             """Watch a {} until it ends or is paused. The exit code is 1 if it was cancelled, 10 if it is paused."""

@@ -134,7 +134,7 @@ def _print_result(runs: tuple[PrunableRun, ...], entries: int, removed: int, *, 
         output.print_line(f"Pruned {output.pluralize(len(runs), 'run')}{also}. PostgreSQL reuses the space.")
 
 
-def _print_prunable(found: tuple[PrunableRun, ...]) -> None:
+def _print_prunable(prunable: tuple[PrunableRun, ...]) -> None:
     rows = [
         (
             run.run_id,
@@ -144,13 +144,13 @@ def _print_prunable(found: tuple[PrunableRun, ...]) -> None:
             run.candidates,
             _size(run.bytes),
         )
-        for run in found
+        for run in prunable
     ]
     columns = ("run", "problem", "state", "ended", ">candidates", ">texts")
     output.print_table(columns, rows, empty="No run is old enough to prune.")
-    if found:
+    if prunable:
         output.print_line(
-            f"{output.pluralize(len(found), 'run')} with {_size(sum(run.bytes for run in found))} of texts."
+            f"{output.pluralize(len(prunable), 'run')} with {_size(sum(run.bytes for run in prunable))} of texts."
         )
 
 
@@ -162,15 +162,15 @@ def _size(count: float) -> str:
     return f"{count:,.3g} GB"
 
 
-def _prune(retention: RetentionStore, found: tuple[PrunableRun, ...], now: datetime) -> None:
+def _prune(retention: RetentionStore, prunable: tuple[PrunableRun, ...], now: datetime) -> None:
     from rich.progress import Progress
 
     console = output.console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("Pruning", total=sum(run.candidates for run in found))
-        for texts in retention.prune(found, now):
+        task = progress.add_task("Pruning", total=sum(run.candidates for run in prunable))
+        for texts in retention.prune(prunable, now):
             progress.advance(task, texts)
-        progress.update(task, completed=sum(run.candidates for run in found))
+        progress.update(task, completed=sum(run.candidates for run in prunable))
 
 
 @cache_app.command(

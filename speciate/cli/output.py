@@ -248,13 +248,13 @@ def print_sections(texts: Iterable[tuple[str, str]]) -> None:
 
 def print_diagnosis(run: RunRecord) -> None:
     """Print why the service paused a run: the latest failure, what to do, and the command that shows the candidate."""
-    if (found := run.diagnosis) is None:
+    if (diagnosis := run.diagnosis) is None:
         return
-    print_sections([(f"candidate {found.candidate}: {found.reason}", found.detail)])
+    print_sections([(f"candidate {diagnosis.candidate}: {diagnosis.reason}", diagnosis.detail)])
     print_line()
-    print_line(found.remedy)
-    verb = "rollout" if found.fault == "policy" else "show"
-    print_line(f"Show it with: speciate candidates {verb} {run.id}/{found.candidate}")
+    print_line(diagnosis.remedy)
+    verb = "rollout" if diagnosis.fault == "policy" else "show"
+    print_line(f"Show it with: speciate candidates {verb} {run.id}/{diagnosis.candidate}")
 
 
 def format_number(value: float | None) -> str:

@@ -60,11 +60,11 @@ def revision_in(path: Path) -> str:
         raise InvalidInputError(f"there is no file {path}.")
     wanted = ["--data-only", "--table=alembic_version", "--file=-", str(path)]
     done = subprocess.run([_program("pg_restore", 0), *wanted], capture_output=True, text=True, check=False)
-    found = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or found is None:
+    revision = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or revision is None:
         *_, why = ["it has no Speciate schema", *done.stderr.strip().splitlines()]
         raise InvalidInputError(f"{path} is not a backup: {why.removeprefix('pg_restore: error: ').rstrip('.')}.")
-    return found[1]
+    return revision[1]
 
 
 def check_restorable(url: str, path: Path, *, force: bool) -> str:
@@ -136,8 +136,8 @@ def _run(program: str, major: int, arguments: Sequence[str], url: str, on_table:
         try:
             for line in process.stderr or ():
                 last = line.strip() if "error" in line or not last else last
-                if found := _TABLE.search(line):
-                    on_table(found[1])
+                if table := _TABLE.search(line):
+                    on_table(table[1])
         except BaseException:
             process.terminate()
             raise

@@ -237,8 +237,8 @@ def _from_adapter(slug: str | None, adapter: str | None, digest: str | None) -> 
     path = Path(adapter).absolute() if Path(adapter).is_dir() else Path(adapter)
     with suppress(NotFoundError):
         digest = digest or weights_digest(path)
-    found = {} if digest is None else {"checkpoint_digest": digest}
-    return {"model": adapter_name(slug, digest), "options": {"adapter_path": str(path)}, **found}
+    digest_field = {} if digest is None else {"checkpoint_digest": digest}
+    return {"model": adapter_name(slug, digest), "options": {"adapter_path": str(path)}, **digest_field}
 
 
 def _from_checkpoint(
@@ -278,9 +278,9 @@ def list_(
     """
     with client(ctx) as service:
         versions = service.policies.list(slug, visibility=visibility)
-        found = first_records(ctx, versions if slug or as_json else _newest_learned(versions), limit)
+        records = first_records(ctx, versions if slug or as_json else _newest_learned(versions), limit)
     output.print_records(
-        found,
+        records,
         ("policy", "kind", "model", "endpoint", "training", "registered"),
         lambda p: (marked(p.name, p), p.definition.kind, p.definition.model, p.definition.base_url,
                    p.definition.training_method, output.format_time(p.created_at)),

@@ -45,9 +45,9 @@ def create(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List projects, oldest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.projects.list(), limit)
+        projects = first_records(ctx, service.projects.list(), limit)
     output.print_records(
-        found,
+        projects,
         ("project", ">concurrent runs", ">evaluations/day", ">tokens/day", "title"),
         lambda p: (p.slug, *(_limit(getattr(p.quota, field)) for field in _FIELDS.values()), p.title),
         empty="",
@@ -59,18 +59,18 @@ def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> Non
 def show(ctx: typer.Context, name: ProjectName, as_json: AsJson = False) -> None:
     """Show a project and how much of its quotas is used."""
     with client(ctx) as service:
-        found = service.projects.get(name)
+        project = service.projects.get(name)
     if as_json:
-        output.print_json(found)
+        output.print_json(project)
         return
-    used = found.used
+    used = project.used
     output.print_fields(
         (
-            ("project", found.slug),
-            ("title", found.title),
-            ("concurrent runs", f"{used.concurrent_runs:,} of {_limit(found.quota.concurrent_runs)}"),
-            ("evaluations today", f"{used.evaluations:,} of {_limit(found.quota.evaluations_per_day)}"),
-            ("tokens today", f"{used.tokens:,} of {_limit(found.quota.tokens_per_day)}"),
+            ("project", project.slug),
+            ("title", project.title),
+            ("concurrent runs", f"{used.concurrent_runs:,} of {_limit(project.quota.concurrent_runs)}"),
+            ("evaluations today", f"{used.evaluations:,} of {_limit(project.quota.evaluations_per_day)}"),
+            ("tokens today", f"{used.tokens:,} of {_limit(project.quota.tokens_per_day)}"),
             ("day resets", f"{used.resets_at:%Y-%m-%d %H:%M} UTC"),
         )
     )

@@ -38,13 +38,13 @@ def preset_fields(name: str | None, model: str | None, sampling: Mapping[str, An
     if name is None:
         return {}
     fields = provider_named(name).policy_fields(sampling)
-    found = None if model is None else price_of(name, model)
-    if found is not None:
+    listed = None if model is None else price_of(name, model)
+    if listed is not None:
         output.print_note(
-            f"Price of {model}: ${found.price.input:g} for prompts and ${found.price.output:g} for completions per"
-            f" million tokens ({found.origin}); --price sets another."
+            f"Price of {model}: ${listed.price.input:g} for prompts and ${listed.price.output:g} for completions per"
+            f" million tokens ({listed.origin}); --price sets another."
         )
-        fields["price"] = found.price.model_dump()
+        fields["price"] = listed.price.model_dump()
     return fields
 
 

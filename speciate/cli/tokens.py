@@ -66,9 +66,9 @@ def create(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the tokens of the project, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.tokens.list(), limit)
+        tokens = first_records(ctx, service.tokens.list(), limit)
     output.print_records(
-        found,
+        tokens,
         ("id", "name", "token", "scope", "state", "last used", "created"),
         lambda t: (t.id, t.name, t.prefix + "…", t.scope.value, _state(t),
                    output.format_time(t.last_used_at) or "never", output.format_time(t.created_at)),

@@ -162,8 +162,8 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
     problems: list[str] = []
     for name in declared.problems:
         is_set = name.startswith(SET_PREFIX)
-        found = service.problem_sets.get(name.removeprefix(SET_PREFIX)).problems if is_set else ()
-        problems += [problem.slug for problem in found] if is_set else [name]
+        members = service.problem_sets.get(name.removeprefix(SET_PREFIX)).problems if is_set else ()
+        problems += [problem.slug for problem in members] if is_set else [name]
     return declared.model_copy(update={"problems": tuple(problems)}).doubt or methods_doubt(declared)
 
 
@@ -171,26 +171,29 @@ def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Show the declaration and the progress."""
     with client(ctx) as service:
-        found = service.tournaments.get(name)
+        tournament = service.tournaments.get(name)
     if as_json:
-        output.print_json(found)
+        output.print_json(tournament)
         return
-    declared = found.declaration
+    declared = tournament.declaration
     output.print_fields(
         (
-            ("tournament", found.slug),
-            ("id", found.id),
+            ("tournament", tournament.slug),
+            ("id", tournament.id),
             ("title", declared.title),
-            ("state", state_of(found)),
-            ("runs", f"{found.ended:,} ended, {found.started:,} started, {found.planned:,} planned"),
-            ("declaration", f"sha256 {found.digest}"),
-            ("problems", f"{len(found.schedule.problems):,}"),
-            ("seeds", ", ".join(map(str, found.schedule.seeds))),
+            ("state", state_of(tournament)),
+            ("runs", f"{tournament.ended:,} ended, {tournament.started:,} started, {tournament.planned:,} planned"),
+            ("declaration", f"sha256 {tournament.digest}"),
+            ("problems", f"{len(tournament.schedule.problems):,}"),
+            ("seeds", ", ".join(map(str, tournament.schedule.seeds))),
             ("entrants", "\n".join(map(_entrant, declared.entrants))),
             ("compared", "\n".join(f"{a} with {b}" for a, b in declared.comparisons)),
-            ("amendments", "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in found.amendments)),
-            ("created", output.format_time(found.created_at)),
-            ("finished", output.format_time(found.finished_at)),
+            (
+                "amendments",
+                "\n".join(f"{a.extension.reason} (after {a.ended_runs:,} runs)" for a in tournament.amendments),
+            ),
+            ("created", output.format_time(tournament.created_at)),
+            ("finished", output.format_time(tournament.finished_at)),
         )
     )
 
@@ -213,11 +216,11 @@ def report(
     from speciate.cli.tournament_report import show_report
 
     with client(ctx) as service:
-        found = service.tournaments.report(name)
+        report = service.tournaments.report(name)
     if as_json:
-        output.print_json(found)
+        output.print_json(report)
     else:
-        show_report(found, rows, full=full)
+        show_report(report, rows, full=full)
 
 
 @app.command(
@@ -333,10 +336,10 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        found: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        values: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
         field_error = FieldError(str(error), file=str(path))
         raise InvalidInputError(f"The declaration cannot be read: {field_error}", field_errors=(field_error,)) from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise invalid_argument("--file", f"{path} is not a table: expected slug, problems, entrants, …")
-    return found
+    return values

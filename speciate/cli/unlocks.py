@@ -83,11 +83,11 @@ def unlocks_command(
         return
     with client(ctx) as service:
         run_id = None if run is None else service.runs.get(run).id
-        found = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
+        unlocks = service.unlocks(run=run_id, **filters, first=first, unlocks_only=not every_target)
         if out is not None:
-            _write(out, found, as_json=as_json)
+            _write(out, unlocks, as_json=as_json)
             return
-        shown = first_records(ctx, found, limit)
+        shown = first_records(ctx, unlocks, limit)
     what, hint = ("reached targets", "speciate run --help") if every_target else ("unlocks", "see --every-target")
     empty = output.empty_message(what, hint, run=run, **filters)
     output.print_records(shown, _COLUMNS, _row, empty=empty, as_json=as_json)
@@ -108,14 +108,14 @@ def _row(unlock: UnlockRecord) -> tuple[object, ...]:
 
 def _print_by_policy(ctx: typer.Context, problem: str, *, every_target: bool, as_json: bool) -> None:
     with client(ctx) as service:
-        found = service.problem_unlocks(problem)
+        by_policy = service.problem_unlocks(problem)
     if as_json:
-        output.print_json(found)
+        output.print_json(by_policy)
         return
-    for target in found.targets:
+    for target in by_policy.targets:
         if target.unlock or every_target:
-            label = _label(target.target, found)
-            output.print_line(f"{found.problem}@{found.version}, {label}", style="bold")
+            label = _label(target.target, by_policy)
+            output.print_line(f"{by_policy.problem}@{by_policy.version}, {label}", style="bold")
             _print_attempts(target)
 
 
@@ -138,9 +138,9 @@ def _print_attempts(target: TargetUnlocks) -> None:
 
 def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: bool) -> None:
     with client(ctx) as service:
-        found = service.problem_records(problem)
-    shown = found if as_json else _newest(found, limit)
-    if len(shown) < len(found):
+        records = service.problem_records(problem)
+    shown = records if as_json else _newest(records, limit)
+    if len(shown) < len(records):
         note_more(ctx, limit)
     output.print_records(
         shown,
@@ -152,25 +152,25 @@ def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: boo
     )  # fmt: skip
 
 
-def _newest(found: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
+def _newest(records: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRecord]:
     """Return at most ``limit`` records in order, keeping the newest of every objective first."""
     seen: Counter[str] = Counter()
     ages = []
-    for record in found:
+    for record in records:
         ages.append(seen[record.objective])
         seen[record.objective] += 1
-    chosen = sorted(range(len(found)), key=ages.__getitem__)[:limit]
-    return [found[i] for i in sorted(chosen)]
+    chosen = sorted(range(len(records)), key=ages.__getitem__)[:limit]
+    return [records[i] for i in sorted(chosen)]
 
 
-def _write(out: Path, found: Iterable[UnlockRecord], *, as_json: bool) -> None:
+def _write(out: Path, unlocks: Iterable[UnlockRecord], *, as_json: bool) -> None:
     from speciate.cli.export import WRITERS, write_records
     from speciate.schema.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")
     if kind not in WRITERS:
         raise invalid_argument("--out", f"is {str(out)!r}: expected a name that ends in .{', .'.join(WRITERS)}")
-    write_records(out, kind, Row, found)
+    write_records(out, kind, Row, unlocks)
     output.print_result({"file": str(out)}, f"{out}", as_json=as_json)
 
 

@@ -58,9 +58,9 @@ def add(
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List the webhooks of the project, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.webhooks.list(), limit)
+        records = first_records(ctx, service.webhooks.list(), limit)
     output.print_records(
-        found,
+        records,
         ("id", "URL", "events", "description", "created"),
         lambda w: (w.id, w.url, ", ".join(w.events), w.description, output.format_time(w.created_at)),
         empty="The project has no webhooks yet: speciate webhooks add --help",
@@ -122,9 +122,9 @@ def deliveries(
 ) -> None:
     """List deliveries of a webhook, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
+        records = first_records(ctx, service.webhooks.deliveries(webhook, state=state), limit)
     output.print_records(
-        found,
+        records,
         ("event", "state", "attempts", "status", "last error", "created", "due"),
         lambda d: (d.event, d.state.value, d.attempts, d.status, d.error,
                    output.format_time(d.created_at), output.format_time(d.due_at)),

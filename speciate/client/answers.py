@@ -26,9 +26,9 @@ class BestCandidate(CandidateDetail):
     @classmethod
     def of(cls, candidate: CandidateDetail, ranked: RankedCandidate, problem: Problem) -> Self:
         """Return a candidate with the targets that it meets, without refuted ones."""
-        found = cls.model_validate(candidate.model_dump() | {"targets": ranked.targets})
-        found._problem = problem
-        return found
+        best = cls.model_validate(candidate.model_dump() | {"targets": ranked.targets})
+        best._problem = problem
+        return best
 
     def _repr_html_(self) -> str:
         problem, rewards = self._problem, self.rewards or {}

@@ -128,15 +128,15 @@ class EvaluationWorker:
                 while not self.stopping.is_set() and (most is None or done < most):
                     if not self._free.acquire(timeout=1.0):
                         continue
-                    found = self._acquire(idle_s, idle_since)
-                    if found is None:
+                    lease = self._acquire(idle_s, idle_since)
+                    if lease is None:
                         self._free.release()
                         self.on_idle()
                         if idle_s is not None and not self._held and time.monotonic() - idle_since >= idle_s:
                             break
                         continue
                     done += 1
-                    pool.submit(self._evaluate, found).add_done_callback(self._ended)
+                    pool.submit(self._evaluate, lease).add_done_callback(self._ended)
                     idle_since = time.monotonic()
                 while self._held and not self.stopping.wait(0.1):
                     pass
@@ -155,7 +155,7 @@ class EvaluationWorker:
 
     def _acquire(self, idle_s: float | None, idle_since: float) -> LeasedEvaluation | None:
         left = _WAIT_S if idle_s is None else idle_s - (time.monotonic() - idle_since)
-        found = self._retried(
+        leases = self._retried(
             lambda: self.client.evaluations.acquire(
                 problem=self.problem,
                 run=self.run,
@@ -164,11 +164,11 @@ class EvaluationWorker:
                 lease_s=self.lease_s,
             )
         )
-        if not found:
+        if not leases:
             return None
         with self._lock:
-            self._held[found[0].id] = found[0]
-        return found[0]
+            self._held[leases[0].id] = leases[0]
+        return leases[0]
 
     def _ended(self, future: Future[None]) -> None:
         """Stop on an error that no further candidate would avoid: a revoked token, a defect."""
@@ -200,8 +200,8 @@ class EvaluationWorker:
     def _result(self, candidate: LeasedEvaluation) -> dict[str, Any]:
         started = time.monotonic()
         try:
-            found = self.function(candidate)
-            rewards = found if isinstance(found, Rewards) else Rewards(found)
+            answer = self.function(candidate)
+            rewards = answer if isinstance(answer, Rewards) else Rewards(answer)
             result: dict[str, Any] = {"rewards": _finite(rewards.rewards), "feedback": dict(rewards.feedback)}
         except BrokenEvaluatorError:
             raise
@@ -216,13 +216,13 @@ class EvaluationWorker:
         """Submit a result; None if the worker stops before the service is available."""
         body = {"id": str(candidate.id), "lease": str(candidate.lease), **result}
         try:
-            found = self._retried(lambda: self.client.evaluations.submit_all([body]))
+            results = self._retried(lambda: self.client.evaluations.submit_all([body]))
         except InvalidInputError as error:  # a reward that is not finite, feedback that is too long
             body = (
                 body | {"rewards": None, "feedback": {}} | _failure(FailureKind.INVALID_OUTPUT, "invalid", str(error))
             )
-            found = self._retried(lambda: self.client.evaluations.submit_all([body]))
-        return found[0] if found else None
+            results = self._retried(lambda: self.client.evaluations.submit_all([body]))
+        return results[0] if results else None
 
     def _retried(self, call: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | None:
         delay_s = 0.5

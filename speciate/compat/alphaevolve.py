@@ -153,34 +153,34 @@ class AlphaEvolveService:
         if path.endswith(":streamAssist"):
             parent = path.partition("/assistants/")[0]
             return [{"sessionInfo": {"session": f"{parent}/sessions/{uuid4().int % 10**15}"}}]
-        found = _NAME.fullmatch(path)
-        if found is None:
+        match = _NAME.fullmatch(path)
+        if match is None:
             if "/sessions/" in path and request.method == "GET":
                 return {"name": path, "state": "IN_PROGRESS"}
             raise NotFoundError(f"there is no resource {path[:200]!r}.")
-        key = found["experiment"]
+        key = match["experiment"]
         async with self.client() as client:
             if key is None:
                 if request.method == "POST":
-                    return self._create(found["session"], body)
-                return {"alphaEvolveExperiments": [one async for one in self._list(client, found["session"])]}
-            name = f"{found['session']}/alphaEvolveExperiments/{key}"
-            return await self._of_experiment(client, request, name, found, body)
+                    return self._create(match["session"], body)
+                return {"alphaEvolveExperiments": [one async for one in self._list(client, match["session"])]}
+            name = f"{match['session']}/alphaEvolveExperiments/{key}"
+            return await self._of_experiment(client, request, name, match, body)
 
     async def _of_experiment(
-        self, client: AsyncClient, request: Request, name: str, found: re.Match[str], body: Json
+        self, client: AsyncClient, request: Request, name: str, match: re.Match[str], body: Json
     ) -> Any:
-        get, key = request.method == "GET", found["experiment"]
-        if found["programs"]:
+        get, key = request.method == "GET", match["experiment"]
+        if match["programs"]:
             if not get:
                 return self._set_initial(name, key, body)
-            if found["number"] == "initial":
+            if match["number"] == "initial":
                 return self._initial(name, self._known(key))
             run = await self._run(client, key)
-            if found["number"]:
-                return await _program(name, run, _number(found["number"]))
+            if match["number"]:
+                return await _program(name, run, _number(match["number"]))
             return await _programs(name, run, request.query_params)
-        match found["verb"]:
+        match match["verb"]:
             case "start":
                 return _operation(name, "start", await self._start(client, name, key))
             case "resume":
@@ -193,7 +193,7 @@ class AlphaEvolveService:
                 return await self._submit(client, key, body)
             case None:
                 shown = await self._experiment(client, name, key)
-                return _operation(name, found["operation"], shown) if found["operation"] else shown
+                return _operation(name, match["operation"], shown) if match["operation"] else shown
             case verb:
                 raise NotFoundError(f"there is no method {verb!r}.")
 
@@ -250,17 +250,17 @@ class AlphaEvolveService:
     async def _policies(self, client: AsyncClient, config: Json) -> str | dict[str, float]:
         """Return the policies named after the requested models, with their weights, or the default one."""
         models = (config.get("generationSettings") or {}).get("models") or []
-        found: dict[str, float] = {}
+        policies: dict[str, float] = {}
         for model in models:
             slug = slug_of_text(str(model.get("name") or ""), "")
             try:
                 await client.policies.get(slug)
             except NotFoundError:
                 continue
-            found[slug] = found.get(slug, 0.0) + float(model.get("weight") or 1.0)
-        if not found:
+            policies[slug] = policies.get(slug, 0.0) + float(model.get("weight") or 1.0)
+        if not policies:
             return self.policy
-        return next(iter(found)) if len(found) == 1 else found
+        return next(iter(policies)) if len(policies) == 1 else policies
 
     async def _run(self, client: AsyncClient, key: str) -> AsyncRunHandle:
         known = self._experiments.get(key)
@@ -442,21 +442,21 @@ async def _finish(client: AsyncClient, run: AsyncRunHandle, evaluated: set[int])
 
 async def _programs(name: str, run: AsyncRunHandle, query: Mapping[str, str]) -> Json:
     """Return the evaluated programs by ``order_by``: a metric with ``asc`` or ``desc``; the newest first by default."""
-    found = [one async for one in run.export() if one.rewards is not None and one.duplicate_of is None]
+    candidates = [one async for one in run.export() if one.rewards is not None and one.duplicate_of is None]
     problem = (await run.problem()).definition
     wanted = (query.get("order_by") or query.get("orderBy") or "").split()
     metric = _identifier(wanted[0].rpartition(".")[2]) if wanted else ""
     descending = len(wanted) < 2 or wanted[1].lower() != "asc"
     if wanted:
         chosen = metric if metric in problem.space.names else problem.space.names[0]
-        found.sort(key=lambda one: (one.rewards or {})[chosen], reverse=descending)
+        candidates.sort(key=lambda one: (one.rewards or {})[chosen], reverse=descending)
     else:
-        found.reverse()
+        candidates.reverse()
     first = int(query.get("pageToken") or query.get("page_token") or 0)
     size = int(query.get("pageSize") or query.get("page_size") or _MOST_PROGRAMS)
-    page = found[first : first + size]
+    page = candidates[first : first + size]
     answer: Json = {"alphaEvolvePrograms": [_shown_program(name, problem, one) for one in page]}
-    return answer | ({"nextPageToken": str(first + size)} if first + size < len(found) else {})
+    return answer | ({"nextPageToken": str(first + size)} if first + size < len(candidates) else {})
 
 
 async def _program(name: str, run: AsyncRunHandle, number: int) -> Json:
@@ -494,9 +494,9 @@ async def _read(request: Request) -> Json:
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise TooLargeError(f"the body is larger than {MAX_BODY_BYTES} bytes.")
-    found: Json = _camel(json.loads(body or b"{}"))
-    require_shape(found)
-    return found
+    values: Json = _camel(json.loads(body or b"{}"))
+    require_shape(values)
+    return values
 
 
 def _camel(value: Any) -> Any:

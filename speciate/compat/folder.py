@@ -141,10 +141,12 @@ def path_within(folder: Path, path: str, option: str) -> str:
     for place in (top / path, Path(path)):
         whole = Path(os.path.abspath(place))  # noqa: PTH100
         if whole.is_relative_to(top) and os.path.lexists(whole):
-            found = whole.relative_to(top).as_posix()
-            if not re.fullmatch(FILE_PATH, found):
-                raise refused(folder, FieldError("has a name that is not allowed for files of a problem", file=found))
-            return found
+            relative = whole.relative_to(top).as_posix()
+            if not re.fullmatch(FILE_PATH, relative):
+                raise refused(
+                    folder, FieldError("has a name that is not allowed for files of a problem", file=relative)
+                )
+            return relative
     raise NotFoundError(
         f"{option} is {path}: {folder} contains no such file.", remedy="Name a directory with both files."
     )

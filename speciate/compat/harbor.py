@@ -159,8 +159,8 @@ def require_image(draft: HarborDraft, folder: Path) -> None:
 
 
 def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _number(given: object, default: float) -> float:
@@ -170,19 +170,20 @@ def _number(given: object, default: float) -> float:
 def _bytes_in(environment: Mapping[str, Any]) -> int:
     if megabytes := int(_number(environment.get("memory_mb"), 0.0)):
         return megabytes << 20
-    found = _SIZE.fullmatch(str(environment.get("memory", "")).strip())
-    return int(float(found[1]) * 2 ** _UNITS[found[2].lower()]) if found else _DEFAULT_BYTES
+    size = _SIZE.fullmatch(str(environment.get("memory", "")).strip())
+    return int(float(size[1]) * 2 ** _UNITS[size[2].lower()]) if size else _DEFAULT_BYTES
 
 
 def _variables(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Return the variables with values, and remarks about the others: values in ``${...}`` are secrets."""
-    found, remarks = {}, []
+    variables: dict[str, str] = {}
+    remarks = []
     for name, value in given.items():
         if not _VARIABLE.fullmatch(name) or "${" in str(value):
             remarks.append(f"the variable {name} is left out: secrets do not reach containers")
         else:
-            found[name] = str(value)
-    return found, remarks
+            variables[name] = str(value)
+    return variables, remarks
 
 
 def _work_folder(folder: Path, environment: Mapping[str, Any]) -> str:

@@ -83,8 +83,8 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chose
         return inside
     names = [f"{stem}{end}" for end in (suffix or ".py", ".py", *LANGUAGES) for stem in stems]
     there = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
-    if found := next((name for name in names if name in there), None):
-        return found
+    if present := next((name for name in names if name in there), None):
+        return present
     first = next(iter(stems))
     for name, path in sorted(there.items()):
         if name in stems and path.is_dir():
@@ -157,12 +157,12 @@ def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: st
         files: Texts of its files by path.
         listed: Path of ``requirements.txt``.
     """
-    found = _lines(folder, listed)
-    named = [line for line in found if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
+    lines = _lines(folder, listed)
+    named = [line for line in lines if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
     needed = [line for line in named if _name_of(line) not in _PROVIDED]
     imported = {_PACKAGES[module] for module in _imports(files or {}) if module in _PACKAGES}
     needed += sorted(imported - {_name_of(line) for line in needed})
-    return Packages(tuple(needed), refused=tuple(line for line in found if line not in named))
+    return Packages(tuple(needed), refused=tuple(line for line in lines if line not in named))
 
 
 def named_after(folder: Path, system: str) -> tuple[str, str]:
@@ -190,8 +190,8 @@ def remarks_on(
     remarks = [] if message.strip() else [UNPROMPTED]
     if lines := packages_in(folder, listed=listed).refused:
         remarks.append(f"{listed} has lines that are no package with versions, left out: {', '.join(lines)}")
-    if found := _STARTERS.search(files[evaluator]):
-        remarks.append(f"{evaluator} uses {found[1]}: only tier A of the sandbox lets evaluators start processes")
+    if starter := _STARTERS.search(files[evaluator]):
+        remarks.append(f"{evaluator} uses {starter[1]}: only tier A of the sandbox lets evaluators start processes")
     return tuple(remarks)
 
 
@@ -204,8 +204,8 @@ def _lines(folder: Path, listed: str) -> list[str]:
 
 
 def _name_of(requirement: str) -> str:
-    found = _PACKAGE.match(requirement)
-    return re.sub(r"[-_.]+", "-", found[0] if found else requirement).lower()
+    match = _PACKAGE.match(requirement)
+    return re.sub(r"[-_.]+", "-", match[0] if match else requirement).lower()
 
 
 def _installed(package: str) -> bool:
@@ -217,12 +217,12 @@ def _installed(package: str) -> bool:
 
 
 def _imports(files: Mapping[str, str]) -> set[str]:
-    found: set[str] = set()
+    modules: set[str] = set()
     for name, text in files.items():
         if name.endswith(".py"):
-            found |= {module.partition(".")[0] for module in _modules(text)}
+            modules |= {module.partition(".")[0] for module in _modules(text)}
     own = {name.partition("/")[0].removesuffix(".py") for name in files}
-    return found - own - set(sys.stdlib_module_names)
+    return modules - own - set(sys.stdlib_module_names)
 
 
 def _modules(text: str) -> set[str]:
@@ -232,11 +232,11 @@ def _modules(text: str) -> set[str]:
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                found |= {alias.name for alias in names}
+                modules |= {alias.name for alias in names}
             case ast.ImportFrom(module=str(module), level=0):
-                found.add(module)
-    return found
+                modules.add(module)
+    return modules

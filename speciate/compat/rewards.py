@@ -96,18 +96,18 @@ def after_trial(draft: Draft, artifacts: Mapping[str, str]) -> Draft:
 
 def noise_of(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the spread of every metric that differs between evaluations of one program, by name."""
-    names = dict.fromkeys(name for found in measured for name in found)
-    values = {name: [found[name] for found in measured if name in found] for name in names}
+    names = dict.fromkeys(name for trial in measured for name in trial)
+    values = {name: [trial[name] for trial in measured if name in trial] for name in names}
     spread = {name: max(each) - min(each) for name, each in values.items()}
     return {name: width for name, width in spread.items() if width > 0}
 
 
 def measured_in(artifacts: Mapping[str, str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, value in _NUMBER_NOTE.findall(artifacts.get("other metrics", "")):
         with contextlib.suppress(ValueError):  # an evaluator can write any text
-            found[name] = float(value)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+            metrics[name] = float(value)
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _scale(value: float) -> tuple[float, float]:

@@ -94,18 +94,18 @@ def settings_in(folder: Path) -> tuple[Settings, list[str]]:
             return Settings(), [f"no {CONFIG} found: the limits are the other system's defaults"]
         name, remarks = others[0], [f"no {CONFIG} found: the settings are those of {others[0]}"]
     try:
-        found = Settings.model_validate(_values_in(read_plain(folder, name)))
+        settings = Settings.model_validate(_values_in(read_plain(folder, name)))
     except UnreadableError as error:
         raise refused(folder, FieldError(str(error), file=name)) from None
     except ValidationError as error:
         field_errors = error.errors()
         where = ".".join(str(part) for part in field_errors[0]["loc"])
         raise refused(folder, FieldError(validation_message(field_errors[0]), where, file=name)) from None
-    if found.evaluator.timeout > MOST_S:
+    if settings.evaluator.timeout > MOST_S:
         remarks.append(
-            f"{name} allows {found.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"
+            f"{name} allows {settings.evaluator.timeout:g} seconds: reduced to {MOST_S:g}, the longest possible"
         )
-    return found, remarks
+    return settings, remarks
 
 
 def _values_in(text: str) -> dict[str, Any]:

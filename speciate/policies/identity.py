@@ -89,11 +89,11 @@ def check_length(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) ->
 
 def _compare(name: str, before: ServedWeights, now: ServedWeights) -> None:
     for what in ("root", "base_root", "base_digest"):
-        was, found = getattr(before, what), getattr(now, what)
+        was, is_now = getattr(before, what), getattr(now, what)
         # A value that is unknown may still be the same: another proxy may hide it.
-        if was is not None and found is not None and was != found:
+        if was is not None and is_now is not None and was != is_now:
             words = what.replace("base_", "base model's ").replace("root", "source")
-            raise EndpointMismatchError(f"the {words} of {name} was {was} at registration and is {found} now", _REMEDY)
+            raise EndpointMismatchError(f"the {words} of {name} was {was} at registration and is {is_now} now", _REMEDY)
 
 
 def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | None]:
@@ -101,9 +101,9 @@ def _digest(policy: Policy, card: ModelCard) -> tuple[str | None, DigestFrom | N
         return card.digest, DigestFrom.ENDPOINT
     # The endpoint's path can be read only if it runs on this machine.
     here = is_loopback(httpx.URL(policy.base_url or "").host)
-    found = _of_folder(card.root) if here and card.root is not None else None
-    if found is not None:
-        return found, DigestFrom.FILES
+    digest = _of_folder(card.root) if here and card.root is not None else None
+    if digest is not None:
+        return digest, DigestFrom.FILES
     declared = policy.checkpoint_digest is not None and card.id == policy.model
     return None, DigestFrom.DECLARED if declared else None
 

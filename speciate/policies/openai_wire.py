@@ -342,13 +342,13 @@ def _tool_calls(calls: object) -> str:
 
 def _logprobs(choice: Mapping[str, Any]) -> list[object]:
     """Return the log-probabilities of a choice's tokens; empty if they are not reported."""
-    found = choice.get("logprobs")
-    if not isinstance(found, dict):
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, dict):
         return []
-    values = found.get("token_logprobs")
+    values = logprobs.get("token_logprobs")
     if isinstance(values, list):
         return values
-    content = found.get("content")
+    content = logprobs.get("content")
     return [item.get("logprob") for item in content if isinstance(item, dict)] if isinstance(content, list) else []
 
 

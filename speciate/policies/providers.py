@@ -39,12 +39,12 @@ class Provider:
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)
         fields = {**self.fields, **omitted}
         options = {**self.options, **({"fields": fields} if fields else {})}
-        found: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url}
+        policy: dict[str, Any] = {"kind": "openai_compatible", "base_url": self.base_url}
         if options:
-            found["options"] = options
+            policy["options"] = options
         if self.timeout_s is not None:
-            found["timeout_s"] = self.timeout_s
-        return found
+            policy["timeout_s"] = self.timeout_s
+        return policy
 
 
 _ONE: Final[Mapping[str, str | None]] = {"n": None}

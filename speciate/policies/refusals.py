@@ -194,8 +194,8 @@ def _fields(policy: Policy) -> dict[str, Any]:
 
 def _named(stated: Sequence[str], message: str, names: Sequence[str]) -> str | None:
     """Return which of the fields an error names: in a place for it, else first in its text."""
-    if (found := next((name for name in stated if name in names), None)) is not None:
-        return found
+    if (field := next((name for name in stated if name in names), None)) is not None:
+        return field
     places = {name: place for name in names if (place := _place(name, message)) is not None}
     if not places:  # a word with an underscore is a field wherever it stands
         places = {name: message.find(name) for name in names if name not in _PLAIN and name in message}
@@ -229,10 +229,10 @@ def _stated(error: object) -> Iterator[str]:
 def _place(name: str, message: str) -> int | None:
     """Return where a text names a field: in quotes, after ``body.``, as a parameter, or before a verdict."""
     word = re.escape(name)
-    found = re.search(
+    match = re.search(
         rf"[`'\"]{word}[`'\"]|\bbody\.{word}\b"
         rf"|\b(?:parameters?|params?|fields?|arguments?)(?: supplied)?:? \[?{word}\b"
         rf"|(?:^|[\s(]){word}(?:: | (?:must|is not|should|cannot|and|can only)\b)",
         message,
     )
-    return None if found is None else found.start()
+    return None if match is None else match.start()

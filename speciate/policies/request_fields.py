@@ -92,8 +92,8 @@ class RequestFields(Value):
             if name is None:
                 continue
             outer, _, inner = name.partition(".")
-            for found in (sent, ours) if field in _OURS else (sent,):
-                found[outer] = {**found.get(outer, {}), inner: value} if inner else value
+            for fields in (sent, ours) if field in _OURS else (sent,):
+                fields[outer] = {**fields.get(outer, {}), inner: value} if inner else value
         return merged(merged(sent, self.extra_body), ours)
 
 

@@ -56,12 +56,12 @@ class BundledSet:
 
 
 def bundled_sets() -> dict[str, BundledSet]:
-    found = {}
+    sets = {}
     for path in sorted(_BUNDLED.glob(f"sets/*/{_SET_NAME}")):
         declared = tomllib.loads(path.read_text(encoding="utf-8"))
         problems = {slug: path.parent / slug for slug in declared["problems"]}
-        found[path.parent.name] = BundledSet(declared["title"], problems)
-    return found
+        sets[path.parent.name] = BundledSet(declared["title"], problems)
+    return sets
 
 
 def known_problems() -> dict[str, Path]:
@@ -81,13 +81,13 @@ def load_problem(path: Path) -> Problem:
     """
     try:
         definition = path / FILE_NAME if path.is_dir() else path
-        found = definition.is_file()
+        exists = definition.is_file()
     except OSError as error:  # no permission, or the name is too long
         raise NotFoundError(
             f"{path} cannot be read: {error.strerror}.",
             remedy=f"Name a directory with a {FILE_NAME} that you may read.",
         ) from error
-    if not found:
+    if not exists:
         raise NotFoundError(
             f"there is no {definition}: expected a directory with a {FILE_NAME}.",
             remedy="'speciate problems init DIR' writes one to start from.",
@@ -109,7 +109,7 @@ def with_own_names(text: str, problem: Problem, path: Path) -> str:
     files = {EVALUATOR: raw.get("evaluator"), problem.main_file: raw.get("seed")}
     own = {name: file for name, file in files.items() if isinstance(file, str) and "\n" not in file}
     names = "|".join(map(re.escape, own))
-    return re.sub(rf"(?<![\w./-])(?:{names})(?!\w)", lambda found: own.get(found[0], ""), text)
+    return re.sub(rf"(?<![\w./-])(?:{names})(?!\w)", lambda match: own.get(match[0], ""), text)
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
@@ -146,16 +146,16 @@ def _parse(text: str, read: Reader, file: str, name: str, read_data: DataReader 
         line = text.count("\n", 0, digits.start()) + 1 if digits else None
         raise invalid(name, [FieldError(TOO_MANY_DIGITS, file=file, line=line)]) from error
     siblings = Siblings({key: value for key, value in raw.items() if key in _KNOWN}, read, read_data)
-    problem, found = examine(siblings.definition)
+    problem, mistakes = examine(siblings.definition)
     if siblings.field_errors:
         # Checks across fields would report the unreadable parts a second time.
-        found = [
-            field_error for field_error in found if field_error.where.partition(".")[0] not in ("", "kind", "cases")
+        mistakes = [
+            field_error for field_error in mistakes if field_error.where.partition(".")[0] not in ("", "kind", "cases")
         ]
     unknown = [
         FieldError(f"unknown key {key!r}: expected one of {', '.join(_KNOWN)}", key) for key in raw if key not in _KNOWN
     ]
-    field_errors = [*unknown, *siblings.field_errors, *(siblings.place(field_error) for field_error in found)]
+    field_errors = [*unknown, *siblings.field_errors, *(siblings.place(field_error) for field_error in mistakes)]
     if problem is None or field_errors:
         labelled = [replace(f, label=f.label or label_of(f.where, raw)) for f in field_errors]
         placed = [f if f.file else _placed(f, line_of(places, _path(f.where)), text, file) for f in labelled]

@@ -22,13 +22,13 @@ def requirement_lines(text: str) -> list[str]:
 
 
 def locked_requirements(name: str, text: str) -> list[str]:
-    found = _in_pylock(name, text) if name.endswith(".toml") else requirement_lines(text)
-    for line in found:
+    lines = _in_pylock(name, text) if name.endswith(".toml") else requirement_lines(text)
+    for line in lines:
         if not re.fullmatch(REQUIREMENT, line):
             raise UnreadableError(
                 f"{name!r} has {line[:80]!r}: expected packages with versions and hashes, no URLs, paths and options"
             )
-    return found
+    return lines
 
 
 def _in_pylock(name: str, text: str) -> list[str]:

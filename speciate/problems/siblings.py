@@ -138,17 +138,17 @@ class Siblings:
         """Return the contents of data files from a list of files and folders; a table contains the contents."""
         if not isinstance(names, list):
             return self.texts("data_files", names)
-        found: dict[str, str] = {}
+        contents: dict[str, str] = {}
         for i, name in enumerate(names):
             if not isinstance(name, str) or not _PLAIN_PATH.fullmatch(name):
                 expected = "expected the path of a file or folder in the same directory"
                 self.field_errors.append(FieldError(f"is {shorten(name)}: {expected}", f"data_files.{i}"))
                 continue
             try:
-                found |= self._read_data(name)
+                contents |= self._read_data(name)
             except UnreadableError as error:
                 self.field_errors.append(FieldError(str(error), f"data_files.{i}"))
-        return found
+        return contents
 
     def packages(self, given: object) -> object:
         """Return the packages in a named lock file; a list holds them itself."""
@@ -255,8 +255,8 @@ def read_data(directory: Path, name: str) -> dict[str, str]:
     top = directory / name
     names = [name]
     if top.is_dir():
-        found = (path.relative_to(directory) for path in sorted(top.rglob("*")) if not path.is_dir())
-        names = [path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts)]
+        paths = (path.relative_to(directory) for path in sorted(top.rglob("*")) if not path.is_dir())
+        names = [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
     return {each: content_of(_bytes_within(directory, each)) for each in names}
 
 

@@ -47,7 +47,7 @@ def write_template(
     """
     texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
     definition = _SLUG.sub(
-        lambda found: f'slug = "{slug_of(directory, found[1])}"'.ljust(38) + " ", texts["problem.toml"]
+        lambda match: f'slug = "{slug_of(directory, match[1])}"'.ljust(38) + " ", texts["problem.toml"]
     )
     texts["problem.toml"] = f"#:schema ./{SCHEMA.name}\n{definition}"
     paths = [directory / name for name in texts]
@@ -86,7 +86,7 @@ def _files(kind: TemplateKind, language: str | None) -> dict[str, str]:
     texts = _texts(folder, known.file)
     language_line = f'language = {{ name = "{known.labels[0]}", exchange = "json" }}  # arguments and result as JSON'
     texts["problem.toml"] = _DEFINE.sub(
-        lambda found: f"Read the list [{found[1]}] and print " if found[1] else "Print ",
+        lambda match: f"Read the list [{match[1]}] and print " if match[1] else "Print ",
         texts["problem.toml"].replace('seed = "seed.py"', f'{language_line}\nseed = "{known.file}"'),
     )
     return texts

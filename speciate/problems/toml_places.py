@@ -59,7 +59,7 @@ def limit_error(text: str) -> FieldError | None:
             )
             return FieldError(message, line=1)
     bare = _without_texts(text) if bare is None else bare
-    found = [
+    exceeded = [
         (at, message)
         for at, message in (
             (_long_key(bare), f"has a key of more than {MAX_KEY_PARTS} parts: expected fewer dots"),
@@ -67,37 +67,37 @@ def limit_error(text: str) -> FieldError | None:
         )
         if at is not None
     ]
-    if not found:
+    if not exceeded:
         return None
-    at, message = min(found)
+    at, message = min(exceeded)
     return FieldError(message, line=bare.count("\n", 0, at) + 1)
 
 
 def _without_texts(text: str) -> str:
-    return _TEXT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return _TEXT.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
 def _long_key(bare: str) -> int | None:
-    found = _LONG_KEY.search(bare)
-    return found.end() if found else None
+    match = _LONG_KEY.search(bare)
+    return match.end() if match else None
 
 
 def _deep_value(bare: str) -> int | None:
     depth = 0
-    for found in _BRACKET.finditer(bare):
-        depth += 1 if found[0] in "[{" else -1
+    for match in _BRACKET.finditer(bare):
+        depth += 1 if match[0] in "[{" else -1
         if depth > MAX_DEPTH:
-            return found.start()
+            return match.start()
         if depth < 0:  # tomllib reads no further
             return None
     return None
 
 
 def line_of(places: dict[Path, int], path: Sequence[str | int]) -> int:
-    found = tuple(path)
-    while found and found not in places:
-        found = found[:-1]
-    return places.get(found, 1)
+    nearest = tuple(path)
+    while nearest and nearest not in places:
+        nearest = nearest[:-1]
+    return places.get(nearest, 1)
 
 
 def toml_places(text: str) -> dict[Path, int]:

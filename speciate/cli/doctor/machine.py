@@ -104,10 +104,10 @@ def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
     from evaluators.features import kernel_features
     from evaluators.tiers import TIERS
 
-    found = [Finding("kernel", Status.GOOD, kernel_features())]
-    found += [_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE]
+    findings = [Finding("kernel", Status.GOOD, kernel_features())]
+    findings += [_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE]
     finding, tier = _selected_tier(settings)
-    return [*found, finding], tier
+    return [*findings, finding], tier
 
 
 def languages(settings: Settings, tier: str | None) -> Finding:
@@ -115,11 +115,11 @@ def languages(settings: Settings, tier: str | None) -> Finding:
     from evaluators.evaluator_factory import open_toolchains
 
     try:
-        found = list(open_toolchains(settings).languages())
+        installed = list(open_toolchains(settings).languages())
     except SpeciateError as error:
         return error_finding("languages", Status.BAD, error)
-    present = "; ".join(["Python", *(f"{each.name} ({each.version})" for each in found if not each.problem)])
-    missing = "; ".join(f"{each.name}: {each.problem}" for each in found if each.problem)
+    present = "; ".join(["Python", *(f"{each.name} ({each.version})" for each in installed if not each.problem)])
+    missing = "; ".join(f"{each.name}: {each.problem}" for each in installed if each.problem)
     if tier == PYTHON_ONLY and present != "Python":
         detail = f"Python only: other languages need sandbox tier A. Installed: {present}"
         return Finding("languages", Status.WARNING, detail, f"{TIER_REMEDY}.")
@@ -130,9 +130,9 @@ def engines() -> Finding:
     """List the engines that run container images on this machine."""
     from evaluators.images.engine import engines as examine
 
-    found = examine()
-    present = "; ".join(f"{each.name} {each.version}" for each in found if not each.problem)
-    missing = "; ".join(f"{each.name}: {each.problem}" for each in found if each.problem)
+    engines = examine()
+    present = "; ".join(f"{each.name} {each.version}" for each in engines if not each.problem)
+    missing = "; ".join(f"{each.name}: {each.problem}" for each in engines if each.problem)
     detail = present or "none, which problems with an `image` need"
     return Finding("container engines", Status.GOOD, f"{detail}. Not available: {missing}" if missing else detail)
 
@@ -140,8 +140,8 @@ def engines() -> Finding:
 def _embedded_postgres() -> str:
     from speciate.embedded.binaries import find_postgres
 
-    found = find_postgres()
-    return f"embedded, PostgreSQL {found.version} in {found.bin_dir}"
+    programs = find_postgres()
+    return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
 
 
 def _embedded_valkey() -> str:

@@ -28,10 +28,10 @@ def check_local_key(settings: Settings) -> Iterator[Finding]:
         # Without configured servers and without a service there are no secrets to check.
         if (settings.database_url and settings.redis_url) or has_server_announcement(settings):
             with closing(open_stores(with_server_addresses(settings))) as stores:
-                found = stores.secrets.check()
+                secrets = stores.secrets.check()
             in_data_dir = own.secret_key is not None and settings.secret_key is None
             key = f"the key in {settings.data_dir / FILE}" if in_data_dir else VARIABLE
-            yield _finding(_NAME, key, found.opened, found.unopened, len(found.unopened), keyless=found.keyless)
+            yield _finding(_NAME, key, secrets.opened, secrets.unopened, len(secrets.unopened), keyless=secrets.keyless)
     except UnavailableError as error:
         # The state of the servers is another check.
         yield error_finding(_NAME, Status.WARNING, error)

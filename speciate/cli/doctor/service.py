@@ -142,11 +142,11 @@ def _work(http: httpx.Client) -> Iterator[Finding]:
         yield Finding("metrics", Status.WARNING, f"/metrics returns status {response.status_code}", remedy)
         return
     families = text_string_to_metric_families(response.text)
-    found = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
-    yield _queues(found)
-    yield _reconciler(found)
-    yield _runs(found)
-    secrets = [found.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
+    samples = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
+    yield _queues(samples)
+    yield _reconciler(samples)
+    yield _runs(samples)
+    secrets = [samples.get(("speciate_sealed_secrets", (state,))) for state in ("open", "no_key", "other_key")]
     # Missing while the database is unavailable.
     if None not in secrets:
         yield key_finding(*(int(each or 0) for each in secrets))
@@ -157,9 +157,9 @@ _LEARN_REMEDY: Final = "Start a learn worker: `speciate up --learn`, or the prof
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
-def _queues(found: Samples) -> Finding:
-    units = sum(n for (name, _), n in found.items() if name == "speciate_queue_units")
-    oldest = {labels[0]: age for (name, labels), age in found.items() if name == "speciate_queue_oldest_seconds"}
+def _queues(samples: Samples) -> Finding:
+    units = sum(n for (name, _), n in samples.items() if name == "speciate_queue_units")
+    oldest = {labels[0]: age for (name, labels), age in samples.items() if name == "speciate_queue_oldest_seconds"}
     kind = max(oldest, key=lambda each: oldest[each], default="")
     age = oldest.get(kind, 0.0)
     if age > (_MAX_LEARN_WAIT_S if kind == Queue.LEARN else MAX_WAIT_S):
@@ -170,8 +170,8 @@ def _queues(found: Samples) -> Finding:
     return Finding("work", Status.GOOD, f"{units:.0f} units ready or leased{waits}")
 
 
-def _reconciler(found: Samples) -> Finding:
-    age, overdue = found.get(("speciate_reconciler_age_seconds", ())), found.get(("speciate_leases_overdue", ()), 0)
+def _reconciler(samples: Samples) -> Finding:
+    age, overdue = samples.get(("speciate_reconciler_age_seconds", ())), samples.get(("speciate_leases_overdue", ()), 0)
     remedy = "Start a worker for the control queue, or check its log."
     if age is None or age > RECONCILER_TIMEOUT_S:
         detail = "has never run" if age is None else f"last ran {age:.0f} s ago"
@@ -181,9 +181,9 @@ def _reconciler(found: Samples) -> Finding:
     return Finding("reconciler", Status.GOOD, "running, no overdue leases")
 
 
-def _runs(found: Samples) -> Finding:
-    stalled = found.get(("speciate_runs_stalled", ()), 0)
-    alarmed = found.get(("speciate_runs_alarmed", ()), 0)
+def _runs(samples: Samples) -> Finding:
+    stalled = samples.get(("speciate_runs_stalled", ()), 0)
+    alarmed = samples.get(("speciate_runs_alarmed", ()), 0)
     if stalled or alarmed:
         detail = f"{stalled:.0f} stalled, {alarmed:.0f} with an alarm because most candidates fail"
         return Finding(

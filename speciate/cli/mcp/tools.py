@@ -118,16 +118,16 @@ class _Tools:
 
     async def list_problems(self) -> Json:
         """List the problems of the service with their objectives and targets."""
-        found: list[Json] = []
+        problems: list[Json] = []
         async with self._client() as client:
             async for problem in client.problems.list():
                 name = f"{problem.slug}@{problem.version}"
                 about = {"title": problem.title, "objectives": problem.objectives, "targets": problem.targets}
-                found.append({"problem": name, **about})
-                if len(found) >= _LISTED:
+                problems.append({"problem": name, **about})
+                if len(problems) >= _LISTED:
                     break
-        hint = {} if found else {"hint": "Add one with `speciate problems add NAME`."}
-        return {"problems": found, **hint}
+        hint = {} if problems else {"hint": "Add one with `speciate problems add NAME`."}
+        return {"problems": problems, **hint}
 
     async def describe_problem(self, problem: Problem) -> Json:
         """Describe a problem: task, rewards with directions and ranges, targets, limits, seed program, best results."""
@@ -167,13 +167,13 @@ class _Tools:
 
     async def list_runs(self, state: Literal["running", "paused", "completed", "any"] = "running") -> Json:
         """List runs, newest first. Any running one takes proposals."""
-        found: list[Json] = []
+        runs: list[Json] = []
         async with self._client() as client:
             async for run in client.runs.list(state=None if state == "any" else state):
-                found.append(await self._status(run))
-                if len(found) >= _LISTED:
+                runs.append(await self._status(run))
+                if len(runs) >= _LISTED:
                     break
-        return {"runs": found}
+        return {"runs": runs}
 
     async def start_run(
         self,
@@ -240,8 +240,8 @@ class _Tools:
     ) -> Json:
         """Return the result of a proposal by its number."""
         async with self._run(run) as handle:
-            found = await handle.proposal(number, wait_s=wait_s)
-        return found.model_dump(mode="json", exclude_defaults=True)
+            record = await handle.proposal(number, wait_s=wait_s)
+        return record.model_dump(mode="json", exclude_defaults=True)
 
     async def best(self, run: Run) -> Json:
         """Return the best candidate of a run with its program."""
@@ -249,8 +249,8 @@ class _Tools:
             ranked = handle.record.best
             if ranked is None:
                 return {"hint": "No candidate has rewards yet."}
-            found = _candidate(await handle.candidate(ranked.number), await self._hidden(handle))
-            return found | {"meets": list(ranked.targets)}
+            facts = _candidate(await handle.candidate(ranked.number), await self._hidden(handle))
+            return facts | {"meets": list(ranked.targets)}
 
     async def candidate(self, run: Run, number: Annotated[int, Field(ge=1)]) -> Json:
         """Return a candidate of a run with its program and feedback."""
@@ -263,14 +263,14 @@ class _Tools:
         run: Annotated[str | None, Field(description="Limit to a run.")] = None,
     ) -> Json:
         """List confirmed unlocks: which policy reached which target, at what cost, and who proposed it."""
-        found: list[Json] = []
+        records: list[Json] = []
         async with self._client() as client:
             run_id = None if run is None else (await _find_run(client, run)).id
             async for unlock in client.unlocks(problem=problem, run=run_id):
-                found.append(unlock.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": unlock.policy_label})
-                if len(found) >= _LISTED:
+                records.append(unlock.model_dump(mode="json", include=_OF_UNLOCKS) | {"policy": unlock.policy_label})
+                if len(records) >= _LISTED:
                     break
-        return {"unlocks": found}
+        return {"unlocks": records}
 
     async def hint(self, run: Run, text: Annotated[str, Field(min_length=1, max_length=1000)]) -> Json:
         """Give a hint that later prompts of the run show as long as it helps."""
@@ -314,11 +314,11 @@ def _shown(program: ShownProgram) -> Json:
 
 def _candidate(candidate: CandidateDetail, hidden: Collection[str]) -> Json:
     kept = {"number", "program", "targets", "failure", "failure_reason", "failure_detail", "parents"}
-    found = candidate.model_dump(mode="json", include=kept)
+    facts = candidate.model_dump(mode="json", include=kept)
     if candidate.refuted:
         # What was measured may name hidden values; the result of a proposal tells it without them.
-        found["refuted"] = [*candidate.refuted] if hidden else candidate.refuted
-    return found | {"rewards": _seen(candidate.rewards, hidden), "feedback": candidate.artifacts}
+        facts["refuted"] = [*candidate.refuted] if hidden else candidate.refuted
+    return facts | {"rewards": _seen(candidate.rewards, hidden), "feedback": candidate.artifacts}
 
 
 def _seen(rewards: dict[str, float] | None, hidden: Collection[str]) -> dict[str, float] | None:

@@ -153,9 +153,9 @@ def list_(
         _list_bundled(as_json)
         return
     with client(ctx) as service:
-        found = first_records(ctx, service.problems.list(slug, visibility=visibility), limit)
+        problems = first_records(ctx, service.problems.list(slug, visibility=visibility), limit)
     output.print_records(
-        found,
+        problems,
         ("problem", "kind", "objectives", "targets", "title"),
         lambda p: (
             marked(f"{p.slug}@{p.version}", p),

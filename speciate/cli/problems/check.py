@@ -43,7 +43,7 @@ class SeedCheck:
         return self.evaluation is not None and (self.evaluation.failure is not None or self.silent is not None)
 
     def as_json(self, problem: Problem) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "problem": problem.slug,
             "digest": problem.digest,
             "ok": not self.failed,
@@ -53,12 +53,12 @@ class SeedCheck:
             "artifacts": {},
         }
         if self.evaluation is not None:
-            found |= {"tier": self.evaluation.tier, "wall_s": self.evaluation.wall_s}
-            found["artifacts"] = dict(self.evaluation.artifacts)
+            facts |= {"tier": self.evaluation.tier, "wall_s": self.evaluation.wall_s}
+            facts["artifacts"] = dict(self.evaluation.artifacts)
             silent = None if self.silent is None else self.silent.as_failure()
             if (failure := self.evaluation.failure or silent) is not None:
-                found["failure"] = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
-        return found
+                facts["failure"] = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
+        return facts
 
     def show(self, problem: Problem) -> None:
         output.print_line(f"{problem.slug}: {problem.title}")

@@ -311,10 +311,10 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
     draft = draft if image is None else replace(draft, image=image)
     require_image(draft, folder)
     if draft.reference and not anyway:
-        (found,) = evaluate_seed(draft.trial().model_copy(update={"seed_program": draft.reference}), seeds=[0])
-        if not any(value > 0 for value in measured_in(found.artifacts).values()):
-            _require_success(draft, found)
-            shown = "".join(f"--- {label}\n{text}\n" for label, text in found.artifacts.items())
+        (evaluation,) = evaluate_seed(draft.trial().model_copy(update={"seed_program": draft.reference}), seeds=[0])
+        if not any(value > 0 for value in measured_in(evaluation.artifacts).values()):
+            _require_success(draft, evaluation)
+            shown = "".join(f"--- {label}\n{text}\n" for label, text in evaluation.artifacts.items())
             raise InvalidInputError(
                 f"the task's own {SEED} gets no positive reward:\n{output.sanitize(shown)}\n",
                 remedy="Install what the test downloads in the image: containers have no network. If it is right, pass"
@@ -326,7 +326,7 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
 def _limits_in(given: Sequence[str]) -> dict[str, float]:
     from speciate.domain.problem import Limits
 
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for text in given:
         name, _, value = text.partition("=")
         try:
@@ -336,8 +336,8 @@ def _limits_in(given: Sequence[str]) -> dict[str, float]:
         if name not in Limits.model_fields or not math.isfinite(number):
             known = ", ".join(Limits.model_fields)
             raise InvalidInputError(f"--limit is {text!r}.", remedy=f"Pass NAME=NUMBER with one of {known}.")
-        found[name] = int(number) if number.is_integer() else number
-    return found
+        limits[name] = int(number) if number.is_integer() else number
+    return limits
 
 
 def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: bool = False) -> ConvertedProblem:
@@ -382,8 +382,8 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
     further = evaluate_seed(trial, seeds=[1, 2]) if evaluation.wall_s <= _LONG_TRIAL_S else []
     for again in further:
         _require_success(draft, again)
-    measured = [seed, *(found for again in further if (found := measured_in(again.artifacts)))]
-    seed = {name: value for found in reversed(measured) for name, value in found.items()}
+    measured = [seed, *(values for again in further if (values := measured_in(again.artifacts)))]
+    seed = {name: value for values in reversed(measured) for name, value in values.items()}
     noise = noise_of(measured)
     draft = after_trial(draft, evaluation.artifacts)
     sentinel = _SENTINEL if {*seed.values()} == {-1.0} else ""
@@ -443,15 +443,15 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     if any(value > 0 for value in rated):
         return
     texts = {label: text for label, text in evaluation.artifacts.items() if label not in METRIC_LISTS}
-    found = stated_failure(texts, evaluation.tier)
-    if found is None and any(seed.values()) and seed.get("correct") != 0:
+    error = stated_failure(texts, evaluation.tier)
+    if error is None and any(seed.values()) and seed.get("correct") != 0:
         return
     scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
     shown = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
-    if found is not None and found.certain:
-        shown = f"{found.line}\n"
-    specific = found is not None and found.remedy != OTHERWISE and not _left_out(draft, texts)
-    remedy = found.remedy if found is not None and specific else _remedy(draft, evaluation)
+    if error is not None and error.certain:
+        shown = f"{error.line}\n"
+    specific = error is not None and error.remedy != OTHERWISE and not _left_out(draft, texts)
+    remedy = error.remedy if error is not None and specific else _remedy(draft, evaluation)
     raise InvalidInputError(
         f"the evaluator gives {draft.seed} no positive score ({scores})"
         + (f" and reports:\n{output.sanitize(shown)}" if shown else "."),
@@ -492,7 +492,7 @@ def _remedy(draft: Draft, evaluation: Evaluation) -> str:
         texts = {"detail": evaluation.failure.detail, **texts}
     if missing := _left_out(draft, texts):
         return missing
-    found = reported_error(texts, evaluation.tier)
-    if found is not None:
-        return found.remedy
+    error = reported_error(texts, evaluation.tier)
+    if error is not None:
+        return error.remedy
     return f"{notes}Evaluators run in the sandbox: no network, only the packages of this Python environment."

@@ -51,24 +51,26 @@ def add(
         added = [service.problems.submit(definition, check=not no_check)[0] for definition in shown]
         ids = [str(version.id) for version in added]
         try:
-            found = service.problem_sets.get(name)
+            problem_set = service.problem_sets.get(name)
         except NotFoundError:
-            found = service.problem_sets.create(name, ids, title=sets[name].title)
-        if [str(problem.id) for problem in found.problems] != ids:
+            problem_set = service.problem_sets.create(name, ids, title=sets[name].title)
+        if [str(problem.id) for problem in problem_set.problems] != ids:
             raise ConflictError(
                 f"the set {name!r} holds other versions of these problems.",
                 remedy="Create one with another name: speciate sets create NAME PROBLEM…",
             )
-    output.print_result(found, f"{found.slug}: {output.pluralize(len(found.problems), 'problem')}", as_json=as_json)
+    output.print_result(
+        problem_set, f"{problem_set.slug}: {output.pluralize(len(problem_set.problems), 'problem')}", as_json=as_json
+    )
 
 
 @app.command("list", epilog=examples("speciate sets list"))
 def list_(ctx: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
     """List problem sets, newest first."""
     with client(ctx) as service:
-        found = first_records(ctx, service.problem_sets.list(), limit)
+        problem_sets = first_records(ctx, service.problem_sets.list(), limit)
     output.print_records(
-        found,
+        problem_sets,
         ("set", ">problems", "title"),
         lambda s: (s.slug, len(s.problems), s.title),
         empty="There are no problem sets yet: speciate sets create --help",
@@ -84,9 +86,9 @@ def show(
 ) -> None:
     """List the problems of a set in order."""
     with client(ctx) as service:
-        found = service.problem_sets.get(name)
+        problem_set = service.problem_sets.get(name)
     if as_json:
-        output.print_json(found)
+        output.print_json(problem_set)
         return
-    rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in found.problems]
+    rows = [(f"{p.slug}@{p.version}", p.kind.value, p.title) for p in problem_set.problems]
     output.print_table(("problem", "kind", "title"), rows, empty="The set is empty.")

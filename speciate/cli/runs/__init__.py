@@ -89,9 +89,9 @@ def list_(
             problem=problem, policy=policy, state=state, tags=tag or (), name=name, sort=sort, reverse=reverse,
             visibility=visibility,
         )  # fmt: skip
-        found = [run.record for run in first_records(ctx, matching, limit)]
-    labelled = any(record.name or record.tags for record in found)
-    stopped = any(map(_stop_reason, found))
+        records = [run.record for run in first_records(ctx, matching, limit)]
+    labelled = any(record.name or record.tags for record in records)
+    stopped = any(map(_stop_reason, records))
     columns = (*_COLUMNS, *(_LABELS if labelled else ()), *(("reason",) if stopped else ()))
 
     def row(run: RunRecord) -> tuple[object, ...]:
@@ -100,7 +100,7 @@ def list_(
     filters = {"problem": problem, "policy": policy, "state": state, "tag": " ".join(tag or ()) or None, "name": name}
     filters["visibility"] = filter_value(visibility)
     empty = output.empty_message("runs", "speciate run --help", **filters)
-    output.print_records(found, columns, row, empty=empty, as_json=as_json)
+    output.print_records(records, columns, row, empty=empty, as_json=as_json)
 
 
 @app.command("show", epilog=examples("speciate runs show RUN", "speciate runs show RUN --json"))
@@ -140,9 +140,9 @@ def evaluations(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> N
     A script reports one with context.progress(TEXT), and a script of kind in_process prints it.
     """
     with client(ctx) as service:
-        found = [*service.runs.get(run_id).evaluations()]
+        active = [*service.runs.get(run_id).evaluations()]
     output.print_records(
-        found,
+        active,
         (">candidate", "batch", "worker", ">seconds", "text"),
         lambda e: (e.candidate, "-".join(map(str, dict.fromkeys(e.candidates))), e.worker, f"{e.seconds:.0f}", e.text),
         empty="No evaluation of this run has lasted long.",
@@ -157,11 +157,11 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     The table shortens the texts; --json prints them in full.
     """
     with client(ctx) as service:
-        found = first_records(ctx, service.runs.get(run_id).guidance(), limit)
+        advice = first_records(ctx, service.runs.get(run_id).guidance(), limit)
     from textwrap import shorten
 
     output.print_records(
-        found,
+        advice,
         (">advice", ">parent", ">answers", ">in archive", "", "text"),
         lambda a: (a.number, a.parent or "", a.judged, a.won, "" if a.lives else "dropped",
                    shorten(a.text, 200) or "no advice"),

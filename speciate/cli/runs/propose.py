@@ -93,12 +93,12 @@ def propose(
             return
         scored = False
         for receipt in receipts:
-            found = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
-            scored |= found is not None and found.rewards is not None
+            record = None if receipt.number is None else run.proposal(receipt.number, wait_s=wait)
+            scored |= record is not None and record.rewards is not None
             if as_json:
-                output.print_json(found or receipt)
+                output.print_json(record or receipt)
             else:
-                _print(str(files[receipt.index]), receipt, found)
+                _print(str(files[receipt.index]), receipt, record)
     if wait and not scored:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -124,19 +124,19 @@ def _read(file: Path) -> str:
         raise InvalidInputError(f"{file}: it is not UTF-8 text: {error}.") from None
 
 
-def _print(file: str, receipt: ProposalReceipt, found: ProposalRecord | None) -> None:
-    if found is None:
+def _print(file: str, receipt: ProposalReceipt, record: ProposalRecord | None) -> None:
+    if record is None:
         output.print_line(f"{file}  refused: {receipt.reason}")
         return
-    told = output.format_rewards(found.rewards) if found.rewards else ""
-    if found.failure is not None:
-        told = f"{found.failure.value}: {found.failure_detail or found.failure_reason}"
+    told = output.format_rewards(record.rewards) if record.rewards else ""
+    if record.failure is not None:
+        told = f"{record.failure.value}: {record.failure_detail or record.failure_reason}"
     marks = [
-        *(f"meets {name}" + ("" if name in found.confirmed else " (unconfirmed)") for name in found.targets),
-        *(f"target {name}: {measured}" for name, measured in found.refuted.items()),
-        *([f"duplicate of {found.duplicate_of}"] if found.duplicate_of else []),
-        *(["best of the run"] if found.best else ["in the archive"] if found.elite else []),
+        *(f"meets {name}" + ("" if name in record.confirmed else " (unconfirmed)") for name in record.targets),
+        *(f"target {name}: {measured}" for name, measured in record.refuted.items()),
+        *([f"duplicate of {record.duplicate_of}"] if record.duplicate_of else []),
+        *(["best of the run"] if record.best else ["in the archive"] if record.elite else []),
     ]
-    output.print_line(f"{file}  candidate {found.number}  {'  '.join([told or found.state.value, *marks])}")
-    if not found.best and not found.elite:
-        output.print_sections((name, text) for name, text in found.feedback.items() if text.strip())
+    output.print_line(f"{file}  candidate {record.number}  {'  '.join([told or record.state.value, *marks])}")
+    if not record.best and not record.elite:
+        output.print_sections((name, text) for name, text in record.feedback.items() if text.strip())

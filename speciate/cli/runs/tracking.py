@@ -103,10 +103,10 @@ class RunMetrics:
 
     def _keep_best(self, rewards: list[float]) -> None:
         """Keep the best value of each objective, and of the weighted sum if weights are declared."""
-        found = [(f"best/{o.name}", r, o.direction) for o, r in zip(self.problem.objectives, rewards, strict=True)]
+        values = [(f"best/{o.name}", r, o.direction) for o, r in zip(self.problem.objectives, rewards, strict=True)]
         if (scalar := self.problem.scalarize(rewards)) is not None:
-            found.append(("weighted_sum", scalar, Direction.MAXIMIZE))
-        for name, value, direction in found:
+            values.append(("weighted_sum", scalar, Direction.MAXIMIZE))
+        for name, value, direction in values:
             better = max if direction is Direction.MAXIMIZE else min
             self.values[name] = better(value, self.values.get(name, value))
 

@@ -165,8 +165,8 @@ class AsyncRunHandle:
         """Return the Pareto front, best candidate first."""
         from speciate.client.answers import Front
 
-        found = await self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
-        return Front(found)
+        records = await self._transport.send(get_list(f"{self._path}/front", schema.runs.RankedCandidate))
+        return Front(records)
 
     async def archive(self) -> tuple[schema.candidates.EliteRecord, ...]:
         """Return the elite of every cell."""
@@ -255,9 +255,9 @@ class AsyncRunHandle:
         while True:
             left = max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             call = get(f"{self._path}/proposals/{number}", ProposalRecord)
-            found = await self._transport.send(replace(call, query={"wait": f"{left:g}"}, timeout_s=left + 30))
-            if found.state is not ProposalState.PENDING or time.monotonic() >= deadline:
-                return found
+            record = await self._transport.send(replace(call, query={"wait": f"{left:g}"}, timeout_s=left + 30))
+            if record.state is not ProposalState.PENDING or time.monotonic() >= deadline:
+                return record
 
     def unlocks(self) -> AsyncIterator[schema.unlocks.UnlockRecord]:
         """Yield the targets that the run reached."""

@@ -43,6 +43,6 @@ def _printed(name: str, program_path: str) -> dict[str, Any]:
             ended = end.code
     for text in (printed.getvalue(), *reversed(printed.getvalue().splitlines())):
         with contextlib.suppress(ValueError):
-            if isinstance(found := json.loads(text), dict):
-                return found
+            if isinstance(result := json.loads(text), dict):
+                return result
     raise RuntimeError(f"{name} printed no JSON object (exit {ended}): {printed.getvalue()[-500:]!r}")

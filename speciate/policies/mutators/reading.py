@@ -53,12 +53,12 @@ def _read_python(data: bytes, text: str, tree: ast.Module) -> Source:
 def _read_text(data: bytes, text: str) -> Source:
     numbers = []
     regions = _regions(data, text)
-    for found in _TEXT_NUMBER.finditer(data):
-        if not any(low <= found.start() and found.end() <= high for low, high in regions):
+    for match in _TEXT_NUMBER.finditer(data):
+        if not any(low <= match.start() and match.end() <= high for low, high in regions):
             continue
-        written = found.group()
+        written = match.group()
         value = int(written) if written.lstrip(b"-").isdigit() else float(written)
-        numbers.append(Number(Span(*found.span()), value))
+        numbers.append(Number(Span(*match.span()), value))
     return Source(data, numbers=tuple(numbers), regions=regions, is_python=False)
 
 
