@@ -39,7 +39,7 @@ from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.problems.loader import bundled, load_problem
-from speciate.runs import evaluate, generate
+from speciate.runs import loop
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
@@ -148,8 +148,8 @@ def make(job: Job) -> Found:
 def _strategy_alone() -> Iterator[None]:
     """Leave the target cells out, as before they existed."""
     with (
-        mock.patch.object(evaluate, "place_candidates", lambda strategy, view, found: strategy.place(view, found)),
-        mock.patch.object(generate, "select_parents", lambda strategy, view, rng: strategy.select(view, rng)),
+        mock.patch.object(loop, "place_candidates", lambda strategy, view, found: strategy.place(view, found)),
+        mock.patch.object(loop, "select_parents", lambda strategy, view, rng: strategy.select(view, rng)),
     ):
         yield
 

@@ -14,7 +14,7 @@ from speciate.messaging.replays import ReplayQueue
 from speciate.messaging.seed_checks import TASK as CHECK_SEED
 from speciate.messaging.seed_checks import SeedChecks
 from speciate.ports.work import Queue, WorkKind, WorkRef
-from speciate.runs.evaluate import replay_evaluation
+from speciate.runs.evaluation import replay_evaluation
 from workers.composition import LazyEvaluator, evaluate_workers, evaluator, executor, fair_queue, stores
 
 _ATTEMPTS: Final = 2

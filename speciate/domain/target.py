@@ -9,6 +9,9 @@ from pydantic import Field
 
 from speciate.domain.values import Identifier, Value
 
+TargetSet = int
+"""A set of a problem's targets as a bit mask: bit i stands for the target at position i."""
+
 
 class Target(Value):
     """A named rule over the reward vector."""

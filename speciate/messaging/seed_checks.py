@@ -24,7 +24,7 @@ from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Queue
-from speciate.runs.evaluate import describe_seed_failure
+from speciate.runs.silent_failure import describe_seed_failure
 from speciate.schema.runs import WorkerProcess
 
 TASK: Final = "speciate.check_seed"

@@ -15,7 +15,7 @@ from speciate.domain.rollout import Prompt
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.prompts.mutation import build_prompt
 from speciate.prompts.parse import parse_completion
-from speciate.runs.evaluate import reject_out_of_scale
+from speciate.runs.evaluation import reject_out_of_scale
 
 _POLICY: Final = Policy(slug="environment", kind="scripted")
 """One program per completion, written in full."""

@@ -18,10 +18,9 @@ from speciate.ports.interruption import interruptible
 from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
-from speciate.runs.evaluate import confirm, evaluate
+from speciate.runs import loop
 from speciate.runs.external import EvaluationPending, ExternalEvaluator
-from speciate.runs.generate import generate
-from speciate.runs.learn import learn
+from speciate.runs.training_step import learn
 from speciate.telemetry.logs import log_context
 from speciate.telemetry.tracing import run_span
 
@@ -120,11 +119,11 @@ class WorkExecutor:
     def _run(self, lease: Lease) -> Commit | None:
         match lease.kind:
             case WorkKind.GENERATE:
-                return generate(lease, self.work, self.client_for)
+                return loop.generate(lease, self.work, self.client_for)
             case WorkKind.EVALUATE:
-                return evaluate(lease, self.work, self._evaluator_of(lease))
+                return loop.evaluate(lease, self.work, self._evaluator_of(lease))
             case WorkKind.CONFIRM:
-                return confirm(lease, self.work, self._evaluator_of(lease))
+                return loop.confirm(lease, self.work, self._evaluator_of(lease))
             case WorkKind.LEARN:
                 return learn(lease, self.work, self.learner_for)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import numpy as np
@@ -13,13 +13,12 @@ from speciate.domain.errors import InvalidInputError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.problem import ProblemKind
 from speciate.domain.rollout import Completion, Prompt, Rollout
-from speciate.domain.values import storable, text_digest
+from speciate.domain.values import storable
 from speciate.ports.work import RunContext, WorkStore
 from speciate.prompts.parse import parse_completion, read_program, unfenced
+from speciate.runs.answers import no_program, proposals_of
 from speciate.runs.checks import CanAdvise, check_advice_shown
-from speciate.runs.failures import RecentFailures
-from speciate.runs.generate import ShownPrompt, show
-from speciate.runs.guidance import Adviser
+from speciate.runs.prompting import Prompter, ShownPrompt
 from speciate.runs.stored_population import StoredPopulation
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Selection
@@ -71,16 +70,17 @@ def plan_asks(
         InvalidInputError: A parent does not exist.
     """
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
-    view = StoredPopulation(work, context, batch)
+    population = StoredPopulation(work, context, batch)
+    prompter = Prompter(context, work, strategy, population, hinted=hinted, readers=[policy])
     rngs = [np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), id_.int]) for id_ in ids]
-    failures = RecentFailures(context, work, strategy, [policy])
-    chosen = _selection(context, work, parents) if parents else None
-    selections = [chosen or failures.or_repair(select_parents(strategy, view, rng), rng) for rng in rngs]
-    adviser = Adviser(context, work, view, strategy.islands, hinted=hinted)
-    members = work.members(context.run_id, [number for s in selections for number in (*s.parents, *s.inspirations)])
+    requested = _selection(context, work, parents) if parents else None
+    selections = [
+        requested or prompter.failures.or_repair(select_parents(strategy, population, rng), rng) for rng in rngs
+    ]
+    members = prompter.members(selections)
     asks = []
     for id_, selection, rng in zip(ids, selections, rngs, strict=True):
-        shown = show(context.problem, selection, members, policy, adviser, failures.causes, rng)
+        shown = prompter.show(selection, members, policy, rng)
         asks.append(Ask(id_, selection, shown, int(rng.integers(2**31))))
     return asks
 
@@ -186,20 +186,8 @@ def read_sent(
         answers = [read_program(program, base, context.problem)]
     selection = answered.selection
     children = [
-        Proposal(
-            program=answer.program,
-            program_hash=text_digest(answer.program),
-            role=selection.role,
-            island=selection.island,
-            parents=selection.parents,
-            inspirations=selection.inspirations,
-            rollout=rollout,
-            answer=position,
-            failure=answer.failure,
-            advice=answered.advice,
-            proposed_by=str(policy_id),
-        )
-        for position, answer in enumerate(answers)
+        replace(child, proposed_by=str(policy_id))
+        for child in proposals_of(answers, selection, rollout, answered.advice)
     ]
     text = sent.completion if sent.completion is not None else sent.rationale
     made = Rollout(
@@ -209,7 +197,7 @@ def read_sent(
         seed=answered.seed,
         prompt_tokens=sent.prompt_tokens,
         answers=sum(child.failure is None for child in children),
-        reason=next((child.failure.reason for child in children if child.failure), None),
+        reason=no_program(children),
         advice=answered.advice,
         proposed_by=str(policy_id),
         author=author,

@@ -126,6 +126,19 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
     return replace(found, remedy=f"{hidden}{found.remedy} {_RIGHT}")
 
 
+def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | None:
+    """Return why a seed program has no usable rewards, with all details as untrusted text, or None if it has."""
+    if (failure := evaluation.failure) is None:
+        silent = silent_failure(problem, evaluation)
+        return None if silent is None else f"The seed program cannot be scored: {silent.describe()}"
+    failing = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
+    lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
+    lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]
+    if failure.by_evaluator and (known := reported_error({"detail": failure.detail}, evaluation.tier)) is not None:
+        lines.append(remedy_in(problem, known))
+    return "\n".join(filter(None, lines))
+
+
 def _beyond_range(problem: Problem, evaluation: Evaluation) -> str:
     """Return what to do about a reward beyond the worst end of its range, which is often the range by default."""
     for objective, reward in zip(problem.objectives, evaluation.rewards or (), strict=False):

@@ -6,8 +6,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 from speciate.ports.work import RunContext
-from speciate.runs.evaluate import evaluation_seed
-from speciate.runs.generate import batch_rng
+from speciate.runs.evaluation import evaluation_seed
+from speciate.runs.prompting import batch_rng
 from tests.support.runs import toy_policy, toy_problem, toy_spec
 
 

@@ -11,9 +11,8 @@ from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
-from speciate.runs.evaluate import describe_seed_failure
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.silent_failure import reported_error, silent_failure, stated_failure
+from speciate.runs.silent_failure import describe_seed_failure, reported_error, silent_failure, stated_failure
 from speciate.storage.work.memory import MemoryWorkStore
 from tests.support.runs import ToyEvaluator, ticking_clock, toy_policy, toy_problem, toy_spec
 

@@ -17,7 +17,7 @@ from speciate.domain.problem import Carry, Problem
 from speciate.policies import build_client
 from speciate.ports.work import RunContext
 from speciate.prompts.render import problem_text
-from speciate.runs.evaluate import replay_evaluation
+from speciate.runs.evaluation import replay_evaluation
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun

@@ -1,0 +1,233 @@
+"""Evaluate the programs of a batch, and repeat evaluations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import Self
+
+import numpy as np
+
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.target import TargetSet
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.reporting import name_evaluations
+from speciate.ports.work import (
+    CandidateOutcome,
+    Duplicate,
+    Lease,
+    RunContext,
+    WorkStore,
+)
+from speciate.runs.carried_outputs import output_deleted, with_output
+from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
+from speciate.runs.payloads import read_proposals
+from speciate.schema.candidates import CandidateDetail
+
+_MAX_DISTANCE = 1e100
+"""Range widths that a reward may lie outside its declared range. Sums and products of such numbers are finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramBatch:
+    """The proposals of an ``evaluate`` unit, and which of them are new programs.
+
+    Attributes:
+        context: The run.
+        first: Number of the first candidate.
+        proposals: Proposals in order.
+        shapes: Digests of their syntax trees; None for rejected proposals and where trees are not compared.
+        repeated: By digest of a text or tree, the earlier candidate of the run with that program, or to which that
+            program is too similar.
+        new: Programs to evaluate, by number: neither the run nor the batch has seen them or similar ones before.
+    """
+
+    context: RunContext
+    first: int
+    proposals: Sequence[Proposal]
+    shapes: Sequence[str | None]
+    repeated: Mapping[str, Duplicate | NearDuplicate]
+    new: Mapping[int, Proposal]
+
+    @classmethod
+    def read(cls, lease: Lease, context: RunContext, work: WorkStore) -> Self:
+        """Read the batch of a unit, and compare its programs with those of the run."""
+        proposals, first = read_proposals(lease.payload), int(lease.payload["first"])
+        shapes = [None if p.failure is not None else p.shape or shape_of(context, p.program) for p in proposals]
+        hashes = [p.program_hash for p in proposals if p.failure is None]
+        duplicates = work.duplicates(context.run_id, hashes, [shape for shape in shapes if shape is not None])
+        seen, new = set(duplicates), {}
+        for number, (proposal, shape) in enumerate(zip(proposals, shapes, strict=True), start=first):
+            digests = _digests(proposal, shape)
+            if proposal.failure is None and seen.isdisjoint(digests):
+                seen.update(digests)
+                new[number] = proposal
+        near = _near_duplicates(context, work, new, first)
+        new = {number: proposal for number, proposal in new.items() if proposal.program_hash not in near}
+        return cls(context, first, proposals, shapes, {**duplicates, **near}, new)
+
+    def outcomes(self, results: Mapping[int, Evaluation], sources: Mapping[int, str]) -> tuple[CandidateOutcome, ...]:
+        """Return the outcome of every proposal.
+
+        Args:
+            results: Results of the new programs, by number.
+            sources: ``run/number`` of the candidate of another run whose result is reused, by number.
+        """
+        earlier = dict(self.repeated)
+        outcomes = []
+        for number, (proposal, shape) in enumerate(zip(self.proposals, self.shapes, strict=True), start=self.first):
+            digests = _digests(proposal, shape)
+            if proposal.failure is not None:
+                outcomes.append(CandidateOutcome(proposal, Evaluation(failure=proposal.failure)))
+            elif number in results:
+                targets = _targets(self.context, results[number])
+                outcomes.append(
+                    CandidateOutcome(
+                        proposal, results[number], targets=targets, shape=shape, reused_from=sources.get(number)
+                    )
+                )
+                earlier |= dict.fromkeys(digests, Duplicate(number, results[number], targets))
+            else:
+                same = next(earlier[digest] for digest in digests if digest in earlier)
+                outcomes.append(_repeated(proposal, same))
+                # A rejected near-duplicate may occur again in the batch, with another text and the same tree.
+                earlier = dict.fromkeys(digests, same) | earlier
+        return tuple(outcomes)
+
+
+def _digests(proposal: Proposal, shape: str | None) -> list[str]:
+    """Return the digests that identify a program: of its text, and of its tree if trees are compared."""
+    return [proposal.program_hash] if shape is None else [proposal.program_hash, shape]
+
+
+def _near_duplicates(
+    context: RunContext, work: WorkStore, new: Mapping[int, Proposal], first: int
+) -> dict[str, NearDuplicate]:
+    """Return, by hash, the programs that are too similar to earlier ones of the run or the batch, except seeds."""
+    neighbours = Neighbours(context, work, {proposal.island for proposal in new.values()}, first)
+    rejected = {}
+    for number, proposal in new.items():
+        if proposal.role is not PolicyRole.SEED and (near := neighbours.nearest(proposal.program)):
+            rejected[proposal.program_hash] = near
+        else:
+            neighbours.add(number, proposal.program)
+    return rejected
+
+
+def _repeated(proposal: Proposal, earlier: Duplicate | NearDuplicate) -> CandidateOutcome:
+    """Return the outcome of a program that is not evaluated: the rewards of its duplicate, or a rejection."""
+    if isinstance(earlier, NearDuplicate):
+        return CandidateOutcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
+    return CandidateOutcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
+
+
+def _targets(context: RunContext, result: Evaluation) -> TargetSet:
+    if result.rewards is None:
+        return 0
+    return context.problem.targets_met(result.rewards, stopped_at=result.stopped_at)
+
+
+def evaluate_programs(
+    lease: Lease, context: RunContext, work: WorkStore, evaluator: EvaluatorClient, new: Mapping[int, Proposal]
+) -> tuple[dict[int, Evaluation], dict[int, str]]:
+    """Evaluate programs unless another run has evaluated them.
+
+    Returns:
+        Results by number, and the source of each reused result by number.
+    """
+    reusable = work.results(lease.run_id, [proposal.program_hash for proposal in new.values()], evaluator.tier)
+    reused = {number: reusable[p.program_hash] for number, p in new.items() if p.program_hash in reusable}
+    programs = {number: proposal.program for number, proposal in new.items() if number not in reused}
+    carried = work.carried(lease.run_id) if context.problem.carry is not None else None
+    seeds = [evaluation_seed(context, number) for number in programs]
+    name_evaluations(dict(zip(seeds, programs, strict=True)))
+    evaluations = evaluator.evaluate(
+        with_output(context.problem, carried),
+        list(programs.values()),
+        seeds=seeds,
+        timeout_s=work.seconds_left(lease.run_id),
+    )
+    if carried is not None:
+        evaluations = [replace(evaluation, carried_from=carried.number) for evaluation in evaluations]
+    results = dict(zip(programs, evaluations, strict=True))
+    results |= {number: result.evaluation for number, result in reused.items()}
+    return reject_out_of_scale(context.problem, results), {number: result.source for number, result in reused.items()}
+
+
+def reject_out_of_scale(problem: Problem, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
+    """Fail candidates whose rewards overflow after normalization by the declared ranges: they cannot be ranked."""
+    scored = {number: result.rewards for number, result in results.items() if result.rewards is not None}
+    checked = dict(results)
+    if scored:
+        distances = np.abs(problem.space.normalise(list(scored.values()))).max(axis=1)
+        for number, distance in zip(scored, distances.tolist(), strict=True):
+            if not distance <= _MAX_DISTANCE:
+                detail = (
+                    f"a reward lies {distance:.3g} range widths outside its declared range:"
+                    f" expected at most {_MAX_DISTANCE:.0e}"
+                )
+                failure = Failure(FailureKind.INVALID_OUTPUT, "rewards_out_of_scale", detail)
+                checked[number] = replace(results[number], rewards=None, failure=failure)
+    return checked
+
+
+def repeat_evaluation(
+    context: RunContext, work: WorkStore, evaluator: EvaluatorClient, member: Individual
+) -> tuple[tuple[Repeat, ...], TargetSet]:
+    """Evaluate a candidate ``Problem.confirmations`` times, each time with another seed.
+
+    What an earlier confirmation of the candidate measured decides its other targets, too: the seeds would be the same.
+
+    Returns:
+        What the repeats measured, and the targets that all of them meet.
+    """
+    problem, number = context.problem, member.number
+    if member.repeats and not problem.stages:  # a repeat that stopped at a stage has no values
+        met = [0 if isinstance(repeat, str) else problem.targets_met(repeat) for repeat in member.repeats]
+        return member.repeats, reduce(and_, met)
+    carried = work.carried(context.run_id, number) if problem.carry is not None else None
+    seeds = [evaluation_seed(context, number, i) for i in range(1, problem.confirmations + 1)]
+    name_evaluations(dict.fromkeys(seeds, number))
+    results = evaluator.evaluate(with_output(problem, carried), [member.program] * len(seeds), seeds=seeds)
+    return tuple(map(_repeat, results)), reduce(and_, (_targets(context, result) for result in results))
+
+
+def _repeat(result: Evaluation) -> Repeat:
+    if result.rewards is None:
+        return "failure" if result.failure is None else f"{result.failure.kind.value} ({result.failure.reason})"
+    return result.rewards if result.stopped_at is None else f"stopped at stage {result.stopped_at}"
+
+
+def replay_evaluation(
+    context: RunContext, candidate: CandidateDetail, work: WorkStore, evaluator: EvaluatorClient
+) -> Evaluation:
+    """Evaluate a candidate again with the seed and the start of its first evaluation. The run does not change.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator does not work.
+    """
+    seed = evaluation_seed(context, candidate.number)
+    carried = None
+    if candidate.carried_from is not None:
+        carried = work.carried(context.run_id, candidate.number)
+        if carried is None:
+            return output_deleted(candidate.carried_from)
+    (result,) = evaluator.evaluate(with_output(context.problem, carried), [candidate.program], seeds=[seed])
+    return result if carried is None else replace(result, carried_from=carried.number)
+
+
+def evaluation_seed(context: RunContext, number: int, repeat: int = 0) -> int:
+    """Return the seed of an evaluation, below 2**31. It depends on the run's seed and problem (ADR 27).
+
+    Args:
+        context: The run.
+        number: Run-wide number of the candidate.
+        repeat: 0 for the first evaluation; 1, 2, … for its confirmations.
+    """
+    text = f"{context.spec.seed}:{context.problem.digest}:{number}:{repeat}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

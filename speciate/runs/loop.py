@@ -1,0 +1,127 @@
+"""The evolution loop of a run, on one page.
+
+A run has ``RunSpec.lanes`` lanes. Each is a chain of work units, and every function here executes one unit::
+
+    generate   select parents → build prompts → sample the policies → parse the answers → commit
+    evaluate   skip repeated programs → evaluate the new ones → place them in the archive → commit
+    confirm    evaluate a candidate that met targets again, with other seeds → commit
+    learn      train the policy on groups of its completions → commit (``runs.training_step``)
+
+A ``generate`` unit is followed by the ``evaluate`` unit of its proposals, and this one by a ``confirm`` unit for each
+candidate that met a target first, or by the next ``generate`` unit of the lane. A run starts with the ``evaluate`` unit
+of its seed programs. Which unit follows is decided within the commit: ``runs.lanes`` applies the budget, and
+``runs.stopping`` decides whether the run ends, pauses or raises its alarm.
+
+Every unit ends with one transaction of the ``WorkStore``. It records the results, the counters, the archive, the events
+and the units that follow, together or not at all. It is fenced by the token of the lease: a worker that lost its lease
+commits nothing, and the function returns None. A worker that dies leaves nothing behind, and its unit is executed again
+from the start. Only the reservation of tokens, which keeps a run within its budget, is a transaction before that.
+
+This module knows neither processes nor queues: ``WorkExecutor`` leases a unit, renews the lease, calls this module and
+publishes the commit, both for the Celery tasks (``workers.tasks``) and for runs in one process (``executor.drain``). It
+knows no database (``WorkStore``), no model server (``PolicyClient``) and no sandbox (``EvaluatorClient``). The strategy
+(``speciate.search``) selects parents and places candidates, and ``speciate.prompts`` words the prompts.
+
+All random choices of a unit come from the seed, the problem and the ordinal of its batch (ADR 27). With one lane, the
+same seed and the same answers therefore give the same events on any worker.
+"""
+
+from __future__ import annotations
+
+from speciate.domain.candidate import Individual
+from speciate.ports.evaluator import EvaluatorClient
+from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, WorkStore
+from speciate.runs.answers import read_answers
+from speciate.runs.evaluation import ProgramBatch, evaluate_programs, repeat_evaluation
+from speciate.runs.guidance import has_hints
+from speciate.runs.payloads import read_confirmations
+from speciate.runs.prompting import Prompter, answers_per_prompt, batch_rng, plan_requests
+from speciate.runs.sampling import ClientFor, afford, sample
+from speciate.runs.stored_population import StoredPopulation
+from speciate.search.strategies import build_strategy
+from speciate.search.targets import place_candidates, select_parents
+
+
+def generate(lease: Lease, work: WorkStore, client_for: ClientFor) -> Commit | None:
+    """Generate a batch of proposals; None if the lease was lost.
+
+    Raises:
+        PolicyUnavailableError: A policy gave no usable answer; ``spent`` is what its requests cost.
+    """
+    context = work.context(lease.run_id)
+    version = None if context.spec.learning is None else work.learned(lease.run_id)
+    context = context.learned(version)
+    rng = batch_rng(context, lease.ordinal)
+    population = StoredPopulation(work, context, lease.ordinal)
+    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    migrants = strategy.maintain(population, rng)
+
+    # Select the parents of every prompt.
+    prompter = Prompter(context, work, strategy, population, hinted=has_hints(lease))
+    selections = []
+    for _ in answers_per_prompt(lease, context):
+        selection = prompter.failures.or_repair(select_parents(strategy, population, rng), rng)
+        population.take(selection.parents)
+        selections.append(selection)
+
+    # Build the prompts, and choose the policies that receive them.
+    requests = plan_requests(lease, context, work, prompter, selections, rng)
+
+    # Sample the policies; a budget of tokens or dollars may hold only the first requests.
+    if context.spec.budget.limits_requests:
+        affordable = afford(requests, lease, work, client_for)
+        if affordable is None:
+            return None
+        if not affordable:
+            return work.end_lane(lease)
+        requests = affordable
+    results = sample(requests, client_for, begins=lease.ordinal <= context.spec.lanes)
+
+    # Parse the answers: each completion gives at least one proposal, which costs an evaluation even if it is rejected.
+    rollouts, proposals = read_answers(requests, results, context, version)
+    advice = prompter.adviser.read(lease.ordinal, rollouts)
+
+    step = 0 if version is None else version.step
+    return work.commit_proposals(lease, ProposedBatch(rollouts, proposals, migrants, advice, step))
+
+
+def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
+    """Evaluate a batch of proposals; None if the lease was lost.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
+    """
+    context = work.context(lease.run_id)
+    batch = ProgramBatch.read(lease, context, work)
+
+    # Evaluate the new programs. Repeated ones get the result of the first, near-duplicates are rejected.
+    results, sources = evaluate_programs(lease, context, work, evaluator, batch.new)
+    outcomes = batch.outcomes(results, sources)
+
+    # Place the new programs with rewards in the archive.
+    scored = [
+        Individual(number, o.proposal.program, rewards, island=o.proposal.island, targets=o.targets)
+        for number, o in enumerate(outcomes, start=batch.first)
+        if number in batch.new and (rewards := o.evaluation.rewards) is not None
+    ]
+    strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
+    population = StoredPopulation(work, context, lease.ordinal)
+    placements = place_candidates(strategy, population, scored) if scored else ()
+
+    return work.commit_evaluations(lease, EvaluatedBatch(outcomes, placements))
+
+
+def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:
+    """Confirm or refute the targets that a candidate met: every repeat must meet them; None if the lease was lost.
+
+    Raises:
+        EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
+    """
+    context = work.context(lease.run_id)
+    number, targets = read_confirmations(lease.payload)[0]
+    member = work.members(lease.run_id, [number])[number]
+    repeats, met = repeat_evaluation(context, work, evaluator, member)
+    missed = [i for i in targets if not met >> i & 1]
+    refuted = {i: context.problem.ranking.refutation(i, member.rewards or (), repeats) for i in missed}
+    confirmed = [i for i in targets if i not in refuted]
+    return work.commit_confirmation(lease, Confirmation(number, confirmed, refuted, repeats))

@@ -1,0 +1,176 @@
+"""Build the prompts of a batch, and choose the policies that receive them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from speciate.domain.candidate import Individual
+from speciate.domain.guidance import draw
+from speciate.domain.policy import Policy, PolicyRole
+from speciate.domain.rollout import Prompt
+from speciate.ports.policy import SampleRequest
+from speciate.ports.work import Lease, RunContext, WorkStore
+from speciate.prompts.guidance import advice_text
+from speciate.prompts.mutation import build_prompt
+from speciate.runs.ensemble import PolicyChooser
+from speciate.runs.failures import RecentFailures
+from speciate.runs.guidance import Adviser, latest_of
+from speciate.search.strategy import PopulationView, Selection, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """A request to a policy, with what its answers inherit.
+
+    Attributes:
+        selection: Role, island, parents and inspirations.
+        position: Position of the policy among those of its role.
+        policy: The policy.
+        request: Prompt, number of completions and seed.
+        advice: Number of the advice in the prompt; None if the run has none.
+    """
+
+    selection: Selection
+    position: int
+    policy: Policy
+    request: SampleRequest
+    advice: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt with what it shows.
+
+    Attributes:
+        prompt: The prompt.
+        parents: Programs to change, the most important first; empty for a program from scratch.
+        inspirations: Further programs.
+        advice: Number of the advice; None if the run has none.
+    """
+
+    prompt: Prompt
+    parents: tuple[Individual, ...]
+    inspirations: tuple[Individual, ...]
+    advice: int | None
+
+
+class Prompter:
+    """Builds the prompts of one batch, for the run's policies and for proposers outside the service.
+
+    Attributes:
+        failures: The latest failures, which prompts name and some ask to repair.
+        adviser: Draws the advice in prompts.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        work: WorkStore,
+        strategy: Strategy,
+        population: PopulationView,
+        *,
+        hinted: bool,
+        readers: Sequence[Policy] | None = None,
+    ) -> None:
+        """Read the latest failures and the advice in use.
+
+        Args:
+            context: The run.
+            work: Store of its candidates.
+            strategy: Strategy of the run.
+            population: Population of the run.
+            hinted: True if users gave hints to the run.
+            readers: Policies that change programs; by default those of the run.
+        """
+        if readers is None:
+            readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
+        self._context = context
+        self._work = work
+        self.failures = RecentFailures(context, work, strategy, readers)
+        self.adviser = Adviser(context, work, population, strategy.islands, hinted=hinted)
+
+    def members(self, selections: Sequence[Selection]) -> dict[int, Individual]:
+        """Return all programs that the prompts of selections show, by number."""
+        numbers = [number for s in selections for number in (*s.parents, *s.inspirations)]
+        return self._work.members(self._context.run_id, numbers)
+
+    def show(
+        self, selection: Selection, members: dict[int, Individual], policy: Policy, rng: np.random.Generator
+    ) -> ShownPrompt:
+        """Build the prompt of a selection; programs that are not among ``members`` are left out.
+
+        ``rng`` draws the advice, and the wording of the request.
+        """
+        parents, others = _present(members, selection.parents), _present(members, selection.inspirations)
+        advice = self.adviser.pick(rng) if parents else None
+        text = "" if advice is None else advice_text(advice)
+        prompt = build_prompt(
+            self._context.problem,
+            selection.role,
+            parents,
+            others,
+            policy,
+            rng,
+            advice=text,
+            causes=self.failures.causes,
+        )
+        return ShownPrompt(prompt, parents, others, None if advice is None else advice.number)
+
+
+def _present(members: dict[int, Individual], numbers: Sequence[int]) -> tuple[Individual, ...]:
+    return tuple(members[number] for number in numbers if number in members)
+
+
+def answers_per_prompt(lease: Lease, context: RunContext) -> list[int]:
+    """Split the answers of a batch into those of each prompt, at most ``RunSpec.samples_per_prompt``."""
+    answers, size = int(lease.payload["answers"]), context.spec.samples_per_prompt
+    return [min(size, answers - start) for start in range(0, answers, size)]
+
+
+def plan_requests(
+    lease: Lease,
+    context: RunContext,
+    work: WorkStore,
+    prompter: Prompter,
+    selections: Sequence[Selection],
+    rng: np.random.Generator,
+) -> list[PlannedRequest]:
+    """Choose a policy for every selection and build its prompt; last comes the request for new advice, if it is due.
+
+    A tight budget drops requests from the end, so the advice first.
+    """
+    chooser, problem = PolicyChooser(context, work), context.problem
+    members = prompter.members(selections)
+    planned = []
+    for selection, answers in zip(selections, answers_per_prompt(lease, context), strict=True):
+        position = chooser.pick(selection.role, answers, rng)
+        policy = context.policies(selection.role)[position].policy
+        shown = prompter.show(selection, members, policy, rng)
+        request = SampleRequest(
+            prompt=shown.prompt,
+            role=selection.role,
+            n=-(-answers // policy.answers_for(selection.role)),
+            seed=int(rng.integers(2**31)),
+            parents=shown.parents,
+            seed_program=problem.seed_program,
+            keep_tokens=context.spec.keeps_tokens,
+            others=shown.inspirations,
+        )
+        planned.append(PlannedRequest(selection, position, policy, request, shown.advice))
+    latest = latest_of(lease)
+    if latest is not None and any(plan.selection.role is PolicyRole.MUTATE for plan in planned):
+        parent = draw(prompter.adviser.pieces, rng)
+        position = chooser.pick(PolicyRole.MUTATE, 0, rng)
+        policy = context.policies(PolicyRole.ADVISE)[position].policy
+        prompt = prompter.adviser.prompt(parent, policy, latest)
+        request = SampleRequest(prompt, PolicyRole.ADVISE, n=1, seed=int(rng.integers(2**31)))
+        planned.append(PlannedRequest(Selection(PolicyRole.ADVISE), position, policy, request, parent.number))
+    return planned
+
+
+def batch_rng(context: RunContext, ordinal: int) -> np.random.Generator:
+    """Return the generator for the random choices of one batch, seeded by run, problem and ordinal (ADR 27)."""
+    return np.random.default_rng([context.spec.seed, int(context.problem.digest, 16), ordinal])
