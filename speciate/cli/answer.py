@@ -210,10 +210,6 @@ def require_one_answer(out: Path | None, *, no_out: bool, watch: bool = True) ->
 def require_free(directory: Path, run_id: UUID | None) -> None:
     """Check that writing an answer to a directory overwrites nothing but an answer of the same run.
 
-    Args:
-        directory: The directory; it need not exist.
-        run_id: The run; None for a run that does not exist yet.
-
     Raises:
         ConflictError: The directory holds anything else, or cannot be read.
     """

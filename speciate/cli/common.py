@@ -117,12 +117,7 @@ def retry_unavailable(read: Callable[[], T]) -> T:
 
 @contextmanager
 def note_on_interrupt(noun: str, name: object) -> Iterator[None]:
-    """On Ctrl-C while watching, note that the work goes on in the service, and how to watch or cancel it.
-
-    Args:
-        noun: Kind of the watched object, in the singular.
-        name: Its id or name.
-    """
+    """On Ctrl-C while watching, note that the work goes on in the service, and how to watch or cancel it."""
     try:
         yield
     except KeyboardInterrupt:

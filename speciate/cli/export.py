@@ -20,12 +20,6 @@ _CHUNK_ROWS: Final = 10_000
 def write_records(path: Path, kind: str, model: type[Record], records: Iterable[Record]) -> None:
     """Write records of one model as a table, replacing an existing file atomically.
 
-    Args:
-        path: The file.
-        kind: A key of ``WRITERS``.
-        model: Record class; its fields are the columns.
-        records: The rows; may be a stream.
-
     Raises:
         ConfigurationError: Parquet is requested and pyarrow is not installed.
         ConflictError: The file cannot be written.

@@ -37,12 +37,7 @@ def samples_to_learn(given: int | None, learn: str | None) -> int | None:
 
 
 def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:
-    """Return the fields of what a run or a campaign has learned; empty if it does not learn.
-
-    Args:
-        learning: What it has learned.
-        over: True if it has ended.
-    """
+    """Return the fields of what a run or a campaign has learned; empty if it does not learn."""
     if learning is None:
         return []
     waits = "a step is in flight, or waits for a learn worker (`speciate up --learn`)"

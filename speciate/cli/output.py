@@ -168,12 +168,7 @@ class ProgressLines:
         self._last: tuple[str, ...] = ()
 
     def show(self, lines: Sequence[str], *, ended: bool) -> None:
-        """Print the lines if they are due and differ from the last ones, or are the last.
-
-        Args:
-            lines: State of every item.
-            ended: True for the last call.
-        """
+        """Print the lines if they are due and differ from the last ones, or are the last."""
         now = time.monotonic()
         if self._out.is_terminal or not (ended or now - self._at >= _LINE_INTERVAL_S):
             return

@@ -28,13 +28,7 @@ def provider_named(name: str) -> Provider:
 
 
 def preset_fields(name: str | None, model: str | None, sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policy fields of a provider's preset, with the price of the model if a table lists it.
-
-    Args:
-        name: Provider; None for no preset.
-        model: Model that the user names.
-        sampling: Sampling parameters that the user sets.
-    """
+    """Return the policy fields of a provider's preset, with the price of the model if a table lists it."""
     if name is None:
         return {}
     fields = provider_named(name).policy_fields(sampling)
@@ -57,10 +51,6 @@ def key_from_environment(name: str | None, base_url: str | None) -> str | None:
     """Return the key that the user keeps in the provider's variable.
 
     A key goes only to its provider: with another address it has to be given explicitly.
-
-    Args:
-        name: Provider; None for no preset.
-        base_url: Address that the user gives instead of the provider's; None for the provider's.
 
     Raises:
         InvalidInputError: The provider needs a key, and the variable is not set.

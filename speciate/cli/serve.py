@@ -62,10 +62,6 @@ def serve_command(
 def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
     """Return the checkpoint directories by model name.
 
-    Args:
-        models: Directories, with or without a name, and names of downloaded models.
-        data_dir: Data directory, which holds the downloaded models.
-
     Raises:
         InvalidInputError: A name is missing or repeated, or there is no checkpoint to serve.
         NotFoundError: A model is not downloaded.

@@ -413,10 +413,6 @@ def _create_data_dir(data_dir: Path) -> None:
 def _check_port(settings: Settings, patience_s: float) -> int:
     """Return the configured port, or a free one for port 0.
 
-    Args:
-        settings: Host and port.
-        patience_s: Seconds to wait for a port in use.
-
     Raises:
         ConflictError: The port is in use.
     """

@@ -46,15 +46,7 @@ def hidden_fields(record: HideableRecord) -> tuple[tuple[str, str], ...]:
 
 
 def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, change: Change) -> None:
-    """Add ``archive``, ``delete`` and ``restore`` to the app of a noun.
-
-    Args:
-        app: The app.
-        noun: The noun.
-        objects: What the commands change, for their help.
-        example: A name for the examples.
-        change: Changes one object, or all versions of one name.
-    """
+    """Add ``archive``, ``delete`` and ``restore`` to the app of a noun."""
 
     def perform(ctx: typer.Context, names: Iterable[str], verb: VisibilityChange, *, as_json: bool) -> None:
         with client(ctx) as service:

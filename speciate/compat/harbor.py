@@ -90,10 +90,6 @@ class HarborDraft(Draft):
 def read_harbor(folder: Path, choice: Choice = USUAL) -> HarborDraft:
     """Read the task in a directory.
 
-    Args:
-        folder: The directory.
-        choice: Files that the user names: further ones only.
-
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: A file in the directory cannot be used.

@@ -67,12 +67,6 @@ _MAX_SLUG: Final = 80
 def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chosen: str | None = None) -> str:
     """Return the path of the initial program.
 
-    Args:
-        folder: The directory.
-        stems: Possible names without suffix.
-        suffix: Suffix in the configuration of the other system; it decides between several files.
-        chosen: The path that the user names, if any.
-
     Raises:
         NotFoundError: There is none, or not at that path.
         InvalidInputError: It is a folder, or in a language that is not known.
@@ -150,13 +144,7 @@ class Packages:
 
 
 def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:
-    """Return the packages of a directory.
-
-    Args:
-        folder: The directory.
-        files: Texts of its files by path.
-        listed: Path of ``requirements.txt``.
-    """
+    """Return the packages of a directory."""
     lines = _lines(folder, listed)
     named = [line for line in lines if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
     needed = [line for line in named if _name_of(line) not in _PROVIDED]

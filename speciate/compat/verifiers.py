@@ -131,10 +131,6 @@ _REWARD: Final = Template('''
 def write_verifiers(problem: Problem, directory: Path) -> list[Path]:
     """Write the package, and return its files.
 
-    Args:
-        problem: The problem.
-        directory: Directory to create, or an empty one.
-
     Raises:
         InvalidInputError: External evaluators measure the problem, so that no sandbox scores a completion.
         ConflictError: The directory is not empty.

@@ -50,10 +50,6 @@ def is_immediate(policy: Policy) -> bool:
 def build_client(policy: Policy, context: ClientContext | None = None) -> PolicyClient:
     """Return the client of a policy, without contacting anything.
 
-    Args:
-        policy: The registration.
-        context: Networks and keys that the client may use; by default public addresses and loopback, without keys.
-
     Raises:
         InvalidInputError: The kind or codec is unknown, an option is invalid, or the kind needs a field that is
             missing; the message lists what is valid.

@@ -17,12 +17,6 @@ OPTIMIZER: Final = "optimizer.pt"
 def export_checkpoint(policy: Policy, learned: Path, folder: Path, *, optimizer: bool = False) -> None:
     """Copy a learned checkpoint into a new folder, after verifying the digest of its weights.
 
-    Args:
-        policy: The version.
-        learned: Folder of the learned checkpoints of this machine.
-        folder: The new folder.
-        optimizer: True to copy the state of the optimizer, which only the newest versions of a run have.
-
     Raises:
         InvalidInputError: No run learned this policy.
         NotFoundError: Its checkpoint is not on this machine, or the state of its optimizer is gone.

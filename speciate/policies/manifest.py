@@ -96,11 +96,6 @@ def read_manifest(folder: Path) -> Manifest:
 def policy_of(folder: Path, slug: str, *, base_url: str | None = None) -> Policy:
     """Return the registration of a checkpoint, with prompts and sampling as in its training.
 
-    Args:
-        folder: The checkpoint.
-        slug: Name of the policy.
-        base_url: Endpoint that serves it; None for the inference server beside the service.
-
     Raises:
         NotFoundError: The manifest or the weights are missing.
         InvalidInputError: The manifest is invalid, or a value is beyond the limits of a policy.

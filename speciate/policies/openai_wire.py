@@ -102,14 +102,7 @@ def path_of(policy: Policy) -> str:
 
 
 def payload_of(policy: Policy, request: SampleRequest, *, merged: bool = False, stream: bool = False) -> dict[str, Any]:
-    """Return the body of a request in the names of the OpenAI protocol.
-
-    Args:
-        policy: The registration.
-        request: The request.
-        merged: True to send a single message of the user.
-        stream: True to request a stream.
-    """
+    """Return the body of a request in the names of the OpenAI protocol."""
     sampling = policy.sampling
     body: dict[str, Any] = {
         "model": policy.model,

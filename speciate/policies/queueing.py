@@ -60,11 +60,6 @@ class QueueGate:
     def slot(self, sequences: int, *, give_up: Callable[[], bool], longest_s: float) -> Iterator[bool]:
         """Wait for a slot, and hold it until the block ends.
 
-        Args:
-            sequences: Sequences that the request adds.
-            give_up: Return True to stop waiting; polled.
-            longest_s: Longest wait.
-
         Yields:
             True if there was a slot; False after the longest wait or ``give_up``.
         """

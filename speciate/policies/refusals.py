@@ -103,13 +103,7 @@ class Refusal:
 
 
 def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Policy) -> Refusal | None:
-    """Return why an endpoint refused a request and what to do; None if its words are not understood.
-
-    Args:
-        body: The response, untrusted.
-        payload: The refused request.
-        policy: The registration; its options name the fields that were renamed.
-    """
+    """Return why an endpoint refused a request and what to do; None if its words are not understood."""
     stated = [*_stated(_parsed(body))]
     message = error_message(body)[:_MOST_READ]
     told = " ".join([message, *stated])

@@ -78,11 +78,7 @@ class RequestFields(Value):
         return "n" in self.fields and self.fields["n"] is None
 
     def apply(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request as the endpoint accepts it.
-
-        Args:
-            body: The request in the names of the OpenAI protocol.
-        """
+        """Return the body of a request as the endpoint accepts it."""
         if self.reasoning_effort is not None:
             body = {**body, "reasoning_effort": self.reasoning_effort}
         sent: dict[str, Any] = {}

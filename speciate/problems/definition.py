@@ -49,10 +49,6 @@ _MISSING: Final = {
 def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
     """Return the problem of a definition in JSON values.
 
-    Args:
-        definition: The fields of ``speciate.domain.problem.Problem``, with texts instead of file names.
-        name: Name of the problem in error messages.
-
     Raises:
         InvalidInputError: The definition has errors; the ``where`` of each is the path of the invalid value.
         TooLargeError: The seed program or the evaluator is over the limit.
@@ -238,14 +234,7 @@ def _functions(definition: Mapping[str, Any]) -> list[str | None]:
 
 
 def python_field_errors(program: str, *, where: str, defines: object = None, awaited: bool = False) -> list[FieldError]:
-    """Return the errors of a Python program without executing it.
-
-    Args:
-        program: Program text.
-        where: Path for the errors.
-        defines: Name of a function that the program must define, if any.
-        awaited: True if that may be an ``async`` function.
-    """
+    """Return the errors of a Python program without executing it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -71,9 +71,6 @@ def known_problems() -> dict[str, Path]:
 def load_problem(path: Path) -> Problem:
     """Return the problem in a directory.
 
-    Args:
-        path: The directory, or the ``problem.toml`` in it.
-
     Raises:
         NotFoundError: The file does not exist or cannot be accessed.
         InvalidInputError: The definition has errors, which name files and lines.

@@ -36,11 +36,6 @@ def write_template(
 
     The problem takes the name of the directory.
 
-    Args:
-        directory: The directory.
-        kind: Kind of problem.
-        language: Language of the seed program; Python by default.
-
     Raises:
         InvalidInputError: There is no template in that language.
         ConflictError: One of the files already exists; no file was written.

@@ -46,12 +46,7 @@ Problem = Annotated[str, Field(description="Name of the problem: slug, or slug@v
 
 
 def build_server(url: str | None = None, project: str | None = None) -> MCPServer:
-    """Return the server.
-
-    Args:
-        url: Address of the service; by default as the command line finds it.
-        project: Project of the requests.
-    """
+    """Return the server."""
     tools = _Tools(url, project)
     server = MCPServer(
         "speciate", title="Speciate", version=__version__, instructions=INSTRUCTIONS.strip(), log_level="WARNING"

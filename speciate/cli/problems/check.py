@@ -111,10 +111,6 @@ def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]
 def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:
     """Score the seed program of a problem in the configured sandbox tier.
 
-    Args:
-        problem: The problem.
-        path: Its directory, whose file names a failure then has.
-
     Raises:
         EvaluatorUnavailableError: No evaluator process can be started.
         ConfigurationError: The configured tier does not exist.

@@ -171,15 +171,6 @@ def import_task(
 ) -> ProblemSet:
     """Submit problems of a task and return them as a problem set.
 
-    Args:
-        service: Client of the service.
-        name: The task.
-        split: ``train`` or ``test``.
-        count: Number of problems.
-        start: Index of the first problem.
-        data: Directory of the task's dataset.
-        into: Name of the set.
-
     Raises:
         InvalidInputError: There is no such task or split.
         ConflictError: A set of that name holds other problems.
@@ -263,15 +254,6 @@ def read_draft(
 ) -> Draft:
     """Read another system's directory without running anything.
 
-    Args:
-        kind: A key of ``FORMATS``.
-        folder: The directory.
-        choice: Files that the user names.
-        slug: Slug of the problem, by default made from the directory's name.
-        wall_s: Limit of one evaluation in seconds, by default the other system's.
-        memory_mb: Memory limit of one evaluation in MiB, by default the other system's.
-        limits: Further limits, ``NAME=NUMBER``.
-
     Raises:
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: The directory cannot be converted, or the slug is invalid.
@@ -345,12 +327,6 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
 
     The initial program is scored in the sandbox to determine the available metrics: three times, or once if that takes
     longer than a minute.
-
-    Args:
-        draft: The parsed directory.
-        rewards: The user's ``name:max`` or ``name:min``.
-        into: Output directory, by default ``SLUG-problem`` in the working directory.
-        anyway: True to accept an initial program without a positive score.
 
     Raises:
         InvalidInputError: The directory cannot be converted, the initial program fails in a trial, or a reward has no

@@ -51,15 +51,7 @@ def seed_of(problem: Problem) -> Individual:
 
 
 def example_prompts(problem: Problem, parent: Individual, *, diff: bool, answers: int, seed: int) -> dict[str, Prompt]:
-    """Return the prompts by role: for a first program, a change of ``parent``, and advice.
-
-    Args:
-        problem: The problem.
-        parent: The seed program.
-        diff: True if the policy answers with diffs.
-        answers: m, number of answers per completion.
-        seed: Random seed for the wording of the prompt.
-    """
+    """Return the prompts by role: for a first program, a change of ``parent``, and advice."""
     policy = Policy(
         slug="example",
         kind="scripted",

@@ -59,14 +59,6 @@ def watch_run(
 ) -> ExitCode:
     """Show a run until it ends or is paused, then its best candidate, and write the program.
 
-    Args:
-        service: The client.
-        run: The run.
-        out: Directory for the program; None for the default one.
-        write: False to write nothing.
-        as_json: Print only its events, from the first, as JSON Lines; the program is written only to a given directory.
-        tracker: Experiment tracker that receives the metrics of the run, from its first event.
-
     Returns:
         ``OK`` if the run completed with a confirmed unlock, ``NOT_UNLOCKED`` if it completed without one, ``PAUSED``
         if it is paused, ``FAILED`` if it has no result, failed or was cancelled.
@@ -262,13 +254,7 @@ def status_line(run: RunRecord) -> str:
 
 
 def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> str:
-    """Return the best candidate with its rewards beside those of the seed program; empty before the first.
-
-    Args:
-        run: The run.
-        seed: Rewards of its seed program by objective.
-        objectives: The objectives; records are left out.
-    """
+    """Return the best candidate with its rewards beside those of the seed program; empty before the first."""
     if run.best is None:
         return ""
     is_seed = bool(seed) and run.best.number == 1

@@ -23,10 +23,6 @@ _KEPT: dict[str, Any] = {}
 def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``combined_score``, ``correct`` and the public metrics of a program, and its text feedback.
 
-    Args:
-        program_path: Path of the program.
-        options: ``evaluator``: path of the script.
-
     Raises:
         RuntimeError: The script ended without reporting whether the program is correct.
     """

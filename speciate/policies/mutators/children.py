@@ -56,13 +56,6 @@ def child_of(
 ) -> str:
     """Return a child.
 
-    Args:
-        programs: The parent, then others to recombine it with.
-        rates: Relative rates of the operators.
-        edits: Number of operators to apply in sequence.
-        rng: Source of all randomness.
-        others: Further programs, for their constants.
-
     Returns:
         A text that differs from the parent and, if the parent is Python (or JSON), is Python (or JSON). The parent
         itself if no operator applies.
