@@ -9,7 +9,7 @@ from uuid import UUID
 
 from benchmarks.figures import Figure, record
 from benchmarks.parts import median, processor_seconds, service_pids, show
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies
 from speciate.runs.start import start_run

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from signal import SIGKILL
 
-from speciate.cli.stack import LocalService, find_free_port
+from speciate.cli.local_service import LocalService, find_free_port
 from speciate.embedded import ChildCommand, ChildStatus
 from speciate.settings import Settings
 

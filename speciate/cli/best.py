@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from speciate.cli import output
-from speciate.cli.answer import Answer, find_answer
+from speciate.cli.best_program import BestProgram, find_best_program
 from speciate.cli.candidates import top
 from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records
 
@@ -20,7 +20,7 @@ app = command_group()
     "best",
     epilog=examples(
         "speciate best RUN > best.py",
-        "speciate best RUN --out answer",
+        "speciate best RUN --out program",
         "speciate best RUN --front",
         "speciate best RUN --front --out front",
     ),
@@ -46,21 +46,21 @@ def best_command(
         return
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        best = find_answer(service, run)
-        answers = [best]
+        best = find_best_program(service, run)
+        programs = [best]
         if front:
             ranked = first_records(ctx, run.front(), limit)
-            answers = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
-        for answer in answers:
-            _deliver(answer, out / str(answer.ranked.number) if out and front else out, as_json=as_json)
+            programs = [replace(best, ranked=each, candidate=run.candidate(each.number)) for each in ranked]
+        for program in programs:
+            _deliver(program, out / str(program.ranked.number) if out and front else out, as_json=as_json)
 
 
-def _deliver(answer: Answer, directory: Path | None, *, as_json: bool) -> None:
-    written = None if directory is None else answer.write(directory)
+def _deliver(program: BestProgram, directory: Path | None, *, as_json: bool) -> None:
+    written = None if directory is None else program.write(directory)
     if as_json:
-        output.print_json(answer.facts | {"program": answer.candidate.program})
+        output.print_json(program.facts | {"program": program.candidate.program})
     elif written is not None:
         output.print_line(written)
     else:
-        answer.print_program()
-        answer.print_facts(None, stderr=True)
+        program.print_program()
+        program.print_facts(None, stderr=True)

@@ -45,11 +45,11 @@ RunId = Annotated[
         " for the latest run.",
     ),
 ]
-AnswerDir = Annotated[
+OutDirectory = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Directory for the best program.", show_default="best/PROBLEM-RUN"),
 ]
-NoAnswerDir = Annotated[bool, typer.Option("--no-out", help="Do not write the best program.")]
+NoOut = Annotated[bool, typer.Option("--no-out", help="Do not write the best program.")]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the service.")]

@@ -119,12 +119,12 @@ def demo_command(
 
     The demo has its own data directory and free ports, so it runs beside `speciate up`.
     """
-    from speciate.cli.up import StopRequested, start_stack, stop_on_signals
+    from speciate.cli.up import StopRequested, start_service, stop_on_signals
 
     out = console()
     with stop_on_signals():
         from speciate.cli import demo_comparison
-        from speciate.cli.stack import LocalService
+        from speciate.cli.local_service import LocalService
         from speciate.client import Client
         from speciate.domain.access import DEFAULT_PROJECT
         from speciate.settings import load_settings
@@ -134,14 +134,14 @@ def demo_command(
         own = given.data_dir if data_dir else given.data_dir.with_name(f"{given.data_dir.name}-demo")
         settings = given.model_copy(update={"url": None, "data_dir": own})
         models = {} if model is None else {model: _fetched(model, given.data_dir, out)}
-        with LocalService(settings, models) as stack:
+        with LocalService(settings, models) as service:
             try:
-                start_stack(stack, out)
-                out.print(f"Dashboard: {stack.url}/", soft_wrap=True)
+                start_service(service, out)
+                out.print(f"Dashboard: {service.url}/", soft_wrap=True)
                 out.print(f"Data and logs are in {sanitize(own)}.", soft_wrap=True)
-                token = stack.settings.token
+                token = service.settings.token
                 secret = token.get_secret_value() if token else None
-                with Client(stack.url, secret, project=DEFAULT_PROJECT) as client:
+                with Client(service.url, secret, project=DEFAULT_PROJECT) as client:
                     runs = _start_runs(client, seed, scale, model)
                     _follow(runs, out)
                     completed = _print_results(runs, out)
@@ -150,7 +150,7 @@ def demo_command(
                         comparisons = demo_comparison.start(client, seed, scale, out)
                         completed &= demo_comparison.follow(client, comparisons, out)
                         demo_comparison.report(client, comparisons, out)
-                    print_answers(client, runs, out)
+                    print_best_programs(client, runs, out)
             except StopRequested:
                 out.print("Stopping …")
                 raise
@@ -243,17 +243,17 @@ def _print_results(runs: Sequence[DemoRun], out: Console) -> bool:
     return not incomplete
 
 
-def print_answers(client: Client, runs: Sequence[DemoRun], out: Console) -> None:
+def print_best_programs(client: Client, runs: Sequence[DemoRun], out: Console) -> None:
     """Print the best candidate of each run and write its program."""
-    from speciate.cli.answer import find_answer
+    from speciate.cli.best_program import find_best_program
 
     for each in runs:
         out.print()
         out.print(Text(each.source.slug, style="bold"))
         try:
-            answer = find_answer(client, each.run)
+            program = find_best_program(client, each.run)
             # The service ends with the demo, and its address with it.
-            answer.print_facts(answer.write(answer.default_directory), page=False)
+            program.print_facts(program.write(program.default_directory), page=False)
         except SpeciateError as error:
             out.print(Text(sanitize(error)))
 

@@ -17,7 +17,7 @@ from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
 
 if TYPE_CHECKING:
-    from speciate.cli.stack import LocalService
+    from speciate.cli.local_service import LocalService
 
 app = command_group()
 
@@ -77,8 +77,8 @@ def up_command(
     """
     with stop_on_signals():
         # Imported here so that a signal during the imports also stops the command cleanly.
+        from speciate.cli.local_service import LocalService
         from speciate.cli.servers import announced_url
-        from speciate.cli.stack import LocalService
         from speciate.embedded.errors import DataDirectoryBusyError
         from speciate.inference.downloads.catalogue import folder_of
         from speciate.settings import load_settings
@@ -97,16 +97,16 @@ def up_command(
             require_training()
         settings = load_settings(**flags)
         models = {name: folder_of(name, settings.data_dir) for name in model or []}
-        with LocalService(settings, models, learns=learn) as stack:
+        with LocalService(settings, models, learns=learn) as service:
             try:
-                start_stack(stack, out)
-                out.print(f"Speciate is up at {stack.url} (Ctrl-C stops it).", soft_wrap=True)
-                out.print(f"Dashboard: {stack.url}/", soft_wrap=True)
-                if stack.settings.url:
-                    out.print(f"Links point to {sanitize(stack.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
-                _print_isolation(stack, out)
-                out.print(f"Data and logs are in {sanitize(stack.settings.data_dir)}.", soft_wrap=True)
-                _supervise(stack, out)
+                start_service(service, out)
+                out.print(f"Speciate is up at {service.url} (Ctrl-C stops it).", soft_wrap=True)
+                out.print(f"Dashboard: {service.url}/", soft_wrap=True)
+                if service.settings.url:
+                    out.print(f"Links point to {sanitize(service.settings.base_url)} (SPECIATE_URL).", soft_wrap=True)
+                _print_isolation(service, out)
+                out.print(f"Data and logs are in {sanitize(service.settings.data_dir)}.", soft_wrap=True)
+                _supervise(service, out)
             except StopRequested:
                 out.print("Stopping …")
             except DataDirectoryBusyError as error:
@@ -122,30 +122,30 @@ def _is_at(url: str, host: str | None, port: int | None) -> bool:
     return host in (None, parts.hostname) and port in (None, parts.port)
 
 
-def _print_isolation(stack: LocalService, out: Console) -> None:
+def _print_isolation(service: LocalService, out: Console) -> None:
     from evaluators.evaluator_factory import UNSAFE_WARNING
     from speciate.settings import UNSAFE
 
-    if UNSAFE in stack.tiers:
+    if UNSAFE in service.tiers:
         out.print(UNSAFE_WARNING, style="bold red", soft_wrap=True)
-    elif stack.tiers:
-        out.print(f"Candidates run in sandbox tier {', '.join(stack.tiers)}.", soft_wrap=True)
+    elif service.tiers:
+        out.print(f"Candidates run in sandbox tier {', '.join(service.tiers)}.", soft_wrap=True)
 
 
-def _supervise(stack: LocalService, out: Console) -> None:
+def _supervise(service: LocalService, out: Console) -> None:
     from speciate.embedded import EmbeddedServerError
 
     while True:
         time.sleep(_POLL_S)
         try:
-            restarted = stack.restart_ended()
+            restarted = service.restart_ended()
         except EmbeddedServerError as error:
             # The cause may be temporary, such as a full disk: the next attempt can succeed.
             out.print(f"{sanitize(error)} Retrying …", soft_wrap=True)
             time.sleep(_RETRY_S)
             continue
         for name in restarted:
-            out.print(f"{name} exited and was restarted. See {sanitize(stack.log_of(name))}", soft_wrap=True)
+            out.print(f"{name} exited and was restarted. See {sanitize(service.log_of(name))}", soft_wrap=True)
 
 
 @app.command("migrate", epilog=examples("SPECIATE_DATABASE_URL=postgresql://… speciate migrate"))
@@ -175,7 +175,7 @@ def migrate_command() -> None:
     console(stderr=True).print(f"PostgreSQL {version} has schema {current_revision(engine)}.")
 
 
-def start_stack(stack: LocalService, out: Console) -> None:
+def start_service(service: LocalService, out: Console) -> None:
     with out.status("Starting …") as status:
 
         def show(text: str) -> None:
@@ -184,7 +184,7 @@ def start_stack(stack: LocalService, out: Console) -> None:
                 out.print(text)
 
         seconds = 0.0
-        for step in stack.start():
+        for step in service.start():
             seconds = step.seconds
             if step.name in _NEXT:
                 show(_NEXT[step.name])

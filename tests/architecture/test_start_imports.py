@@ -45,7 +45,7 @@ NEVER = {
     ),
     *("evaluators", "service", "workers"),
     *(
-        "speciate.cli.stack",
+        "speciate.cli.local_service",
         "speciate.client.aio.client",
         "speciate.client.aio.runs",
         "speciate.client.sync.declarations",

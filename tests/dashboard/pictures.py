@@ -15,9 +15,9 @@ from typing import Final
 from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
+from speciate.cli.local_service import LocalService
 from speciate.cli.problems.importing import import_task
-from speciate.cli.stack import LocalService
-from speciate.cli.up import start_stack
+from speciate.cli.up import start_service
 from speciate.client import Client
 from speciate.domain.declaration import DeclarationState
 from speciate.policies.bundled import bundled_policies
@@ -185,7 +185,7 @@ def main() -> None:
             LocalService(Settings(data_dir=Path(home) / "data", port=0), learns=True) as stack,
             sync_playwright() as playwright,
         ):
-            start_stack(stack, Console())
+            start_service(stack, Console())
             with Client(stack.url) as client:
                 content = fill(client)
             browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from speciate.cli.local_service import find_free_port
 from speciate.cli.serve import serve_command
-from speciate.cli.stack import find_free_port
 from speciate.domain.policy import Policy, PolicyRole, PromptFormat, Sampling
 from speciate.domain.rollout import Prompt
 from speciate.policies.openai_compatible import OpenAICompatible

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.answer import best_fields, require_one_answer
+from speciate.cli.best_program import best_fields, check_out_options
 from speciate.cli.common import (
-    AnswerDir,
     AsJson,
     Limit,
     LogTo,
-    NoAnswerDir,
+    NoOut,
+    OutDirectory,
     RunId,
     client,
     command_group,
@@ -179,8 +179,8 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
 def watch(
     ctx: typer.Context,
     run_id: RunId,
-    out: AnswerDir = None,
-    no_out: NoAnswerDir = False,
+    out: OutDirectory = None,
+    no_out: NoOut = False,
     log: LogTo = None,
     as_json: AsJson = False,
 ) -> None:
@@ -192,7 +192,7 @@ def watch(
     from speciate.cli.runs.tracking import load_tracker
     from speciate.cli.runs.watch import watch_run
 
-    require_one_answer(out, no_out=no_out)
+    check_out_options(out, no_out=no_out)
     tracker = load_tracker(log) if log else None
     with client(ctx) as service:
         run = service.runs.get(run_id)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.answer import require_free, require_one_answer
+from speciate.cli.best_program import check_out_options, require_free
 from speciate.cli.common import (
-    AnswerDir,
     AsJson,
     LogTo,
-    NoAnswerDir,
+    NoOut,
+    OutDirectory,
     Yes,
     client,
     command_group,
@@ -152,8 +152,8 @@ def run_command(
     idempotency_key: IdempotencyKey = None,
     yes: Yes = False,
     watch: Watch = False,
-    out: AnswerDir = None,
-    no_out: NoAnswerDir = False,
+    out: OutDirectory = None,
+    no_out: NoOut = False,
     log: LogTo = None,
     as_json: AsJson = False,
 ) -> None:
@@ -172,7 +172,7 @@ def run_command(
         if not watch:
             raise InvalidInputError("--out needs --watch.", remedy="Later: speciate best RUN --out DIR.")
         require_free(out, None)
-    require_one_answer(out, no_out=no_out, watch=watch)
+    check_out_options(out, no_out=no_out, watch=watch)
     tracker = None
     if log is not None:
         from speciate.cli.runs.tracking import load_tracker

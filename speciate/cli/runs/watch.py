@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from speciate.cli import output
-from speciate.cli.answer import compared_rewards, find_answer, require_free, seed_rewards
+from speciate.cli.best_program import compared_rewards, find_best_program, require_free, seed_rewards
 from speciate.cli.common import note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import format_number, format_spent, format_state, pluralize, sanitize
@@ -101,7 +101,7 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
     if as_json and not write:
         return
     try:
-        answer = retry_unavailable(lambda: find_answer(service, run))
+        program = retry_unavailable(lambda: find_best_program(service, run))
     except SpeciateError as error:
         record = run.record
         if as_json or not (record.diagnosis or (record.no_result and record.no_result in str(error))):
@@ -112,11 +112,11 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
     written = None
     if write:
         try:
-            written = answer.write(out or answer.default_directory)
+            written = program.write(out or program.default_directory)
         except SpeciateError as error:
             output.print_note(f"The best program is not written: {error}")
     if not as_json:
-        retry_unavailable(lambda: answer.print_facts(written))
+        retry_unavailable(lambda: program.print_facts(written))
         output.print_note(f"Print it with: speciate best {run.id}")
 
 

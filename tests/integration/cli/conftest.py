@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.settings import Settings
 
 

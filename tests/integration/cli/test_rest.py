@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from speciate.cli.local_service import LocalService
 from speciate.cli.problems.importing import import_task
-from speciate.cli.stack import LocalService
 from speciate.client import Client
 from speciate.policies.bundled import bundled_policies
 from speciate.settings import Settings

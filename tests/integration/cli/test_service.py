@@ -14,7 +14,7 @@ import pytest
 
 from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.client import AsyncClient, Client
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from speciate.domain.run import RunState

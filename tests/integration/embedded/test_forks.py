@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.stack import PRELOADED
+from speciate.cli.local_service import PRELOADED
 from speciate.embedded import ChildCommand, GuardedProcesses, Preload
 
 from .conftest import wait_for, wait_until_gone

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.settings import Settings

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunSpec
 from speciate.policies.bundled import bundled_policies

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pydantic import SecretStr
 
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.client import Client
 from speciate.problems.loader import bundled, load_problem
 from speciate.settings import Settings

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import command
 
 from speciate import __version__
-from speciate.cli.stack import LocalService
+from speciate.cli.local_service import LocalService
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.labels import Labels, Relabelling
 from speciate.embedded import EmbeddedServers

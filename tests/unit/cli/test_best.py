@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from speciate import __version__
-from speciate.cli.demo import DemoProblem, DemoRun, print_answers
+from speciate.cli.demo import DemoProblem, DemoRun, print_best_programs
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import console
 from speciate.client import Client
@@ -257,7 +257,7 @@ def test_the_demo_ends_with_the_best_program_of_each_problem(
         each = DemoRun(DemoProblem("packing", 100, "radius"), definition, client.runs.get(RUN))
         each.refresh()
         assert (each.seed, each.best) == ({"radius": 1.0}, 2.5)
-        print_answers(client, [each], console())
+        print_best_programs(client, [each], console())
     shown = capfd.readouterr().out.splitlines()
     assert shown[:3] == ["", "packing", "best        candidate 9"]
     assert f"written to  {DIRECTORY}/candidate.py" in shown

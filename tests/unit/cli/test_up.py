@@ -12,7 +12,7 @@ from evaluators.evaluator_factory import AUTO
 from evaluators.tiers import TIERS, UNSAFE
 from speciate.cli import stack
 from speciate.cli.errors import ExitCode
-from speciate.cli.stack import LocalService, StartStep
+from speciate.cli.local_service import LocalService, StartStep
 from speciate.domain.errors import UnavailableError
 from speciate.settings import SERVE_TOKEN_VARIABLE, Settings, load_settings
 from speciate.settings import UNSAFE as NAME_IN_SETTINGS

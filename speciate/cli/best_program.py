@@ -1,4 +1,4 @@
-"""The answer of a run: its best program, with the facts that explain it, printed or written to a directory."""
+"""The best program of a run with the facts that explain it, printed or written to a directory."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from speciate.schema.runs import RankedCandidate
 
 FACTS: Final = "best.json"
-"""File of an answer with its facts; its field ``run`` tells answers of different runs apart."""
+"""File with the facts; its field ``run`` tells directories of different runs apart."""
 
 _FOLDER: Final = "program"
 _MOST_COMPARED: Final = 12
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A candidate of a run and what is needed to explain it.
+class BestProgram:
+    """The best candidate of a run, or one of its front, and what is needed to explain it.
 
     Attributes:
         service: The client.
@@ -53,7 +53,7 @@ class Answer:
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """The files of the program, by path in the directory of the answer."""
+        """The files of the program, by path in the directory."""
         files = self.problem.definition.files_in(self.candidate.program)
         own = len(files) > 1 or self.problem.definition.many_files or FACTS in files
         return {f"{_FOLDER}/{name}" if own else name: text for name, text in files.items()}
@@ -110,7 +110,7 @@ class Answer:
         """Write program and facts, and return the path of the program: a file, or a folder if it has several.
 
         Raises:
-            ConflictError: The directory holds something other than an answer of this run, or cannot be written.
+            ConflictError: The directory holds something other than the best program of this run, or cannot be written.
         """
         require_free(directory, self.run.id)
         facts = json.dumps(self.facts, indent=2, allow_nan=False) + "\n"
@@ -187,7 +187,7 @@ def seed_rewards(run: RunHandle) -> dict[str, float]:
     return first.rewards or {} if first.role is PolicyRole.SEED else {}
 
 
-def find_answer(service: Client, run: RunHandle) -> Answer:
+def find_best_program(service: Client, run: RunHandle) -> BestProgram:
     """Return the best candidate of a run as last read.
 
     Raises:
@@ -195,12 +195,12 @@ def find_answer(service: Client, run: RunHandle) -> Answer:
     """
     best = run.record.best
     if best is None:
-        raise NotFoundError(_without_answer(run), remedy=f"See `speciate candidates list {run.id}`.")
-    return Answer(service, run, run.problem(), best, run.candidate(best.number))
+        raise NotFoundError(_why_none(run), remedy=f"See `speciate candidates list {run.id}`.")
+    return BestProgram(service, run, run.problem(), best, run.candidate(best.number))
 
 
-def require_one_answer(out: Path | None, *, no_out: bool, watch: bool = True) -> None:
-    """Reject options about the answer's folder that contradict each other or have no effect."""
+def check_out_options(out: Path | None, *, no_out: bool, watch: bool = True) -> None:
+    """Reject options about the directory that contradict each other or have no effect."""
     if no_out and out is not None:
         raise InvalidInputError("--out and --no-out exclude each other.", remedy="Leave one of them out.")
     if no_out and not watch:
@@ -208,7 +208,7 @@ def require_one_answer(out: Path | None, *, no_out: bool, watch: bool = True) ->
 
 
 def require_free(directory: Path, run_id: UUID | None) -> None:
-    """Check that writing an answer to a directory overwrites nothing but an answer of the same run.
+    """Check that writing into a directory overwrites nothing but files of the same run.
 
     Raises:
         ConflictError: The directory holds anything else, or cannot be read.
@@ -224,7 +224,7 @@ def require_free(directory: Path, run_id: UUID | None) -> None:
         raise ConflictError(f"{directory} holds {what}.", remedy="Choose another directory with --out DIR.")
 
 
-def _without_answer(run: RunHandle) -> str:
+def _why_none(run: RunHandle) -> str:
     """Return a sentence about the nearest candidate of a run without a feasible one."""
     elites = run.archive()
     none = f"run {run.id} has no feasible candidate"
