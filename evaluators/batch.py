@@ -27,21 +27,15 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBatch:
-    """Programs to score.
+    """Programs to score against one problem.
 
     Attributes:
-        problem: Problem that scores them.
-        programs: Program texts.
-        seeds: Seed of each evaluation.
-        sandbox: Sandbox of the tier.
+        sandbox: Where scripts run, and programs unless ``image`` is set.
         deadline: Time by which the batch must end, on the clock of ``time.monotonic``; may be infinite.
-        author_grace_s: Seconds for an author's script to load and for its own part of an evaluation, in addition to
-            twice the problem's wall limit.
-        folder: Folder of the problem's data files, or None.
+        author_grace_s: Seconds of an author's script beside twice the problem's wall limit.
+        folder: Folder of the problem's data files.
         site: Folder of the problem's packages; None uses those of the worker.
-        builds: Compile cache; None builds every program.
         surroundings: Digest of what a build sees beside its source: tools with their versions, and data files.
-        image: Sandbox of programs, if they run in a container image.
     """
 
     problem: Problem
@@ -103,16 +97,14 @@ class EvaluationBatch:
         )
 
     def out_of_time(self) -> Evaluation:
-        """Return the result of a program that was not evaluated before the deadline."""
         return Evaluation(failure=BATCH_DEADLINE, tier=self.home.name)
 
 
 class ProcessStarter:
     """Provide contained processes, starting the next one as soon as the current one has ended.
 
-    One supervisor serves one process after another. Supervisors of a batch end with it, so that batches share no
-    namespaces. If a process lasts so long that its supervisor serves no other, later ones start on supervisors of their
-    own while the current one works.
+    A supervisor serves one process after another and ends with the batch, so that batches share no namespaces. If no
+    supervisor can serve another process, later ones get supervisors of their own while the current one works.
     """
 
     def __init__(self, sandbox: Sandbox, needs: ProcessSpec, expected: int) -> None:
@@ -123,11 +115,7 @@ class ProcessStarter:
         self._overlapping = False
 
     def take(self) -> SandboxedProcess:
-        """Return a process that is ready for its first message.
-
-        Raises:
-            EvaluatorUnavailableError: No process starts.
-        """
+        """Return a process that is ready for its first message; raises ``EvaluatorUnavailableError``."""
         self._expected -= 1
         log = ""
         for _ in range(_ATTEMPTS):
@@ -157,7 +145,6 @@ class ProcessStarter:
             self.warm()
 
     def close(self) -> None:
-        """Stop the unused spare process and end the supervisors."""
         self._expected = 0
         if self._spare is not None:
             _discard(self._spare)

@@ -27,18 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class BuildCache:
-    """Built programs; safe for concurrent threads and processes. Without access to its folder it stays empty.
-
-    Args:
-        root: Folder of the cache.
-        max_bytes: Size limit; the least recently used programs go first.
+    """Least recently used built programs go first; safe for concurrent threads and processes. Without access to its
+    folder it stays empty.
     """
 
     def __init__(self, root: Path, *, max_bytes: int = 1 << 30) -> None:
         self._root, self._max_bytes = root, max_bytes
 
     def find(self, key: str) -> BuiltFiles | None:
-        """Return the files that were built for a key."""
         try:
             descriptor = os.open(self._root / f"{key}{_SUFFIX}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -57,7 +53,6 @@ class BuildCache:
         return {name: (content, bool(program)) for name, (content, program) in listed.items()}
 
     def keep(self, key: str, files: BuiltFiles) -> None:
-        """Store the files that were built for a key."""
         body = json.dumps(files).encode()
         if len(body) > self._max_bytes:
             return

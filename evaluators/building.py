@@ -33,11 +33,7 @@ _SCRATCH: Final = 8
 
 
 def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
-    """Return the files with which a program runs, or the failure of its build.
-
-    Raises:
-        EvaluatorUnavailableError: No process starts.
-    """
+    """Return the files with which a program runs, or the failure of its build."""
     problem, language = batch.problem, batch.problem.language
     sources = program_files(program, problem)
     try:
@@ -65,7 +61,6 @@ class _Build:
     language: Language
 
     def run(self, files: BuiltFiles) -> BuiltFiles | Failure:
-        """Return the built files or the failure."""
         limits = build_limits(self.batch.problem.limits, self.language)
         spec: ProcessSpec = self.batch.commands(limits)
         with ProcessStarter(self.batch.home, spec, 1) as starter:

@@ -86,13 +86,7 @@ _SHORT = Limits(wall_s=0.25, cpu_s=1)
 
 @dataclass(frozen=True, slots=True)
 class TierProbe:
-    """Result of attacking a tier.
-
-    Attributes:
-        tier: Name of the tier.
-        breaches: Successful attacks, or the reason why the tier does not work; empty if the tier resisted all attacks.
-        remedy: Fix, if known.
-    """
+    """Successful attacks on a tier, or the reason why it does not work, and the fix if it is known."""
 
     tier: str
     breaches: tuple[str, ...]
@@ -100,7 +94,6 @@ class TierProbe:
 
     @property
     def holds(self) -> bool:
-        """True if the tier resisted all attacks, so that untrusted programs may run in it."""
         return not self.breaches
 
 
@@ -141,7 +134,6 @@ def _attack(pool: ZygotePool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _targets() -> Iterator[list[list[object]]]:
-    """Set up the targets of the attacks and yield the attempts."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder("canary"))
         folder.chmod(0o755)

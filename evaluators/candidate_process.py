@@ -25,13 +25,7 @@ _NONCE_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of one call.
-
-    Attributes:
-        index: Number of the call.
-        value: Returned value; None on failure.
-        failure: Cause of the failure; None on success.
-    """
+    """Result of one call, by the number of the call."""
 
     index: int
     value: JsonValue = None
@@ -39,10 +33,9 @@ class CallResult:
 
 
 def _candidate_seed(seed: int, problem: Problem) -> int:
-    """Return the seed of a candidate's generators.
+    """Derive the seed of a candidate's generators, which must not predict the random numbers of its evaluator.
 
-    A candidate that knew the evaluation's own seed could predict its evaluator's random numbers. A candidate cannot
-    derive that seed from this one without the text of the evaluator.
+    The evaluation's own seed cannot be derived from it without the text of the evaluator.
     """
     digest = hashlib.sha256(f"candidate:{problem.evaluator_digest}:{seed}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
@@ -53,10 +46,6 @@ class CandidateProcess:
 
     The first frame per call counts. Frames for unknown or answered calls are dropped, and so are frames that were sent
     before their call.
-
-    Attributes:
-        session: Connection to the process.
-        frame_bytes: Longest frame that it may send.
     """
 
     def __init__(
@@ -85,11 +74,7 @@ class CandidateProcess:
         self._ended: tuple[ResourceUsage, dict[str, str]] | None = None
 
     def load(self, deadline: float) -> Failure | None:
-        """Wait until a built program is in place and return the failure, if any. Python programs are not built.
-
-        Args:
-            deadline: Deadline of the batch; may be infinite.
-        """
+        """Wait until a built program is in place and return the failure, if any. Python programs are not built."""
         if self._language is None:
             return None
         limit_s = self._language.build_s
@@ -100,22 +85,16 @@ class CandidateProcess:
             return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
 
     def allow(self, limit_s: float, until: float) -> TimeAllowance:
-        """Start a time allowance for the process; see ``TimeAllowance``."""
         return self.session.allow(limit_s, until)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
-        """Queue a call."""
         # A random number, so that nothing sent before the question can be its answer.
         nonce = secrets.randbits(_NONCE_BITS)
         self._open[nonce] = index
         self.session.post({"index": nonce, "call": name, "args": args})
 
     def answer(self, allowance: TimeAllowance) -> CallResult:
-        """Return the next result of an open call.
-
-        Raises:
-            SessionEndedError: The session has ended.
-        """
+        """Return the next result of an open call; raises ``SessionEndedError``."""
         while True:
             message = self.session.receive(allowance)
             nonce = message.get("index")

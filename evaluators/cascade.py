@@ -22,7 +22,6 @@ class CascadeResult:
 
     Attributes:
         rewards: Shape (d,), declared order; None if the first stage failed.
-        failure: Failure of the first stage; None if it succeeded.
         stopped_at: First stage without rewards; None if the cascade measured all objectives.
         artifacts: Reason for stopping, as feedback.
     """
@@ -34,12 +33,7 @@ class CascadeResult:
 
 
 def run_cascade(problem: Problem, measure: Callable[[CascadeStage], StageRewards | Failure]) -> CascadeResult:
-    """Measure stage after stage until one fails, its rule rejects the candidate, or an external stage follows.
-
-    Args:
-        problem: The problem.
-        measure: Measures one stage.
-    """
+    """Measure stage after stage until one fails, its rule rejects the candidate, or an external stage follows."""
     known: dict[str, float] = {}
     for step in problem.cascade:
         if step.external:

@@ -30,7 +30,6 @@ _SHOWN_CASES = 5
 
 
 def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every program of a batch, each in a fresh process."""
     with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
@@ -80,14 +79,12 @@ class _CaseSession:
         self._logs: dict[str, str] = {}
 
     def score(self) -> CascadeResult:
-        """Run all stages of the cascade."""
         if (failure := self._process.load(self._batch.deadline)) is not None:
             return CascadeResult(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
         self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
         return run_cascade(self._problem, self._measure)
 
     def end(self) -> ResourceUsage:
-        """Stop the candidate's process and return its resource usage."""
         usage, self._logs = self._process.end()
         return usage
 

@@ -21,32 +21,22 @@ ENVELOPE_BYTES = 64 << 10
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a trusted message."""
     body = _ENCODER.encode(message).encode("ascii")
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 class FrameReader:
-    """Split a stream into messages.
-
-    Attributes:
-        max_bytes: Longest frame that the reader accepts.
-    """
+    """Split a stream into messages."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Append received bytes."""
         self._buffer += data
 
     def next(self) -> Message | None:
-        """Return the next complete message, or None if it needs more bytes.
-
-        Raises:
-            FrameError: The frame is too long, malformed, too deep, or holds NaN or an infinity.
-        """
+        """Return the next complete message, or None if it needs more bytes; raises ``FrameError``."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         size = int.from_bytes(self._buffer[:HEADER_BYTES], "big")

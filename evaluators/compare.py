@@ -11,14 +11,8 @@ def equal(expected: JsonValue, got: JsonValue, tolerance: float = 0.0) -> bool:
     """Return True if two JSON values are equal.
 
     Types must match: ``True`` is not ``1`` and ``"1"`` is not ``1``. Without a tolerance ``1`` is not ``1.0`` either.
-    With a tolerance, integers and floats are both numbers. They are equal if they differ by at most ``tolerance``,
-    absolutely or relative to the larger. NaN equals nothing. Lists compare by position, objects by key; the tolerance
-    applies to their elements, too.
-
-    Args:
-        expected: The expected value.
-        got: The answer.
-        tolerance: Largest absolute or relative difference of two numbers; 0 means exact.
+    With a tolerance, numbers are equal if they differ by at most that, absolutely or relative to the larger. NaN equals
+    nothing. Lists compare by position, objects by key.
     """
     match expected, got:
         case bool(), _:

@@ -20,9 +20,6 @@ class CoreSlots:
     """Slots of one worker; create it before its processes fork.
 
     A slot is a byte of an anonymous file that a process locks. The kernel releases the locks of a process that dies.
-
-    Args:
-        count: Number of slots.
     """
 
     def __init__(self, count: int) -> None:

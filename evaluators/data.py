@@ -16,7 +16,6 @@ from speciate.domain.candidate import Evaluation
 
 
 def evaluate_data(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every text of a batch."""
     with Script(batch) as script:
         return [batch.out_of_time() if batch.expired else _evaluate(batch, script, text, seed) for text, seed in batch]
 

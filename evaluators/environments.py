@@ -36,25 +36,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Installed packages.
-
-    Attributes:
-        site: Folder to add to the module search path.
-        digest: SHA-256 of the installed files, recorded with every evaluation.
-    """
+    """Folder of installed packages, and the SHA-256 of their files, which is recorded with every evaluation."""
 
     site: Path
     digest: str
 
 
 class EnvironmentStore:
-    """Environments of one machine; safe for concurrent threads and processes.
-
-    Args:
-        root: Folder of all environments.
-        max_bytes: Size limit of all environments; the least recently used ones go first.
-        max_days: Days after its last use that an environment is kept.
-    """
+    """Environments of one machine; safe for concurrent threads and processes. The least recently used ones go first."""
 
     def __init__(self, root: Path, *, max_bytes: int = 20 << 30, max_days: float = 30.0) -> None:
         self._root = root
@@ -67,12 +56,8 @@ class EnvironmentStore:
     ) -> Iterator[Environment | None]:
         """Provide an environment, building it if necessary, and protect it from pruning meanwhile.
 
-        Args:
-            requirements: What to install; empty yields None.
-            report: Receives pip's lines of progress.
-
-        Raises:
-            EvaluatorUnavailableError: The environment cannot be built.
+        Yields None without requirements; raises ``EvaluatorUnavailableError``. ``report`` receives pip's lines of
+        progress.
         """
         if not requirements:
             yield None
@@ -189,11 +174,7 @@ def _name(requirements: Sequence[str]) -> str:
 
 
 def _digests(site: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file by path.
-
-    Raises:
-        ValueError: Something is neither a file nor a folder.
-    """
+    """Return the SHA-256 of every file by path; ``ValueError`` if something is neither a file nor a folder."""
     found = {}
     for path in sorted(site.rglob("*")):
         name = path.relative_to(site).as_posix()

@@ -56,18 +56,14 @@ class SandboxEvaluator:
         toolchains: Toolchains | None = None,
         builds: BuildCache | None = None,
     ) -> None:
-        """Choose a tier.
+        """Choose a tier; ``ConfigurationError`` if it is unknown.
 
         Args:
             tier: A name in ``TIERS``.
-            author_grace_s: Seconds for an author's script in addition to twice the problem's wall limit.
+            author_grace_s: Seconds of an author's script beside twice the problem's wall limit.
             environments: Where packages of problems are installed; the default is the user's data directory.
             toolchains: Compilers and interpreters of candidates; the default are those of the system.
-            builds: Compile cache; the default builds every program. Unused in tier ``unsafe``, in which candidates
-                could write to it.
-
-        Raises:
-            ConfigurationError: Unknown tier.
+            builds: Compile cache. Unused in tier ``unsafe``, in which candidates could write to it.
         """
         if tier not in TIERS:
             raise ConfigurationError(f"Unknown evaluator tier {tier!r}.", remedy=f"Choose one of: {', '.join(TIERS)}.")
@@ -80,12 +76,10 @@ class SandboxEvaluator:
 
     @property
     def tier(self) -> str:
-        """Name of the tier."""
         return self._sandbox.name
 
     @property
     def zygotes(self) -> list[int]:
-        """Process ids of the running zygotes."""
         return self._sandbox.pids
 
     def tools(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -98,7 +92,6 @@ class SandboxEvaluator:
         return tuple(sorted(found))
 
     def can_evaluate(self, problem: Problem) -> bool:
-        """Return True if this machine has the language of a problem, or runs its image."""
         return problem.tools <= {*self.tools(problem.tools)}
 
     def sweep_containers(self) -> int:
@@ -161,11 +154,7 @@ class SandboxEvaluator:
             return [replace(result, environment=environment.digest) for result in results]
 
     def _prepared(self, batch: EvaluationBatch) -> EvaluationBatch:
-        """Return the batch with what builds and runs its programs, if they are not Python.
-
-        Raises:
-            EvaluatorUnavailableError: This machine or its tier lacks the language, or does not run the image.
-        """
+        """Return the batch with what builds and runs its programs, if they are not Python; raises as ``evaluate``."""
         problem = batch.problem
         if problem.image is not None:
             engine = require_engine(problem.tools)
@@ -200,7 +189,6 @@ class SandboxEvaluator:
                 self._sandbox.folders.drop(folder)
 
     def close(self) -> None:
-        """Stop the zygotes."""
         self._sandbox.close()
 
     def leave(self) -> None:

@@ -31,18 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 def open_environments(settings: Settings) -> EnvironmentStore:
-    """Return the environments of this machine."""
     return EnvironmentStore(
         settings.data_dir / "environments", max_bytes=settings.environments_bytes, max_days=settings.environments_days
     )
 
 
 def open_toolchains(settings: Settings) -> Toolchains:
-    """Return the compilers and interpreters of this machine.
-
-    Raises:
-        ConfigurationError: A folder of the setting is no installation.
-    """
     for folder in settings.toolchains:
         if not (folder / "bin").is_dir() or folder == Path("/"):
             raise ConfigurationError(
@@ -53,11 +47,7 @@ def open_toolchains(settings: Settings) -> Toolchains:
 
 
 def open_evaluator(wanted: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
-    """Return an evaluator in the strongest tier that passes its attacks, or in the requested tier.
-
-    Args:
-        wanted: ``auto``, the name of a tier, or ``unsafe``.
-        settings: Determines environments, toolchains and the compile cache; None: the defaults of ``SandboxEvaluator``.
+    """Return an evaluator in the strongest tier that passes its attacks (``auto``), or in the requested tier.
 
     Raises:
         ConfigurationError: The tier is unknown.

@@ -17,7 +17,6 @@ _CLONE_NEWUSER = 0x10000000
 
 
 def kernel_features() -> str:
-    """Return a human-readable summary of the isolation features that this kernel has."""
     system = os.uname()
     known = "" if system.machine in MACHINES else " (unsupported architecture: no tier works)"
     abi = landlock.abi()

@@ -54,7 +54,6 @@ class _InProcessRun:
         self._usage: ResourceUsage | None = None
 
     def evaluation(self) -> Evaluation:
-        """Run the stages and return the evaluation."""
         started = time.monotonic()
         limits = self._batch.problem.limits
         self._allowance = self._session.allow(limits.wall_s, self._batch.deadline, math.ceil(limits.cpu_s))

@@ -13,12 +13,7 @@ _UNLIMITED = -1  # resource.RLIM_INFINITY
 
 
 def tasks(limits: Limits, *, processes: bool) -> int:
-    """Return how many threads and processes may run at once, which the kernel counts together.
-
-    Args:
-        limits: The problem's limits.
-        processes: True if the process may start others.
-    """
+    """Return how many threads and processes may run at once, which the kernel counts together."""
     if processes:
         return limits.threads + limits.processes
     # Problems of the first version have no ``threads``: their limit on threads is in ``processes``.

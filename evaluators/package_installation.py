@@ -59,14 +59,7 @@ _PIP_OPTIONS: Final = (
 
 
 def install(folder: Path, site: Path, listed: Path, most_bytes: int, report: Callable[[str], None]) -> None:
-    """Install packages and compile them.
-
-    Args:
-        folder: Folder that the installation may fill.
-        site: Folder of the packages, in it.
-        listed: File with the requirements.
-        most_bytes: Size limit of ``folder``.
-        report: Receives lines of progress.
+    """Install packages into ``site``, which is in ``folder``, and compile them.
 
     Raises:
         ValueError: pip failed, or a limit was exceeded; the message is the reason.
@@ -100,11 +93,7 @@ class _Build:
         self._exceeded = ""
 
     def run(self, program: str, arguments: list[str], memory: int, heard: Callable[[str], None]) -> int:
-        """Run a program and return its exit status.
-
-        Raises:
-            ValueError: It exceeded the time or the space.
-        """
+        """Return the exit status of a program; ``ValueError`` if it exceeded the time or the space."""
         limits = map(str, (memory, max(self._most_bytes, _LEAST_FILE_BYTES), self._most_bytes, _MOST_FILES))
         process = subprocess.Popen(
             [sys.executable, "-I", "-c", _BOUNDED + program, *limits, *arguments],

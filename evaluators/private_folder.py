@@ -13,7 +13,6 @@ def open_private_folder(folder: Path, mode: int = 0o700) -> Path:
 
     Raises:
         PermissionError: It belongs to another user, or others may write to it.
-        OSError: It cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=mode)
     status = folder.stat()

@@ -35,9 +35,7 @@ class _DirectCalls:
 
     Attributes:
         allowance: Time limit of the calls of this period.
-        began: Beginning, on the monotonic clock.
         candidate_s: Seconds on the shared clock at the beginning.
-        drain: Of the script.
     """
 
     allowance: TimeAllowance
@@ -87,7 +85,6 @@ class RestartingCandidate:
 
     @property
     def channel_acquired(self) -> bool:
-        """True while the script has the channel."""
         return self._direct is not None
 
     def acquire_channel(self, drain: Drain) -> tuple[int, int] | None:
@@ -136,14 +133,7 @@ class RestartingCandidate:
         return CallResult(0, failure=self._lose(SessionEndedError(ending, detail), candidate_s))
 
     def call(self, name: str, args: list[JsonValue], timeout_s: float | None, candidate_s: float = 0.0) -> CallResult:
-        """Return the answer to one call.
-
-        Args:
-            name: Function of the program.
-            args: Its arguments.
-            timeout_s: Time limit of this call in seconds; the rest of the wall limit applies as well.
-            candidate_s: Seconds of direct calls so far.
-        """
+        """Return the answer to one call; the rest of the wall limit applies beside its own time limit."""
         direct, process = self._end_direct(candidate_s), self._process
         answer = self._call(name, args, timeout_s)
         if direct is not None and process is not None and process is self._process and self._final is None:

@@ -50,11 +50,7 @@ class ScriptFailedError(Exception):
 
 
 class Script:
-    """Run the functions of the problem's script, one program at a time.
-
-    Attributes:
-        clock: Tells how long the candidate has computed while the script calls it directly.
-    """
+    """Run the functions of the problem's script, one program at a time."""
 
     def __init__(self, batch: EvaluationBatch) -> None:
         self._batch = batch
@@ -103,26 +99,17 @@ class Script:
         return outcome
 
     def reply(self, message: Message) -> None:
-        """Send a message to the running script."""
         if self._session is not None:
             self._session.post(message)
 
     def allow(self, limit_s: float) -> TimeAllowance:
-        """Start a time allowance for the script; see ``TimeAllowance``.
-
-        Raises:
-            ScriptFailedError: The script is not running.
-        """
+        """Start a time allowance for the script; ``ScriptFailedError`` if it is not running."""
         self._limit_s = limit_s
         limits = self._batch.problem.limits
         return self._running().allow(limit_s, self._batch.deadline, max(limits.cpu_s, limits.cores * limit_s))
 
     def receive(self, allowance: TimeLeft) -> Message:
-        """Return the script's next message.
-
-        Raises:
-            ScriptFailedError: No message arrived; the script restarts for the next program.
-        """
+        """Return the script's next message; after a ``ScriptFailedError`` the script restarts for the next program."""
         session = self._running()
         try:
             while _is_progress(message := session.receive(allowance)):
@@ -164,7 +151,6 @@ class Script:
             self._session = None
 
     def _log(self) -> str:
-        """Return the script's output since the last call."""
         return "" if self._session is None else "".join(self._session.logs().values())
 
     def _load(self) -> None:
@@ -232,12 +218,8 @@ def _folder(batch: EvaluationBatch) -> Path | None:
 
 @dataclass(slots=True)
 class ScriptOutput:
-    """Notes and output of a script over all stages of an evaluation.
-
-    Attributes:
-        notes: Texts that the script stores with the candidate.
-        log: Output of the script, for its author.
-        failed_call: How the candidate's last failing call ended; a script may hide it.
+    """Notes, log and last failed call of a script over all stages of an evaluation; the script may hide the last
+    one.
     """
 
     notes: dict[str, str] = field(default_factory=dict)

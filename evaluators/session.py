@@ -32,8 +32,8 @@ class TimeAllowance:
     """Time limit of a process for one task, not counting the time that others keep it waiting for a processor.
 
     Otherwise a result on a busy host would depend on the load. Clock time has a limit, too: ``PATIENCE`` times the
-    limit. Time in which the process and what it starts have as many processors as they may use counts in any case:
-    what waits then waits for its own kind.
+    limit. Time in which the process and what it starts have as many processors as they may use counts in any case: what
+    waits then waits for its own kind.
 
     Args:
         contained: The process; it must have started.
@@ -64,8 +64,7 @@ class TimeAllowance:
     def left_s(self) -> float:
         """Return a lower bound on the seconds left; 0 or less means that the time is up.
 
-        Raises:
-            SessionEndedError: The processor time is used up.
+        Raises ``SessionEndedError`` if the processor time is used up.
         """
         now = time.monotonic()
         left = self._left_s(now)

@@ -12,12 +12,7 @@ from evaluators.contained.direct_channel import CLOCK_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """State of the calls.
-
-    Attributes:
-        calling: True while the script waits for the candidate.
-        candidate_s: Seconds so far in which it did.
-    """
+    """True while the script waits for the candidate, and the seconds so far in which it did."""
 
     calling: bool
     candidate_s: float

@@ -19,22 +19,16 @@ def short_json(value: JsonValue, max_chars: int = 200) -> str:
 
 
 class Tail:
-    """Buffer of the last bytes of an unbounded stream.
-
-    Attributes:
-        max_bytes: Size of the buffer.
-    """
+    """Buffer of the last bytes of an unbounded stream."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._kept = b""
 
     def feed(self, data: bytes) -> None:
-        """Append received bytes and drop the oldest beyond the size."""
         self._kept = (self._kept + data)[-self.max_bytes :] if self.max_bytes else b""
 
     def take(self) -> str:
-        """Return the buffered text and clear the buffer."""
         text = sanitize(self._kept.decode("utf-8", "replace"), self.max_bytes)
         self._kept = b""
         return text

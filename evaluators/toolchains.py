@@ -24,13 +24,8 @@ _VERSIONS: Final = {known.version[0]: known.version for known in KNOWN.values()}
 
 @dataclass(frozen=True, slots=True)
 class FoundLanguage:
-    """A known language on this machine.
-
-    Attributes:
-        name: Its name.
-        tool: Its compiler or interpreter.
-        version: First line that the tool prints about its version; empty if it is missing.
-        problem: Why programs cannot run; empty if they can.
+    """A known language: its tool, the first line of that tool's version, and why programs cannot run (empty if they
+    can).
     """
 
     name: str
@@ -68,11 +63,7 @@ class Toolchains:
         return path is not None and (tool not in _VERSIONS or bool(self._version(tool, path)))
 
     def require(self, language: Language) -> None:
-        """Check that this machine has the programs of a language.
-
-        Raises:
-            EvaluatorUnavailableError: One is missing.
-        """
+        """Raise ``EvaluatorUnavailableError`` if this machine lacks a program of a language."""
         for tool in language.tools:
             if not self.works(tool):
                 raise EvaluatorUnavailableError(
@@ -119,7 +110,6 @@ class Toolchains:
 
 @lru_cache(maxsize=256)
 def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
-    """Return what a command prints; empty if it fails."""
     with temporary_folder("version") as home:
         environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8"}
         try:

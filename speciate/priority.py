@@ -21,10 +21,8 @@ _PAUSE_S: Final = 0.11  # Linux lets an unprivileged user set an autogroup ten t
 def lower_priority(nice: int) -> None:
     """Lower the priority of this process, of its later children, and of its session if it leads one.
 
-    A worker that is started by hand shares the session of a terminal, whose other commands must keep their priority.
-
-    Args:
-        nice: Niceness from 0, which changes nothing, to 19; a higher present niceness stays.
+    A worker that is started by hand shares the session of a terminal, whose other commands must keep their priority. A
+    niceness that is higher already stays.
     """
     for thread in _threads():  # on Linux, niceness belongs to a thread
         with suppress(ProcessLookupError):
@@ -49,12 +47,7 @@ def group_nice() -> int:
 
 
 def set_group_nice(nice: int, pid: int | None = None) -> None:
-    """Set the niceness of a session; do nothing without autogroups or permission.
-
-    Args:
-        nice: Niceness; 0 is the default and is not set.
-        pid: A process of the session; None means this one.
-    """
+    """Set the niceness of the session of a process (None: this one); do nothing without autogroups or permission."""
     if not nice:
         return
     path = Path("/proc", "self" if pid is None else str(pid), "autogroup")

@@ -41,12 +41,8 @@ class _EvaluationEnd(BaseException):
 
 
 class CallFailure:
-    """Failure of a call.
-
-    Attributes:
-        kind: ``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``.
-        reason: Short reason within the kind.
-        detail: Human-readable text.
+    """Failure of a call: a kind (``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``), its reason and a
+    text.
     """
 
     def __init__(self, kind: str, reason: str, detail: str) -> None:
@@ -57,12 +53,7 @@ class CallFailure:
 
 
 class Reply:
-    """Result of a call into the candidate.
-
-    Attributes:
-        value: The answer as a JSON value; None on failure.
-        failure: Cause of the failure; None on success.
-    """
+    """Result of a call into the candidate: a JSON value, or a failure."""
 
     def __init__(self, value: Any = None, failure: CallFailure | None = None) -> None:
         self.value, self.failure = value, failure
@@ -75,11 +66,7 @@ class Reply:
 
 
 class Candidate:
-    """The program under evaluation. It runs in another process and exchanges only JSON values with this one.
-
-    Attributes:
-        source: Text of the program.
-    """
+    """The program under evaluation. It runs in another process and exchanges only JSON values with this one."""
 
     def __init__(self, wire: Wire, source: str, direct: DirectChannel | None = None) -> None:
         self._wire, self.source, self._direct = wire, source, direct
@@ -115,18 +102,14 @@ class Candidate:
         return Reply(answer.get("value"), None if failure is None else CallFailure(**failure))
 
     def close_direct(self) -> None:
-        """Close the direct channel, if there is one."""
         if self._direct is not None:
             self._direct.close()
             self._direct = None
 
 
 class Context:
-    """Seed, files and feedback of one evaluation.
-
-    Attributes:
-        seed: Seed of this evaluation; ``random`` and ``numpy.random`` are already seeded with it.
-        files: Texts of the problem's further files, by name.
+    """Feedback of one evaluation, its seed, with which ``random`` and ``numpy.random`` are seeded, and the problem's
+    files.
     """
 
     def __init__(self, wire: Wire, seed: int, files: dict[str, str]) -> None:
@@ -205,7 +188,6 @@ def outcome_of(measure: Callable[[], Any], first: dict[str, Any]) -> dict[str, A
 
 
 def awaited(result: Any) -> Any:
-    """Return a result; that of a coroutine once it has run."""
     if not hasattr(result, "__await__"):
         return result
     import asyncio  # late: few scripts need it
@@ -236,7 +218,6 @@ def _number(name: object, value: Any, records: list[str]) -> Any:
 
 
 def report(wire: Wire, outcome: dict[str, Any], notes: list[tuple[str, str]]) -> None:
-    """Send an outcome with its notes."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:

@@ -14,16 +14,11 @@ _SPARE_SPACE = 64 << 30  # libraries reserve address space that they do not use;
 
 
 class Bounds:
-    """Limits of one kind of process.
+    """Limits of one kind of process: ``rlimits`` are kept by the kernel, the others by the supervisor.
 
     Args:
-        order: The process.
         warm: Memory of the zygote, which a program does not pay for.
-        meter: Measures the process.
         threads: True to count threads, because the kernel does not limit them.
-
-    Attributes:
-        rlimits: Limits that the kernel enforces.
     """
 
     def __init__(self, order: SpawnRequest, warm: Footprint, meter: Meter, *, threads: bool) -> None:
@@ -42,7 +37,6 @@ class Bounds:
         return self._meter.ran_s, self._meter.resident >> 10
 
     def watched(self, *, memory: bool) -> bool:
-        """Return True if there is a limit for ``exceeded`` to check."""
         return memory or self._threads is not None or self._cpu_s > 0
 
     def exceeded(self, *, memory: bool) -> Exceeded:

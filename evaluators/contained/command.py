@@ -54,33 +54,21 @@ class _TooLargeError(Exception):
 class Commands(Protocol):
     """Runs the commands of a language in the working folder."""
 
-    def compile(self, command: list[str]) -> None:
-        """Run a build command; raises ``CommandFailedError``."""
-        ...
+    def compile(self, command: list[str]) -> None: ...
 
     def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Run the candidate's command and return its standard output.
-
-        Args:
-            command: Words of the command line.
-            said: Standard input of the command.
-            most: Size limit of the output in bytes.
-            limits: CPU time limit ``cpu_s`` in seconds, and size limit of a file ``file_bytes``.
+        """Return what the candidate's command prints, given its standard input and the size limit of its output in
+        bytes.
 
         Raises:
-            CommandFailedError: The command failed; the message quotes its standard error.
+            CommandFailedError: The message quotes its standard error.
             TooLongError: The output exceeds the size limit.
         """
         ...
 
 
 def serve(wire: Wire, commands: Commands | None = None) -> None:
-    """Build the program, or answer calls until the worker closes the channel.
-
-    Args:
-        wire: Channel to the worker.
-        commands: Runs the commands; None runs them here.
-    """
+    """Build the program, or answer calls until the worker closes the channel. Without ``commands`` they run here."""
     commands = commands or _Here()
     first = wire.read()
     if first is None:
@@ -136,7 +124,6 @@ class _Here:
     """Runs commands in this process's namespaces."""
 
     def compile(self, command: list[str]) -> None:
-        """Run a build command; the error holds what it printed."""
         import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
         _show_own_path(command[0])
@@ -172,10 +159,8 @@ class _Here:
 
 
 def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) -> tuple[int, int]:
-    """Start the candidate's command; return its process id and a descriptor of its standard output.
-
-    Raises:
-        CommandFailedError: It cannot be executed.
+    """Return the process id of the candidate's command and a descriptor of its output; raises
+    ``CommandFailedError``.
     """
     import shutil
 
@@ -234,7 +219,6 @@ def _show_own_path(tool: str) -> None:
 
 
 def printed(said: IO[bytes]) -> str:
-    """Return the beginning and the end of what a compiler printed."""
     size = said.seek(0, os.SEEK_END)
     said.seek(0)
     room = DETAIL_CHARS - _HEAD_CHARS - 200
@@ -267,7 +251,6 @@ def _collect(max_files: int, max_bytes: int) -> Files:
 
 
 def _read(path: str, most: int) -> tuple[bytes | None, bool]:
-    """Return the beginning of a regular file, or None, and True for a program."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

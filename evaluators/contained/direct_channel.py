@@ -42,14 +42,11 @@ class DirectChannel:
         self._strays = 0
 
     def call(self, name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the candidate's answer ``{"value": v}``, or what the worker has to know instead.
+        """Return the candidate's answer ``{"value": v}``, or what the worker has to know instead; raises as
+        ``Wire.pack``.
 
-        That is ``{"refused": {"index": i, "error": reason, "detail": text}}``, or
-        ``{"lost": "gone" | "broken", "detail": text}`` if there can be no further answer.
-
-        Raises:
-            TypeError: As ``Wire.pack``.
-            ValueError: As ``Wire.pack``.
+        That is ``{"refused": {"index": i, "error": reason, "detail": text}}``, or ``{"lost": "gone" | "broken",
+        "detail": text}`` if there can be no further answer.
         """
         # Random, so that nothing sent before the question can be its answer.
         nonce = int.from_bytes(os.urandom(_NONCE_BYTES), "little")

@@ -70,14 +70,7 @@ class Tier(Protocol):
 
 
 def enter(tier: Tier, order: SpawnRequest, limits: RLimits, cgroup: Sequence[int]) -> NoReturn:
-    """Isolate this process, report that it is ready and run the program of its role.
-
-    Args:
-        tier: Isolation to apply.
-        order: The process.
-        limits: Resource limits.
-        cgroup: Descriptor of its control group's list of processes, if it has a group.
-    """
+    """Isolate this process, report that it is ready and run the program of its role."""
     code = 1
     try:
         kernel.die_with_parent()

@@ -34,11 +34,6 @@ _mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_u
 
 
 def call(name: str, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
-    """Make a system call.
-
-    Raises:
-        OSError: The call failed.
-    """
     result: int = _syscall(number(name), first, second, third, fourth, fifth)
     return result if result >= 0 else _checked(result, name)
 
@@ -49,12 +44,10 @@ def prctl(option: int, argument: int = 0) -> None:
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, 9)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -73,9 +66,6 @@ def fork() -> int:
 
     The C library's hooks run. The caller has one thread, so the child inherits no held lock, and it seeds its random
     generators itself.
-
-    Raises:
-        OSError: No process can be forked.
     """
     return _checked(_libc.fork(), "fork")
 
@@ -83,23 +73,18 @@ def fork() -> int:
 def fork_apart() -> int:
     """Fork into new user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
 
-    No hooks run, not even those of the C library; the child, a supervisor, runs nothing that needs them, and forks
-    with ``fork``.
-
-    Raises:
-        OSError: The kernel or a limit forbids namespaces.
+    No hooks run, not even those of the C library; the child, a supervisor, runs nothing that needs them, and forks with
+    ``fork``.
     """
     return call("clone", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | _SIGCHLD)
 
 
 def renew_ipc() -> None:
-    """Move this process into a new IPC namespace; raises as ``call`` does."""
     if _unshare(_CLONE_NEWIPC) < 0:
         _checked(-1, "unshare")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount a file system; raises as ``call`` does."""
     mounting(source, target, kind, flags, options)()
 
 
@@ -115,7 +100,6 @@ def mounting(source: str, target: str, kind: str, flags: int, options: str = "")
 
 
 def unmount(target: bytes) -> None:
-    """Detach a file system and those beneath it; raises as ``call`` does."""
     if _umount(target, _MNT_DETACH) < 0:
         _checked(-1, f"unmount {target!r}")
 
@@ -126,7 +110,6 @@ def wait(pid: int, status: int, usage: int) -> None:
 
 
 def childless() -> bool:
-    """Return True if this process has no child, ended or not."""
     return bool(_syscall(number("waitid"), 0, 0, 0, _ANY_ENDED, 0) < 0)
 
 

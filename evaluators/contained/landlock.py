@@ -33,7 +33,6 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return the Landlock ABI version of the kernel, 0 without Landlock."""
     try:
         return call("landlock_create_ruleset", 0, 0, _VERSION)
     except OSError:
@@ -50,34 +49,25 @@ def handled(version: int) -> tuple[int, int, int]:
 
 
 def restrict(version: int, allowed: dict[str, int], only: int | None = None) -> None:
-    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths.
-
-    Arguments and errors are those of ``ruleset``.
-    """
+    """Forbid this process and its children everything that Landlock controls, except rights beneath some paths."""
     rules = ruleset(version, allowed, only)
     enforce(rules)
     os.close(rules)
 
 
 def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> int:
-    """Return a descriptor of rules for ``enforce``.
+    """Return a descriptor of rules for ``enforce``; paths that do not exist are ignored.
 
     Args:
         version: ABI version, from ``abi``.
-        allowed: Rights by path; paths that do not exist are ignored.
+        allowed: Rights by path.
         only: Rights on files to forbid instead of everything.
-
-    Raises:
-        OSError: The kernel rejects the rules.
     """
     return Rules(version, {}, only).ruleset(allowed)
 
 
 class Rules:
-    """Rules that many rulesets share: their paths are opened once, and stay open.
-
-    Arguments and errors are those of ``ruleset``.
-    """
+    """Rules that many rulesets share: their paths are opened once, and stay open."""
 
     def __init__(self, version: int, allowed: dict[str, int], only: int | None = None) -> None:
         files, net, scoped = handled(version) if only is None else (only, 0, 0)
@@ -89,7 +79,6 @@ class Rules:
         self._addresses = [ctypes.addressof(rule) for rule in self._rules]
 
     def ruleset(self, more: dict[str, int]) -> int:
-        """Return a descriptor of a ruleset with these rules and more, for ``enforce``."""
         made = call("landlock_create_ruleset", *self._create)
         for address in self._addresses:
             call("landlock_add_rule", made, _PATH_BENEATH, address)
@@ -117,9 +106,7 @@ def enforce(rules: int) -> None:
 def beside(path: str, hidden: set[str]) -> list[str]:
     """Return the paths beneath ``path`` outside hidden folders, because Landlock cannot revoke rights beneath a path.
 
-    Args:
-        path: Path to allow, with links resolved.
-        hidden: Folders to exclude, with links resolved.
+    Links in the arguments are resolved.
     """
     if not any(folder.startswith(f"{path}/") for folder in hidden):
         return [path]

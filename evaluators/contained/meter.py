@@ -36,12 +36,8 @@ class Exceeded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory of the warm interpreter, which a program does not pay for.
-
-    Attributes:
-        space: Address space in bytes.
-        data: Private writable memory in bytes, as ``RLIMIT_DATA`` counts it.
-        resident: Resident memory in bytes.
+    """Memory of the warm interpreter in bytes, which a program does not pay for: address space, private writable memory
+    as ``RLIMIT_DATA`` counts it, and resident memory.
     """
 
     space: int
@@ -50,7 +46,6 @@ class Footprint:
 
     @classmethod
     def current(cls) -> Footprint:
-        """Return that of this process."""
         with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123
             space, resident, _, _, _, data, _ = (int(pages) * _PAGE for pages in file.read().split())
         return cls(space, data, resident)
@@ -80,7 +75,6 @@ class Meter:
         return os.readlink("self", dir_fd=self._proc)
 
     def threads(self) -> int:
-        """Return the number of threads of the first process."""
         fields = [self._read(f"{pid}/stat").rpartition(b")")[2].split() for pid in self._children(self._supervisor)]
         return max((int(each[_THREADS]) for each in fields if len(each) > _THREADS), default=0)
 
@@ -120,7 +114,6 @@ class Meter:
         return sum(self._own(place, shared=len(held) > 1) for place, _ in held) > resident
 
     def _held(self, pid: str) -> tuple[str, int]:
-        """Return a folder that describes the memory of a process, and its resident bytes."""
         size = self._resident(pid)
         if not size:  # the first thread may have ended before the others, which still hold the memory
             for thread in self._threads_of(pid):
@@ -184,5 +177,4 @@ def read_whole(fd: int) -> bytes:
 
 
 def _kilobytes(text: bytes, *names: bytes) -> int:
-    """Return the sum of some lines of a status file."""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(names))

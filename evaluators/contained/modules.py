@@ -28,7 +28,6 @@ class _Files:
         self._files = files
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Return the specification of a module that is one of the files, else None."""
         place, loader = name.replace(".", "/"), cast("Loader", self)
         for origin, is_package in ((f"{place}/__init__.py", True), (f"{place}.py", False)):
             if origin in self._files:
@@ -41,7 +40,6 @@ class _Files:
         """Use Python's default module creation."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute a file's text; a package without ``__init__.py`` has none."""
         spec = module.__spec__
         origin = None if spec is None else spec.origin
         if origin is not None:

@@ -27,7 +27,6 @@ class ProgramCache:
         self._folder.mkdir(exist_ok=True)
 
     def get_cache_path(self) -> str:
-        """Return the folder."""
         return str(self._folder)
 
     def get_source_stamp(self) -> int:
@@ -35,12 +34,10 @@ class ProgramCache:
         return 0
 
     def get_disambiguator(self) -> str:
-        """Return what tells functions of one name apart."""
         return str(self._line)
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _: str) -> ProgramCache | None:
-        """Return the locator of a function, or None if the folder cannot be created."""
         located = cls(function)
         try:
             located.ensure_cache_path()

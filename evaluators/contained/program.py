@@ -10,17 +10,7 @@ _FRAMES = 8
 
 
 def load(text: str, name: str, file: str | None = None) -> dict[str, Any]:
-    """Run a program's top level as module ``name`` and return its names.
-
-    Args:
-        text: The program.
-        name: Name of the module.
-        file: Its ``__file__``, if it has one.
-
-    Raises:
-        SyntaxError: The text is not a program.
-        BaseException: Any exception of the program.
-    """
+    """Run a program's top level as a module and return its names; raises whatever the program raises."""
     code = compile(text, f"{name}.py", "exec", dont_inherit=True)
     module = type(sys)(name)
     if file is not None:
@@ -47,7 +37,6 @@ def describe(error: BaseException, text: str, name: str) -> str:
 
 
 def reason_of(error: BaseException, name: str) -> str:
-    """Return the failure reason of a program's exception."""
     match error:
         case MemoryError():
             return "out_of_memory"

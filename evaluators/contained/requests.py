@@ -54,11 +54,8 @@ class SpawnRequest:
         frame_bytes: Longest frame that the process may write to the channel.
         rlimits: Soft and hard resource limits by their names in ``resource``.
         cpu_s: Limit on the processor time of all processes together in seconds; 0 for none.
-        memory_bytes: Limit on resident memory in bytes, in addition to that of the zygote.
+        memory_bytes: Limit on resident memory, in addition to that of the zygote.
         tasks: Limit on threads, and on processes where the policy allows them, together.
-        tmp_bytes: Size of the private ``/tmp`` in bytes.
-        tmp_files: Limit on files and folders in it.
-        syscall_policy: System calls that the process may make.
         folder: Folder with the problem's files: a host path, or a name under tier A's folder of folders; "" for none.
     """
 
@@ -74,12 +71,10 @@ class SpawnRequest:
     folder: str = ""
 
     def encode(self) -> bytes:
-        """Return the request as one message."""
         return json.dumps(asdict(self) | {"syscall_policy": self.syscall_policy.value}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> SpawnRequest:
-        """Return the request in a message."""
         fields = json.loads(data)
         return cls(**fields | {"syscall_policy": SyscallPolicy(fields["syscall_policy"])})
 
@@ -110,12 +105,10 @@ class BootMessage:
     foreign: bool = False
 
     def encode(self) -> bytes:
-        """Return the configuration as one message."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> BootMessage:
-        """Return the configuration in a message."""
         fields = json.loads(data)
         sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable", "hidden")}
         return cls(**fields | sequences)

@@ -44,7 +44,6 @@ class SyscallPolicy(Enum):
 
     @property
     def starts_processes(self) -> bool:
-        """True if the process may start others."""
         return self in (SyscallPolicy.PROCESSES, SyscallPolicy.SCRIPT)
 
 
@@ -79,7 +78,7 @@ def allowed(syscall_policy: SyscallPolicy, *, pid: int, changes: bool, open_flag
 
     Args:
         syscall_policy: Permission to start threads, programs or processes.
-        pid: Process id of the process, the only one it may send signals to.
+        pid: The only process it may send signals to.
         changes: True if the process may change files; mounts and Landlock decide which ones.
         open_flags: True to allow opening files only for reading, where Landlock is too old to control all writes.
     """
@@ -126,11 +125,7 @@ def template(syscall_policy: SyscallPolicy, *, changes: bool, open_flags: bool) 
 
 
 class Filter:
-    """A filter that is ready for a fork, which inserts its own process id and installs it with a single call.
-
-    Args:
-        template: From ``template``.
-    """
+    """A filter that is ready for a fork, which inserts its own process id and installs it with a single call."""
 
     def __init__(self, template: bytes) -> None:
         self._code = ctypes.create_string_buffer(template, len(template))
@@ -142,13 +137,8 @@ class Filter:
         self._address = ctypes.addressof(self._header)
 
     def install(self, *, listen: bool = False) -> int:
-        """Permanently apply the filter to this process, its threads and its children.
-
-        Args:
-            listen: True to return a descriptor for ``execute_once``.
-
-        Raises:
-            OSError: The kernel rejects the filter.
+        """Permanently apply the filter to this process, its threads and its children; ``listen`` returns a descriptor
+        for ``execute_once``.
         """
         own = os.getpid()
         for place in self._places:
@@ -159,11 +149,7 @@ class Filter:
 def execute_once(listener: int) -> None:
     """Wait until a process with a filter calls ``execve``, and allow it; every further one fails with ENOSYS.
 
-    Args:
-        listener: Descriptor from ``Filter.install``, which this closes.
-
-    Raises:
-        OSError: The process has ended.
+    Closes the listener. Raises ``OSError`` if the process has ended.
     """
     try:
         question, answer = bytearray(_QUESTION_BYTES), bytearray(_ANSWER.size)
@@ -192,13 +178,11 @@ _ANSWERED = {
 
 
 def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> bytes:
-    """Return the filter for a machine (default: this one), 8 bytes per instruction.
+    """Return the filter for a machine (default: this one), 8 bytes per instruction; raises ``OSError`` if it is
+    unknown.
 
     A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings. The number
     of a call is found by binary search: the kernel runs a new filter on every number to know what it always allows.
-
-    Raises:
-        OSError: The machine is unknown.
     """
     machine = machine or os.uname().machine
     numbers = table(machine)

@@ -30,14 +30,8 @@ _WATCH_MS = 20
 
 
 def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, fork: Callable[[], int]) -> NoReturn:
-    """Serve the worker's requests for processes until it closes the connection.
-
-    Args:
-        tier: Isolation to apply.
-        order: Kind of the processes.
-        bounds: Their limits.
-        control: Descriptor of the connection to the worker, which keeps messages apart.
-        fork: Forks a contained process.
+    """Serve the worker's requests for processes until it closes the connection ``control``, which keeps messages
+    apart.
     """
     code = 1
     try:
@@ -115,10 +109,7 @@ def _send(connection: socket.socket, message: bytes) -> None:
 def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> int:
     """Wait until the process ends, exceeds a limit or is stopped by the worker; return what happened, as flags.
 
-    Args:
-        pid: The process.
-        bounds: Limits of the process.
-        grouped: True if a control group limits its memory.
+    ``grouped`` is True if a control group limits its memory.
     """
     pidfd = os.pidfd_open(pid)
     flags = 0

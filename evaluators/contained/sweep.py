@@ -20,12 +20,8 @@ _usage = _status + 4
 def sweep(pid: int, seen: tuple[float, int]) -> bytes:
     """Kill a child with everything that it started, and reap them all; ``report`` then tells what the child used.
 
-    Args:
-        pid: The child.
-        seen: CPU time in seconds and memory in KiB that processes were seen to use.
-
-    Returns:
-        What was seen, and the usage of what it left running, as JSON; empty if nothing was, and it left nothing.
+    Returns as JSON what processes were ``seen`` to use (CPU seconds, KiB) and the usage of what the child left running;
+    empty if nothing was seen and it left nothing.
     """
     first = os.getpid() == 1  # init of a process namespace: it adopts whatever the child leaves
     for victim in (pid,) if first else (-pid, pid):
@@ -69,7 +65,6 @@ def _kill(pid: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return every descendant of this process, from the parent ids in ``/proc``."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -249,11 +249,7 @@ MACHINES = ("x86_64", "aarch64")
 
 @cache
 def number(name: str, machine: str | None = None) -> int:
-    """Return the number of a system call on a machine (default: this one).
-
-    Raises:
-        OSError: The call does not exist on that machine, or the machine is unknown.
-    """
+    """Return the number of a system call on a machine (default: this one); raises ``OSError`` if there is none."""
     found = table(machine).get(name)
     if found is None:
         raise OSError(f"system call {name!r} does not exist on {machine or os.uname().machine}")
@@ -262,11 +258,7 @@ def number(name: str, machine: str | None = None) -> int:
 
 @cache
 def table(machine: str | None = None) -> dict[str, int]:
-    """Return the numbers of every known call that exists on a machine.
-
-    Raises:
-        OSError: The machine is unknown.
-    """
+    """Return the numbers of every known call that exists on a machine; raises ``OSError`` if the machine is unknown."""
     machine = machine or os.uname().machine
     if machine not in MACHINES:
         raise OSError(f"the system calls of {machine} are unknown: the sandbox runs on {' and '.join(MACHINES)}")

@@ -72,7 +72,6 @@ class NamespaceTier:
         self.reusable = False
 
     def precompute(self, order: SpawnRequest) -> None:
-        """Compute what all processes of one kind need."""
         no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
         size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
         self._memory = _meminfo(order.memory_bytes)
@@ -87,7 +86,6 @@ class NamespaceTier:
         return kernel.fork_apart()
 
     def setup_supervisor(self) -> None:
-        """Set up the supervisor's namespaces."""
         kernel.set_dumpable(True)  # otherwise root owns the files below
         user, group = self._ids
         _write("/proc/self/setgroups", "deny")
@@ -126,7 +124,6 @@ class NamespaceTier:
             self._rules = self._shared_rules.ruleset(self._own_rules)
 
     def isolate(self, order: SpawnRequest) -> None:
-        """Isolate the candidate's process before it reads anything of the candidate."""
         tasks = order.tasks + 1  # includes the supervisor: same user and namespace
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
         if order.syscall_policy is SyscallPolicy.SCRIPT:
@@ -139,7 +136,6 @@ class NamespaceTier:
         self._filters[order.syscall_policy].install()
 
     def cleanup(self) -> None:
-        """Remove the candidate's files with their file system."""
         os.chdir("/")
         kernel.unmount(_TMP.encode())
         if self._abi:

@@ -55,13 +55,11 @@ class LandlockTier:
         self._rules = self._rules_with("")
 
     def precompute(self, order: SpawnRequest) -> None:
-        """Prepare the rules for the files of the problem."""
         if order.folder != self._folder:
             os.close(self._rules)
             self._folder, self._rules = order.folder, self._rules_with(order.folder)
 
     def fork(self) -> int:
-        """Fork a supervisor."""
         return kernel.fork()
 
     def setup_supervisor(self) -> None:
@@ -69,17 +67,11 @@ class LandlockTier:
         kernel.set_dumpable(False)
 
     def setup_candidate(self, order: SpawnRequest) -> None:
-        """Enter the problem's folder.
-
-        Raises:
-            OSError: The problem needs processes, which this tier cannot contain.
-        """
         if order.syscall_policy in (SyscallPolicy.PROGRAM, SyscallPolicy.PROCESSES):
             raise OSError("candidates that start programs need namespaces: tier A")
         os.chdir(order.folder or "/")
 
     def isolate(self, _: SpawnRequest) -> None:
-        """Isolate the candidate's process before it reads anything of the candidate."""
         if self._own_user:
             # A backstop between two checks of the supervisor; without an own user, other processes would count, too.
             ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
@@ -94,6 +86,5 @@ class LandlockTier:
         """Do nothing: the candidate could not write files."""
 
     def _rules_with(self, folder: str) -> int:
-        """Return the rules of a candidate that may also read a folder, if one is given."""
         paths = self._readable | ({folder: landlock.READ} if folder else {})
         return kernel.out_of_the_way(landlock.ruleset(self._abi, paths))

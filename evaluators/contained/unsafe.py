@@ -31,7 +31,6 @@ class UnsafeTier:
         """Do nothing: all kinds of processes need the same."""
 
     def fork(self) -> int:
-        """Fork a supervisor."""
         return kernel.fork()
 
     def setup_supervisor(self) -> None:
@@ -39,7 +38,6 @@ class UnsafeTier:
         kernel.adopt_orphans()
 
     def setup_candidate(self, order: SpawnRequest) -> None:
-        """Create the candidate's folder."""
         made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
         self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
         if order.folder:
@@ -50,7 +48,6 @@ class UnsafeTier:
         """Do nothing: this tier does not isolate."""
 
     def cleanup(self) -> None:
-        """Remove the folder with its contents."""
         os.chdir("/")
         remove(self.folder)
 

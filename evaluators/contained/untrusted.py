@@ -21,16 +21,13 @@ class FrameError(ValueError):
 
 
 def check_size(size: int, max_bytes: int) -> None:
-    """Raise ``FrameError`` if a frame is longer than allowed."""
     if size > max_bytes:
         raise FrameError(f"a frame of {size} bytes: at most {max_bytes} are allowed")
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return a JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``.
-
-    Raises:
-        FrameError: The bytes are anything else.
+    """Return a JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``; ``FrameError`` for anything
+    else.
     """
     if _is_too_deep(body):
         raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels")
@@ -48,10 +45,9 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Return True if brackets are nested deeper than ``MAX_DEPTH``.
+    """Count brackets before the parser runs, which stops only at the recursion limit.
 
-    The parser itself stops only at the recursion limit of the interpreter, which a script may have raised beyond what
-    the stack holds.
+    A script may have raised that limit beyond what the stack holds.
     """
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False

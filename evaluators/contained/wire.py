@@ -44,12 +44,7 @@ def frame(message: dict[str, Any]) -> bytes:
 
 
 class Wire:
-    """A blocking, two-way stream of frames.
-
-    Attributes:
-        fd: Connected stream socket.
-        max_bytes: Longest frame that ``write`` sends.
-    """
+    """A blocking, two-way stream of frames."""
 
     def __init__(self, fd: int, max_bytes: int) -> None:
         self.fd = fd
@@ -70,7 +65,6 @@ class Wire:
         return self._rest(header if len(header) == HEADER_BYTES else None), fds
 
     def write(self, message: dict[str, Any]) -> None:
-        """Send a message; raises as ``pack``."""
         self.send(self.pack(message))
 
     def pack(self, message: dict[str, Any]) -> bytes:
@@ -87,7 +81,6 @@ class Wire:
         return data
 
     def send(self, data: bytes) -> None:
-        """Send a frame."""
         sent = os.write(self.fd, data)
         while sent < len(data):
             sent += os.write(self.fd, memoryview(data)[sent:])

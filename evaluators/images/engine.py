@@ -60,9 +60,7 @@ class Engine:
     """A container engine.
 
     Attributes:
-        name: A name in ``ENGINES``.
-        version: Its version; empty if it is missing.
-        rootless: True if it runs as an ordinary user.
+        version: Empty if it is missing.
         problem: Why it cannot be used; empty if it can.
         shares: True if it can limit how many cores a container uses.
     """
@@ -130,16 +128,11 @@ class Engine:
         return argv
 
     def removal(self, name: str) -> list[str]:
-        """Return the command line that kills and removes a container."""
         now = ["--time", "0"] if self.name == "podman" else []
         return [self.name, "rm", "--force", "--volumes", *now, name]
 
     def prepare(self, image: str) -> None:
-        """Bring an image onto this machine unless it is here, and lay out its files for this worker's user.
-
-        Raises:
-            EvaluatorUnavailableError: The image cannot be had.
-        """
+        """Bring an image onto this machine unless it is here, and lay out its files for this worker's user."""
         if not self._call("image", "inspect", image).ok:
             pulled = self._call("pull", "--quiet", image, timeout_s=_PULL_S)
             if not pulled.ok:
@@ -174,12 +167,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """Output of an engine's command.
-
-    Attributes:
-        ok: True if it succeeded.
-        text: What it printed: its output, or its error.
-    """
+    """Whether an engine's command succeeded, and its output or error."""
 
     ok: bool
     text: str
@@ -191,11 +179,7 @@ def find_engine() -> Engine | None:
 
 
 def require_engine(tools: Collection[str]) -> Engine:
-    """Return an engine that has some abilities.
-
-    Raises:
-        EvaluatorUnavailableError: There is none.
-    """
+    """Return an engine that has some abilities; ``EvaluatorUnavailableError`` if there is none."""
     if (engine := find_engine()) is not None and engine.tools.issuperset(tools):
         return engine
     known = "; ".join(f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines())
@@ -206,7 +190,6 @@ def require_engine(tools: Collection[str]) -> Engine:
 
 
 def engines() -> list[Engine]:
-    """Return every engine, and why one cannot be used."""
     return [_examine(name, shutil.which(name)) for name in ENGINES]
 
 
@@ -301,7 +284,6 @@ def _host() -> str:
 
 
 def _allowed(which: int, wanted: int) -> int:
-    """Return a resource limit that this process may set; the engines' own defaults may exceed it."""
     hard = resource.getrlimit(which)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 

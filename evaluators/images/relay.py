@@ -40,12 +40,8 @@ class EngineError(Exception):
 
 @dataclass(slots=True)
 class _Ended:
-    """End of a command.
-
-    Attributes:
-        code: Exit status of the engine's client, which is that of the command if it started.
-        output: Standard output.
-        errors: End of standard error.
+    """End of a command: exit status of the engine's client, which is that of the command if it started, and its
+    output.
     """
 
     code: int
@@ -57,8 +53,6 @@ class Containers:
     """Runs each command in a container of its own.
 
     Args:
-        engine: The engine.
-        image: The image.
         options: Command line as ``Engine.options`` returns it.
         data: Folder of the problem's data files, or "".
         folder: Folder of the program on this machine.
@@ -85,7 +79,6 @@ class Containers:
         self._environment = environment()
 
     def compile(self, command: list[str]) -> None:
-        """Run a build command, which writes to the program's folder."""
         self._folder.chmod(0o777)
         ended = self._execute(command, b"", _BUILD_OUTPUT, build=True)
         if len(ended.output) > _BUILD_OUTPUT:
@@ -97,7 +90,6 @@ class Containers:
             raise CommandFailedError(f"{_shortened(printed)}\n{command[0]}: {_how(ended.code)}".lstrip())
 
     def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Run the candidate's command."""
         ended = self._execute(command, said, most, build=False)
         if len(ended.output) > most:
             raise TooLongError(f"more than {most} bytes of output")
@@ -196,7 +188,7 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
     Args:
         channel: Descriptor of the channel to the worker.
         complaints: Descriptor to which it writes why the engine failed.
-        order: JSON: ``engine``, ``image``, ``options``, ``data``, ``frame_bytes``, ``scratch_bytes`` and ``kill_s``.
+        order: JSON, as ``ImageSandbox.start`` writes it.
     """
     # Signals for the worker's group end the worker, and the worker's end is what ends this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -35,21 +35,13 @@ _BOOT: Final = (
 
 
 class ImageSandbox:
-    """Starts containers of one image; a ``Sandbox``.
-
-    Args:
-        engine: The engine.
-        image: Image with its digest, which is on this machine.
-        writable: Folders of the image that programs may write to.
-        folders: Folders of data files.
-    """
+    """Starts containers of one image, which is on this machine; a ``Sandbox``."""
 
     def __init__(self, engine: Engine, image: str, writable: tuple[str, ...], folders: ProblemFolders) -> None:
         self.name, self.folders = engine.name, folders
         self._engine, self._image, self._writable = engine, image, writable
 
     def start(self, needs: ProcessSpec) -> ImageSupervisor:
-        """Return a starter of relays for one kind of process."""
         limits = needs.limits
         order = {
             "engine": asdict(self._engine),
@@ -62,17 +54,11 @@ class ImageSandbox:
         }
         return ImageSupervisor(self._engine, json.dumps(order))
 
-    def close(self) -> None:
-        """Do nothing: no process runs between evaluations."""
+    def close(self) -> None: ...
 
 
 class ImageSupervisor:
-    """Starts relays one after another; a ``ProcessSupervisor``.
-
-    Attributes:
-        idle: True while none runs.
-        closed: True after ``close``.
-    """
+    """Starts relays one after another; a ``ProcessSupervisor``."""
 
     def __init__(self, engine: Engine, order: str) -> None:
         self.idle, self.closed = True, False
@@ -80,7 +66,6 @@ class ImageSupervisor:
         self._running: ImageProcess | None = None
 
     def start(self, ended: Callable[[], None]) -> ImageProcess:
-        """Start a relay; ``ended`` is called after it was stopped."""
         self.idle = False
 
         def stopped() -> None:
@@ -91,19 +76,14 @@ class ImageSupervisor:
         return self._running
 
     def close(self) -> None:
-        """End the relay that still runs."""
         self.closed, self.idle = True, False
         if self._running is not None:
             self._running.abandon()
 
 
 class ImageProcess:
-    """A relay; a ``SandboxedProcess``.
-
-    Attributes:
-        channel: Stream to the relay.
-        logs: Descriptors of what commands print to standard error; standard output is the answer.
-        waiting: Delay of the relay, which does not compute: 0.
+    """A relay, which does not compute, so that its delay is 0; a ``SandboxedProcess``. Standard output is the
+    answer.
     """
 
     def __init__(self, engine: Engine, order: str, ended: Callable[[], None]) -> None:
@@ -137,14 +117,12 @@ class ImageProcess:
         os.set_blocking(err, False)
 
     def wait_ready(self, timeout_s: float) -> bool:  # noqa: ARG002  # messages wait in the channel
-        """Return True unless it has ended already."""
         return self._process.poll() is None
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
         """Let the relay end its container, and return how it ended; usage in a container is not measured.
 
-        Raises:
-            EvaluatorUnavailableError: The engine failed.
+        Raises ``EvaluatorUnavailableError`` if the engine failed.
         """
         if not self._why:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -171,7 +149,6 @@ class ImageProcess:
             self._engine.sweep()
 
     def close(self) -> None:
-        """Close the channel and the log; repeated calls do nothing."""
         if self.channel.fileno() >= 0:
             self.channel.close()
             os.close(self.logs["stderr"])
@@ -196,11 +173,7 @@ class ImageStore:
         self._swept_at = 0.0
 
     def require(self, engine: Engine, image: str, *, every_s: float = 600.0) -> None:
-        """Prepare an image on first use, and remove containers that killed workers left.
-
-        Raises:
-            EvaluatorUnavailableError: The image cannot be had.
-        """
+        """Prepare an image on first use, and remove containers that killed workers left."""
         with self._lock:
             if time.monotonic() - self._swept_at >= every_s or not self._swept_at:
                 self._swept_at = time.monotonic()

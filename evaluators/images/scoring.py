@@ -31,7 +31,6 @@ SINGLE: Final = "reward"
 
 
 def evaluate_in_image(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every program of a batch, each in a container of its own."""
     with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
         return [
             batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
@@ -72,7 +71,6 @@ def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
 
 
 def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[CascadeResult, dict[str, str]]:
-    """Return the score in what the command printed, and notes."""
     if answer.failure is not None:
         return CascadeResult(None, failure=answer.failure), {}
     problem, text = batch.problem, str(answer.value)

@@ -29,12 +29,7 @@ _numbers = itertools.count()
 
 @cache
 def delegated(root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")) -> Path | None:
-    """Return the parent group that is delegated to this process and may limit its children, or None.
-
-    Args:
-        root: Mount point of the unified hierarchy (version 2).
-        membership: The kernel's list of this process's groups.
-    """
+    """Return the parent group that is delegated to this process and may limit its children, or None."""
     for line in membership.read_text("utf-8").splitlines():
         hierarchy, _, path = line.partition("::")
         if hierarchy == "0":
@@ -44,18 +39,9 @@ def delegated(root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")) 
 
 
 class ControlGroup:
-    """Control group of one contained process.
-
-    Attributes:
-        members: Descriptor: a process that writes ``0`` to it joins the group.
-    """
+    """Control group of one contained process, which joins it by writing ``0`` to the descriptor ``members``."""
 
     def __init__(self, parent: Path, needs: ProcessSpec) -> None:
-        """Create the group.
-
-        Raises:
-            OSError: The kernel rejects the group or a limit.
-        """
         self._path = parent / f"speciate-{os.getpid()}-{next(_numbers)}"
         self._path.mkdir()
         try:
@@ -82,7 +68,6 @@ class ControlGroup:
         return 0.0
 
     def remove(self) -> None:
-        """Kill all processes left in the group and remove it."""
         with contextlib.suppress(OSError):
             _set(self._path / "cgroup.kill", 1)
         deadline = time.monotonic() + _REMOVE_S
@@ -103,7 +88,6 @@ def _set(path: Path, value: int) -> None:
 
 
 def _usable(group: Path) -> bool:
-    """Return True if a group is marked as delegated and offers its children the required controllers."""
     try:
         if os.getxattr(group, "user.delegate") != b"1":
             return False

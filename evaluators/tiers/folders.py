@@ -27,7 +27,6 @@ class ProblemFolders:
 
     @property
     def root(self) -> Path:
-        """Parent of all folders."""
         with self._lock:
             if self._root is None:
                 self._root = make_temporary_folder("files")
@@ -50,11 +49,9 @@ class ProblemFolders:
         return folder
 
     def drop(self, folder: Path) -> None:
-        """Remove a folder."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove everything."""
         with self._lock:
             self._remove()
 

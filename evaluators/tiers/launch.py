@@ -60,12 +60,7 @@ _FIRST_USER, _USERS = 30_000, 29_999
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Command line and first message of a zygote.
-
-    Attributes:
-        argv: Command line; it inherits the zygote's socket under the same descriptor number.
-        boot: First message to the zygote.
-    """
+    """Command line of a zygote, which inherits its socket under the same descriptor number, and its first message."""
 
     argv: tuple[str, ...]
     boot: BootMessage
@@ -158,12 +153,7 @@ TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None, tuple
 
 
 def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the complete environment of contained processes.
-
-    Args:
-        cores: Number of threads with which libraries compute.
-        toolchains: Folders whose ``bin`` is searched for programs first.
-    """
+    """Return the complete environment of contained processes, in which libraries compute with ``cores`` threads."""
     return {
         "PATH": os.pathsep.join([*(f"{folder}/bin" for folder in toolchains), SYSTEM_PATH]),
         "HOME": "/",
@@ -198,7 +188,6 @@ def _site(site: Path | None) -> tuple[str, ...]:
 
 
 def readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
-    """Return the paths that Python, its packages and system libraries need, without those inside other ones."""
     paths = sorted({*_wanted(site), *toolchains})
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
 
@@ -226,7 +215,6 @@ def _beneath(shown: list[str], folder: Path) -> list[str]:
 
 
 def _covers(shown: list[str], site: Path | None) -> list[str]:
-    """Return the bubblewrap arguments that mount empty folders over Speciate's own."""
     hidden = _hidden(shown, site)
     kept = _kept(hidden, site)
     argv = []

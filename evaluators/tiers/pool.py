@@ -39,11 +39,8 @@ class ZygotePool:
         _POOLS.add(self)
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
-        """Start a supervisor without waiting for it.
-
-        Raises:
-            EvaluatorUnavailableError: The zygote does not start, or lacks a module that the problem preloads.
-            OSError: The machine has no process, descriptor or temporary space left.
+        """Start a supervisor without waiting for it; ``EvaluatorUnavailableError`` also if a module to preload is
+        missing.
         """
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(ConnectionError):
@@ -51,7 +48,6 @@ class ZygotePool:
         return self._start(needs)
 
     def close(self) -> None:
-        """Stop every zygote and remove the folders."""
         with self._lock:
             zygotes = [*self._zygotes.values()]
             self._zygotes.clear()
@@ -61,7 +57,6 @@ class ZygotePool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the running zygotes."""
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
 

@@ -34,10 +34,7 @@ class ProcessSpec:
     """Specification of a contained process.
 
     Attributes:
-        role: Program to run.
-        limits: Resource limits.
         preload: Modules that the zygote imports in advance.
-        syscall_policy: System calls that the process may make.
         folder: Folder whose sub-folder ``data`` the process sees, or None.
         site: Folder of the problem's packages; None uses those of the worker.
         cpu_s: Limit on the processor time of all its processes together, in seconds; 0 for none.
@@ -85,11 +82,7 @@ class SandboxedProcess(Protocol):
         ...
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait for the process to start; return True if it is ready for messages.
-
-        Raises:
-            OSError: The tier cannot start it.
-        """
+        """Return True once the process is ready for messages; ``OSError`` if the tier cannot start it."""
         ...
 
     @property
@@ -100,15 +93,12 @@ class SandboxedProcess(Protocol):
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
         """Kill the process and everything it started, remove its files, and return its usage. Call this only once.
 
-        Args:
-            grace_s: Seconds to wait for it to end by itself: the channel of a dying process closes a moment before
-                its supervisor can report the exit status.
+        ``grace_s`` are seconds to wait for it to end by itself: the channel of a dying process closes a moment before
+        its supervisor can report the exit status.
         """
         ...
 
-    def close(self) -> None:
-        """Close the channel and the logs of a stopped process."""
-        ...
+    def close(self) -> None: ...
 
 
 class ProcessSupervisor(Protocol):
@@ -125,33 +115,23 @@ class ProcessSupervisor(Protocol):
         ...
 
     def start(self, ended: Callable[[], None]) -> SandboxedProcess:
-        """Start a process without waiting for it.
+        """Start a process without waiting for it; ``ended`` is called after it was stopped.
 
-        Args:
-            ended: Called after the process was stopped.
-
-        Raises:
-            OSError: The supervisor has ended, or the machine has no process, descriptor or temporary space left.
+        Raises ``OSError`` if the supervisor has ended, or the machine has no process, descriptor or space left.
         """
         ...
 
-    def close(self) -> None:
-        """End it, with any process that it still runs."""
-        ...
+    def close(self) -> None: ...
 
 
 class Sandbox(Protocol):
     """Start supervisors of contained processes; thread-safe and fork-safe."""
 
     @property
-    def name(self) -> str:
-        """Name of the tier, recorded with every evaluation."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def folders(self) -> ProblemFolders:
-        """Folders of files for contained processes."""
-        ...
+    def folders(self) -> ProblemFolders: ...
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
         """Start a supervisor of such processes without waiting for it.
@@ -162,6 +142,4 @@ class Sandbox(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Stop all processes that run between evaluations."""
-        ...
+    def close(self) -> None: ...

@@ -76,7 +76,6 @@ class SchedulingDelay:
         return self._known and self._fd is None and not _ended(self._pid)
 
     def close(self) -> None:
-        """Close the open ``/proc`` file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

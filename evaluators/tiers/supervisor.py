@@ -49,20 +49,16 @@ class Supervisor:
     """A supervisor of one batch. It ends when the worker closes its connection or dies.
 
     Attributes:
-        idle: True if it can start a process.
         pid: Process id in the worker's namespace, once it has reported; 0 before.
         zygote: Process id of its zygote.
-        needs: Specification of its processes.
         apart: True if it has a process namespace, whose processes end with it.
     """
 
     def __init__(
         self, requests: socket.socket, zygote: int, needs: ProcessSpec, folder: str, ended: Callable[[], None]
     ) -> None:
-        """Request a supervisor from a zygote; ``ended`` is called after it was closed.
-
-        Raises:
-            OSError: The zygote is dead, or the machine has no descriptor left.
+        """Request a supervisor from a zygote; ``ended`` is called after it was closed. ``OSError`` if the zygote is
+        dead.
         """
         self.idle, self.apart = True, False
         self.pid, self.zygote, self.needs = 0, zygote, needs
@@ -80,18 +76,9 @@ class Supervisor:
 
     @property
     def closed(self) -> bool:
-        """True if it has been ended."""
         return self._connection.fileno() < 0
 
     def start(self, ended: Callable[[], None]) -> ContainedProcess:
-        """Start a process without waiting for it; the last one must have been stopped.
-
-        Args:
-            ended: Called after the process was stopped.
-
-        Raises:
-            OSError: The supervisor is dead, or the machine has no descriptor left.
-        """
         self.idle = False
         return ContainedProcess(self, ended)
 
@@ -100,7 +87,6 @@ class Supervisor:
         socket.send_fds(self._connection, [START], descriptors, socket.MSG_NOSIGNAL)
 
     def stop(self) -> None:
-        """Ask it to stop the process."""
         with contextlib.suppress(OSError):  # it is gone
             self._connection.send(STOP, socket.MSG_NOSIGNAL)
 
@@ -136,11 +122,7 @@ class Supervisor:
             self._release()
 
     def close(self, *, kill: bool = False) -> None:
-        """End it with everything that it still runs; repeated calls do nothing.
-
-        Args:
-            kill: Kill it if it does not end by itself.
-        """
+        """End it with everything that it still runs, by force if ``kill``; repeated calls do nothing."""
         self.idle = False
         if self.closed:
             return
@@ -164,13 +146,7 @@ class Supervisor:
 
 
 class ContainedProcess:
-    """A contained process.
-
-    Attributes:
-        channel: Stream to the process.
-        logs: Descriptors of its standard output and error.
-        waiting: Time that it waited for a processor, available once the process is ready.
-    """
+    """A ``SandboxedProcess`` of a supervisor."""
 
     def __init__(self, supervisor: Supervisor, ended: Callable[[], None]) -> None:
         """Request a process from an idle supervisor; ``ended`` is called after the process was stopped."""
@@ -201,11 +177,6 @@ class ContainedProcess:
             os.set_blocking(fd, False)
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait for the process to start; return True if it is ready for messages.
-
-        Raises:
-            OSError: The supervisor cannot start it.
-        """
         deadline = time.monotonic() + timeout_s
         while not self._pid and self._usage is None:
             if not self._take(*self._supervisor.receive(deadline)):
@@ -214,7 +185,6 @@ class ContainedProcess:
         return self._usage is None and not self._supervisor.readable(0)
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
-        """Ask the supervisor to kill and sweep everything, and return its report."""
         if self._usage is None:
             if grace_s:
                 self._supervisor.readable(grace_s)
@@ -236,18 +206,13 @@ class ContainedProcess:
         return usage
 
     def close(self) -> None:
-        """Close the channel and the logs."""
         self.channel.close()
         self.waiting.close()
         for fd in self.logs.values():
             os.close(fd)
 
     def _take(self, data: bytes, pid: int) -> bool:
-        """Note what a message reports; False if there is none.
-
-        Raises:
-            OSError: The message is an error.
-        """
+        """Note what a message reports; False if there is none, ``OSError`` if it is an error."""
         match data[:1]:
             case b"":
                 return False

@@ -76,15 +76,7 @@ class Zygote:
         return self._process.poll() is None
 
     def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> Supervisor:
-        """Request a supervisor.
-
-        Args:
-            needs: Specification of its processes.
-            ended: Called after the supervisor was closed.
-
-        Raises:
-            OSError: The zygote is dead, or the machine has no descriptor left.
-        """
+        """Request a supervisor; ``ended`` is called after it was closed. ``OSError`` if the zygote is dead."""
         return Supervisor(self._requests, self.pid, needs, self._folder_name(needs.folder), ended)
 
     def close(self) -> None:

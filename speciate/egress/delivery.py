@@ -20,12 +20,8 @@ SIGNATURE_HEADER: Final = "Speciate-Signature"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResponse:
-    """Result of an attempt.
-
-    Attributes:
-        taken: True if the receiver accepted it with a status from 200 to 299.
-        status: Status of the response; None without a response.
-        error: Reason of a failure; the receiver's text is truncated to a thousand bytes.
+    """Whether the receiver accepted the event with a status from 200 to 299, that status, and the reason of a
+    failure.
     """
 
     taken: bool
@@ -36,10 +32,7 @@ class DeliveryResponse:
 def signature(secret: str, timestamp: int, body: bytes) -> str:
     """Return the value of ``Speciate-Signature``: ``t=…,v1=…``, HMAC-SHA256 of ``timestamp.body`` in hexadecimal.
 
-    Args:
-        secret: The webhook's secret.
-        timestamp: Unix time in seconds; it lets receivers reject replayed messages.
-        body: Body of the request.
+    The timestamp (Unix time in seconds) lets receivers reject replayed messages.
     """
     digest = hmac.new(secret.encode(), b"%d.%b" % (timestamp, body), hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"

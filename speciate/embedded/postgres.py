@@ -44,9 +44,7 @@ class Postgres:
 
     Attributes:
         binaries: Programs that the account can read.
-        cluster: The cluster's directory.
         socket_dir: Private directory of the account, for the socket.
-        log_file: Log file of the server.
         account: Account that runs the server; None for the invoking user.
         lock_fd: Descriptor of the data directory's lock, kept open by every program that uses the cluster.
     """
@@ -59,12 +57,7 @@ class Postgres:
     lock_fd: int
 
     def ensure_cluster(self, password: str) -> None:
-        """Create the cluster if it does not exist; reject a cluster of another major version.
-
-        Raises:
-            ClusterVersionError: If another major version created the cluster.
-            ServerStartError: If creating the cluster fails.
-        """
+        """Create the cluster if it does not exist; raise `ClusterVersionError` if another major version created it."""
         version_file = self.cluster / "PG_VERSION"
         if not version_file.exists():
             self._create(password)

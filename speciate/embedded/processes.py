@@ -49,9 +49,7 @@ class ChildCommand:
         argv: Program and arguments; must not contain secrets, because every user of the machine can read them.
         env: Complete environment, sent in a file in memory.
         log_file: File to append standard output and error to.
-        cwd: Working directory.
         user: Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user.
-        stop_signal: Signal that requests termination.
         grace_s: Seconds from the stop signal to SIGKILL.
         death_signal: Signal that the kernel sends if the guard is killed; None means the stop signal.
         module: Module that ``argv`` runs as ``python -m MODULE``; a guard that has preloaded modules forks instead.
@@ -85,7 +83,8 @@ class ChildStatus:
 class GuardedProcesses:
     """Children that end, in reverse order of their start, when this process ends: by `stop`, a signal, or kill −9.
 
-    Not thread-safe. A copy in a forked child of this process does nothing.
+    Not thread-safe. A copy in a forked child of this process does nothing. Methods raise `GuardError` if the guard was
+    killed; the kernel then ends its children.
     """
 
     def __init__(
@@ -122,10 +121,8 @@ class GuardedProcesses:
         return self._guard.pid if self._guard else None
 
     def launch(self) -> None:
-        """Start the guard without children, so that it already removes `remove`; otherwise the first `start` does it.
-
-        Raises:
-            GuardError: If the guard died at once.
+        """Start the guard without children, so that it already removes `remove`; otherwise the first `start` does
+        it.
         """
         if self._guard is not None:
             return
@@ -149,13 +146,7 @@ class GuardedProcesses:
         self._send({**watch, "remove": [str(path) for path in self._remove], "preload": preload})
 
     def start(self, command: ChildCommand) -> int:
-        """Start a child, or start it again after it ended, and return its process id.
-
-        Raises:
-            ServerStartError: If the command fails to start.
-            GuardError: If the guard died or does not answer.
-            ValueError: If a child of this name is running.
-        """
+        """Start a child, or start it again after it ended, and return its process id; raises `ServerStartError`."""
         if (known := self.poll().get(command.name)) is not None and known.running:
             raise ValueError(f"{command.name} is already running, as process {known.pid}")
         self._status.pop(command.name, None)
@@ -170,11 +161,6 @@ class GuardedProcesses:
         return self._status[command.name].pid
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the current status of every child, by name.
-
-        Raises:
-            GuardError: If the guard was killed; the kernel then ends its children.
-        """
         self._receive(0.0)
         return dict(self._status)
 
@@ -201,8 +187,7 @@ class GuardedProcesses:
     def stop(self) -> bool:
         """Stop every child, last started first, and the guard; calling it again does nothing.
 
-        Returns:
-            False if the guard was killed: its children got a signal from the kernel and may still be ending.
+        Returns False if the guard was killed: its children got a signal from the kernel and may still be ending.
         """
         guard = self._guard
         if guard is None or os.getpid() != self._owner:

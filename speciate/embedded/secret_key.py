@@ -14,11 +14,8 @@ FILE: Final = "secret.key"
 
 
 def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
-    """Return settings with the data directory's secret key, unless they already contain one.
-
-    Args:
-        settings: The effective settings.
-        make: True to generate a missing key.
+    """Return settings with the data directory's secret key, unless they already contain one; `make` generates a missing
+    key.
 
     Raises:
         ConfigurationError: The file cannot be read, or does not hold secret keys.

@@ -92,11 +92,7 @@ class EmbeddedServers:
             self._runtime_dir = None
 
     def poll(self) -> Mapping[str, ChildStatus]:
-        """Return the current status of the servers `postgres` and `valkey`.
-
-        Raises:
-            GuardError: If the guard was killed; the servers end with it.
-        """
+        """Return the current status of the servers `postgres` and `valkey`; raises `GuardError`."""
         return self._running().poll()
 
     def kill(self, name: str) -> None:
@@ -104,11 +100,7 @@ class EmbeddedServers:
         self._running().kill(name)
 
     def restart(self, name: str) -> None:
-        """Restart one server on the same socket and wait until it answers.
-
-        Raises:
-            ServerStartError: If it does not become ready.
-        """
+        """Restart one server on the same socket and wait until it answers, or raise `ServerStartError`."""
         self._wait_until_ready({name: self._running().restart(name)})
 
     def _running(self) -> GuardedProcesses:

@@ -13,12 +13,7 @@ from speciate.telemetry import logs, tracing
 
 
 def configure_telemetry(settings: Settings, service: str) -> None:
-    """Configure the logs and traces of this process.
-
-    Args:
-        settings: The effective settings.
-        service: Name of the process in traces.
-    """
+    """Configure the logs and traces of this process, whose name in traces is ``service``."""
     logs.configure(form=settings.log_format, level=settings.log_level, secrets=_secrets(settings))
     # Warnings of libraries go to standard error, where every line must have the format of a log.
     logging.captureWarnings(True)

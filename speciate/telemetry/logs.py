@@ -86,14 +86,7 @@ class ServiceLogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(*, form: str, level: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
-    """Log to standard error, including the libraries' loggers.
-
-    Args:
-        form: ``text`` or ``json``.
-        level: ``debug``, ``info``, ``warning`` or ``error``.
-        secrets: Texts to mask in every line.
-        stream: Stream to use instead of standard error.
-    """
+    """Log to standard error or ``stream``, including the libraries' loggers, with ``secrets`` masked in every line."""
     hidden = {text for secret in secrets for text in (secret, json.dumps(secret)[1:-1])}
     handler = ServiceLogHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(hidden) if form == "json" else TextFormatter(hidden))

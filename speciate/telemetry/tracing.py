@@ -75,15 +75,8 @@ def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterat
 def record_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
     """Record a request that has just been answered.
 
-    A request that created a run is the root span of the run's trace, with a link to the client's trace. Any other
-    request is a span of the client's trace.
-
-    Args:
-        name: Method and route.
-        seconds: Duration.
-        headers: Headers of the request; ``traceparent`` names the client's span.
-        made: The run that it created.
-        attributes: Attributes of the span.
+    A request that created the run ``made`` is the root span of the run's trace, with a link to the client's trace. Any
+    other request is a span of the client's trace, which the header ``traceparent`` names.
     """
     if not _target:
         return
