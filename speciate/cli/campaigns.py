@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,39 +14,23 @@ from speciate.cli.common import (
     client,
     command_group,
     confirm_budget,
-    drop_none,
     examples,
-    parse_key_values,
 )
-from speciate.cli.learning import Learn, LearnOptions, learning_fields, parse_learning, samples_to_learn
+from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
-from speciate.cli.runs.start import (
-    Batch,
-    Choice,
-    IdempotencyKey,
-    Mutators,
-    Policies,
-    SamplesPerPrompt,
-    Seed,
-    Strategy,
-    StrategyOptions,
-    Watch,
-    parse_policies,
-)
+from speciate.cli.model_options import add_options
+from speciate.cli.runs.start import IdempotencyKey, Mutators, Policies, Watch, parse_policies
+from speciate.domain.campaign import AllocationMode, Campaign
 from speciate.domain.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from speciate.domain.campaign import Campaign
     from speciate.schema.declarations import CampaignProblem, CampaignRecord
 
 app = command_group()
 
 Rows = Annotated[int, typer.Option("--rows", "-n", help="Maximum number of problems and of decisions.", min=1)]
-
-# Copies of the defaults in ``Campaign``, which is slow to import for a help text; a test compares them.
-_MODE, _SLICE, _PARALLEL, _SCOPE = "adaptive", "32", "8", "campaign"
 
 _MAX_WATCHED: Final = 12
 
@@ -60,44 +44,16 @@ _MAX_WATCHED: Final = 12
         "speciate campaigns create taught --set maze-test -p maze-base -b 20000 --learn vector_max_at_k --slice 64 -w",
     ),
 )
+@add_options(Campaign, without={"slug", "problems", "policy", "mutator"})
 def create(
     ctx: typer.Context,
+    *,
     slug: Annotated[str, typer.Argument(metavar="NAME", help="Name; it cannot be used again.")],
     policy: Policies,
-    budget: Annotated[
-        int, typer.Option("--budget", "--evaluations", "-b", help="Evaluations of all problems together.")
-    ],
+    options: dict[str, Any],
     problem: Problems = None,
     problem_set: ProblemSets = None,
     mutator: Mutators = None,
-    choice: Choice = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(help="adaptive, or fixed: an equal share for every problem.", show_default=_MODE),
-    ] = None,
-    slice_: Annotated[
-        int | None,
-        typer.Option("--slice", help="Evaluations granted to a problem at a time.", show_default=_SLICE),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option(help="Problems with an open slice at the same time.", show_default=_PARALLEL)
-    ] = None,
-    strategy: Strategy = None,
-    option: StrategyOptions = None,
-    seed: Seed = None,
-    batch: Batch = None,
-    samples_per_prompt: SamplesPerPrompt = None,
-    learn: Learn = None,
-    learn_option: LearnOptions = None,
-    learn_scope: Annotated[
-        str | None,
-        typer.Option(
-            help="campaign: each run trains the version of the run before it, one problem at a time; run: a policy for"
-            " each problem.",
-            show_default=_SCOPE,
-        ),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="One-line description.")] = None,
     idempotency_key: IdempotencyKey = None,
     yes: Yes = False,
     watch: Watch = False,
@@ -109,31 +65,16 @@ def create(
     whose unlock is confirmed receives no more evaluations.
     """
     problems = problem_names(problem, problem_set)
-    if learn_scope is not None and learn is None:
+    if "learning_scope" in options and "learning" not in options:
         raise InvalidInputError("--learn-scope needs --learn.", remedy="Add --learn vector_max_at_k.")
     if not problems:
         raise InvalidInputError("the campaign has no problems.", remedy="Add --problem NAME or --set NAME.")
-    given = drop_none(
-        mutator=parse_policies(mutator, "--mutator") if mutator else None,
-        policy_choice=choice,
-        mode=mode,
-        slice=slice_,
-        parallel=parallel,
-        strategy=strategy,
-        strategy_options=parse_key_values(option, "--option") or None,
-        seed=seed,
-        batch=batch,
-        samples_per_prompt=samples_to_learn(samples_per_prompt, learn),
-        learning=parse_learning(learn, learn_option),
-        learning_scope=learn_scope,
-        title=title,
-    )
     declaration = {
         "slug": slug,
         "problems": problems,
         "policy": parse_policies(policy, "--policy"),
-        "evaluations": budget,
-        **given,
+        **({"mutator": parse_policies(mutator, "--mutator")} if mutator else {}),
+        **complete_learning(options),
     }
     confirm_budget(declaration, yes=yes, as_json=as_json)
     with client(ctx) as service:
@@ -223,7 +164,7 @@ def percent(chance: float) -> str:
 
 
 def _mode(declared: Campaign) -> str:
-    shares = f"slices of {declared.slice:,}" if declared.mode.value == _MODE else "equal shares"
+    shares = f"slices of {declared.slice:,}" if declared.mode is AllocationMode.ADAPTIVE else "equal shares"
     return f"{declared.mode.value}: {shares}, {declared.parallel:,} problems at once"
 
 

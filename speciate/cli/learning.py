@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from speciate.cli import output
-from speciate.cli.common import parse_key_values
 from speciate.domain.errors import InvalidInputError
+from speciate.domain.learning import MIN_GROUP
 
 if TYPE_CHECKING:
     from speciate.schema.runs import LearningRecord
 
-_SAMPLES: Final = 8
 
-Learn = Annotated[
-    str | None,
-    typer.Option(metavar="ESTIMATOR", help="Train the policy on its own completions with this estimator."),
-]
-LearnOptions = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Option of --learn, such as groups=8 or learning_rate=1e-4; repeatable."),
-]
+def complete_learning(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a run or a campaign with as many answers per prompt as a group needs, if it learns.
 
-
-def parse_learning(estimator: str | None, options: list[str] | None) -> dict[str, Any] | None:
-    if estimator is None and options:
+    Raises:
+        InvalidInputError: There are options for learning, but no estimator.
+    """
+    if "learning" not in options:
+        return options
+    if "estimator" not in options["learning"]:
         raise InvalidInputError("--learn-option needs --learn.", remedy="Add --learn vector_max_at_k.")
-    return None if estimator is None else {**parse_key_values(options, "--learn-option"), "estimator": estimator}
-
-
-def samples_to_learn(given: int | None, learn: str | None) -> int | None:
-    """Return the answers sampled per prompt: by default as many as a group needs with --learn."""
-    return _SAMPLES if given is None and learn is not None else given
+    return {"samples_per_prompt": MIN_GROUP, **options}
 
 
 def learning_fields(learning: LearningRecord | None, *, over: bool) -> list[tuple[str, str | None]]:

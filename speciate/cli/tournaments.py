@@ -19,7 +19,10 @@ from speciate.cli.common import (
     invalid_argument,
 )
 from speciate.cli.lifecycle import LifecycleCommands, Name, Problems, ProblemSets, problem_names, state_of
+from speciate.cli.model_options import add_options
 from speciate.domain.errors import FieldError, InvalidInputError
+from speciate.domain.run import SearchOptions
+from speciate.domain.tournament import Tournament
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from speciate.schema.declarations import TournamentRecord
 
 app = command_group()
-
-_METRIC, _STOPPING, _STRATEGY = "solve_rate", "fixed", "vector_evolution"
 
 
 def _row(record: TournamentRecord) -> tuple[object, ...]:
@@ -51,6 +52,9 @@ _LIFECYCLE: Final = LifecycleCommands["TournamentRecord"](
 _LIFECYCLE.add_to(app)
 
 
+_OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "metric", "stopping", "target")
+
+
 @app.command(
     "create",
     epilog=examples(
@@ -60,8 +64,10 @@ _LIFECYCLE.add_to(app)
         "speciate tournaments create --file tournament.toml",
     ),
 )
+@add_options(Tournament, only=_OPTIONS)
 def create(
     ctx: typer.Context,
+    *,
     slug: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name; it cannot be used again.")] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", help="A policy; repeatable, the baseline first.")
@@ -85,16 +91,9 @@ def create(
             "-s",
             help="Strategy of the evolved groups; islands need large budgets, and best_of_n leaves these groups out.",
         ),
-    ] = _STRATEGY,
+    ] = SearchOptions.model_fields["strategy"].default,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each problem: 8 means 0 to 7.", min=1, max=1000)] = 8,
-    budget: Annotated[int | None, typer.Option("--budget", "-b", help="Evaluations of each run.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Tokens of each run.")] = None,
-    dollars: Annotated[
-        float | None, typer.Option(help="US dollars of each run, by the prices of the policies.")
-    ] = None,
-    metric: Annotated[str, typer.Option(help="solve_rate or log_ert.")] = _METRIC,
-    stopping: Annotated[str, typer.Option(help="fixed, or e_process: end once all is decided.")] = _STOPPING,
-    target: Annotated[str | None, typer.Option(help="Target that counts (default: the unlock target).")] = None,
+    options: dict[str, Any],
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Complete declaration as TOML or JSON, instead of the options.")
     ] = None,
@@ -114,7 +113,8 @@ def create(
         declaration = _read(file)
     else:
         compared = max(len(policy or []), len(method or []))
-        if None in (slug, budget) or compared < 2 or not (problem or problem_set):
+        limited = "evaluations" in options.get("budget", {})
+        if slug is None or not limited or compared < 2 or not (problem or problem_set):
             raise InvalidInputError(
                 "NAME, --budget, a problem (--problem or --set) and at least two --policy or --method are required.",
                 remedy="Add them, or declare the tournament in a file: --file tournament.toml.",
@@ -124,10 +124,7 @@ def create(
             "problems": problem_names(problem, problem_set),
             **_head_to_head(policy or [], method or [], mutator, strategy),
             "seeds": list(range(seeds)),
-            "budget": {"evaluations": budget, "tokens": tokens, "dollars": dollars},
-            "metric": metric,
-            "stopping": stopping,
-            "target": target,
+            **options,
         }
     limits = declaration.get("budget")
     confirm_budget(limits if isinstance(limits, dict) else {}, yes=yes, as_json=as_json)

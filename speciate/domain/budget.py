@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
+from speciate.domain.documented import Flag
 from speciate.domain.values import Value
 
 REASONABLE: Final = {"evaluations": 10**6, "tokens": 10**9, "seconds": 30 * 86400, "dollars": 1000}
@@ -31,14 +32,15 @@ class Budget(Value):
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"dollars"})
 
     # Strict: a boolean or a numeric text is a mistake here.
-    evaluations: int | None = Field(default=None, ge=1, le=10**12, strict=True)
-    """Answers of the policy. Each costs one evaluation, even if it is a duplicate or unreadable. Confirmations of a
-    target are free."""
-    tokens: int | None = Field(default=None, ge=1, le=10**15, strict=True)
+    evaluations: Annotated[int | None, Flag("--budget", "--evaluations", "-b")] = Field(
+        default=None, ge=1, le=10**12, strict=True
+    )
+    """Evaluations: one for each answer of the policy, also a duplicate or unreadable one. Confirmations are free."""
+    tokens: Annotated[int | None, Flag("--tokens")] = Field(default=None, ge=1, le=10**15, strict=True)
     """Prompt and completion tokens together, over all requests."""
-    seconds: float | None = Field(default=None, gt=0, le=10**9, strict=True)
+    seconds: Annotated[float | None, Flag("--seconds")] = Field(default=None, gt=0, le=10**9, strict=True)
     """Seconds in state ``running``; pauses do not count."""
-    dollars: float | None = Field(default=None, gt=0, le=10**9, strict=True)
+    dollars: Annotated[float | None, Flag("--dollars")] = Field(default=None, gt=0, le=10**9, strict=True)
     """US dollars, by the prices of the policies."""
 
     @model_validator(mode="after")

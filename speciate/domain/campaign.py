@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
 from speciate.domain.budget import Budget
 from speciate.domain.declaration import Declaration, DeclarationKind
-from speciate.domain.ensemble import PolicyChoice, PolicyWeights
+from speciate.domain.documented import Flag
+from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.entrant import Seed
-from speciate.domain.learning import MIN_GROUP, Learning, LearningScope
-from speciate.domain.run import RunSpec
+from speciate.domain.learning import MIN_GROUP, LearningScope
+from speciate.domain.run import PolicyOptions, RunSpec
 
 MAX_SLICES: Final = 20_000
 """Most slices of a campaign; every slice is stored as a decision."""
@@ -27,7 +28,7 @@ class AllocationMode(StrEnum):
     """Give every problem the same share, to within one evaluation; what a problem does not use stays unspent."""
 
 
-class Campaign(Declaration):
+class Campaign(PolicyOptions, Declaration):
     """A declared campaign. A problem whose unlock is confirmed receives no more evaluations."""
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
@@ -37,30 +38,18 @@ class Campaign(Declaration):
     """Policy that proposes: one, or several with weights."""
     mutator: PolicyWeights | None = None
     """Policy that changes parents, likewise; None is ``policy``."""
-    policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
-    """How the next policy is chosen where a role has several."""
-    strategy: str = Field(default="vector_evolution", max_length=80)
-    """Key of ``speciate.search.strategies.STRATEGIES``."""
-    strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of the strategy."""
-    batch: int = Field(default=16, ge=1, le=256)
-    """Answers requested in one work unit."""
-    samples_per_prompt: int = Field(default=4, ge=1, le=256)
-    """Answers sampled for one prompt."""
-    evaluations: int = Field(ge=1, le=10**12, strict=True)
-    """Budget of all problems together."""
+    evaluations: Annotated[int, Flag("--budget", "--evaluations", "-b")] = Field(ge=1, le=10**12, strict=True)
+    """Evaluations of all problems together."""
     mode: AllocationMode = AllocationMode.ADAPTIVE
-    """How the budget is divided."""
+    """Adaptive: each slice goes where a new target is likeliest. Fixed: an equal share for every problem."""
     slice: int = Field(default=32, ge=1, le=10**6, strict=True)
-    """Evaluations granted to a problem at a time (adaptive)."""
+    """Evaluations granted to a problem at a time; best a multiple of the batch."""
     parallel: int = Field(default=8, ge=1, le=256, strict=True)
     """Problems with an open slice; each run has one lane, so this also bounds the work units in flight."""
     seed: Seed = 0
     """Seed of every run and of tie-breaking."""
-    learning: Learning | None = None
-    """Rules for the training of the policy on the campaign's completions; None (default) trains nothing."""
-    learning_scope: LearningScope = LearningScope.CAMPAIGN
-    """Runs that share a learner. With ``campaign`` one problem is served at a time (ADR 52)."""
+    learning_scope: Annotated[LearningScope, Flag("--learn-scope")] = LearningScope.CAMPAIGN
+    """campaign: all runs share a learner, one problem at a time; run: every run trains a policy of its own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,15 +88,6 @@ class Campaign(Declaration):
 
     def spec(self) -> RunSpec:
         """Return the specification of each run; the campaign grants its evaluations slice by slice."""
-        return RunSpec(
-            strategy=self.strategy,
-            strategy_options=self.strategy_options,
-            budget=Budget(evaluations=self.evaluations),
-            seed=self.seed,
-            lanes=1,  # a run depends on its seed and its grants alone
-            batch=self.batch,
-            samples_per_prompt=self.samples_per_prompt,
-            stop_on_unlock=True,
-            policy_choice=self.policy_choice,
-            learning=self.learning,
-        )
+        # One lane: a run depends on its seed and its grants alone.
+        budget = Budget(evaluations=self.evaluations)
+        return RunSpec(**self.common(PolicyOptions), budget=budget, lanes=1, stop_on_unlock=True)

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
 
 
+class Flag:
+    """Command-line option of a field, where it is not ``--field-name`` or the field is in a nested model."""
+
+    def __init__(self, *names: str, metavar: str | None = None) -> None:
+        self.names = names
+        self.metavar = metavar
+
+
 class Documented(BaseModel):
     """A model with attribute docstrings."""
 

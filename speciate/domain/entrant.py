@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from speciate.domain.ensemble import MAX_POLICIES, PolicyChoice
+from speciate.domain.run import SearchOptions
 from speciate.domain.values import Slug, Value, canonical_json
 
 Named = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -41,7 +42,7 @@ class Search(NamedTuple):
         return f"{self.strategy}{options}" + (f", mutator {self.mutator}" if self.mutator else "")
 
 
-class Entrant(Value):
+class Entrant(SearchOptions):
     """One competitor of a tournament."""
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset(
@@ -60,14 +61,6 @@ class Entrant(Value):
     """All mutators of an ensemble, otherwise empty."""
     choice: PolicyChoice = PolicyChoice.WEIGHTS
     """How the next policy of an ensemble is chosen."""
-    strategy: str = Field(default="vector_evolution", max_length=80)
-    """Key of ``speciate.search.strategies.STRATEGIES``."""
-    strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of the strategy."""
-    batch: int = Field(default=16, ge=1, le=256)
-    """Answers requested in one work unit."""
-    samples_per_prompt: int = Field(default=4, ge=1, le=256)
-    """Answers sampled for one prompt."""
     against: Slug | None = None
     """Entrant to compare with; None is the tournament's baseline."""
     method: Slug | None = None

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
+from speciate.domain.documented import Flag
 from speciate.domain.lazy import LazyModule
 from speciate.domain.values import Value
 
@@ -31,10 +32,10 @@ MAX_ADVICE_CHARS: Final = 1000
 class Guidance(Value):
     """Options of a run's guidance."""
 
-    every: int = Field(default=8, ge=1, le=1_000_000, strict=True)
-    """Batches between two new pieces."""
+    every: Annotated[int, Flag("--guidance", metavar="BATCHES")] = Field(default=8, ge=1, le=1_000_000, strict=True)
+    """Batches after which the policy writes a new piece of advice for its own prompts."""
     most: int = Field(default=4, ge=1, le=16, strict=True)
-    """Most pieces kept at the same time, besides no advice."""
+    """Most pieces of advice kept at the same time, besides none."""
 
 
 @dataclass(frozen=True, slots=True)

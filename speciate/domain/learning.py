@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
+from speciate.domain.documented import Flag
 from speciate.domain.values import Value
 
 _SLUG_CHARACTERS: Final = 60
@@ -49,8 +50,8 @@ class LearningScope(StrEnum):
 class Learning(Value):
     """Options of a run that trains its policy."""
 
-    estimator: LearningEstimator = LearningEstimator.VECTOR_MAX_AT_K
-    """Advantage estimator."""
+    estimator: Annotated[LearningEstimator, Flag("--learn", metavar="ESTIMATOR")] = LearningEstimator.VECTOR_MAX_AT_K
+    """Train the policy on its own completions with this advantage estimator."""
     groups: int = Field(default=8, ge=1, le=1024, strict=True)
     """Groups of a step. A group is all completions of one prompt."""
     kappa: int | None = Field(default=None, ge=1, le=255, strict=True)
@@ -58,7 +59,7 @@ class Learning(Value):
     draws: int = Field(default=100, ge=1, le=10_000, strict=True)
     """K, random weightings of the vector estimators."""
     learning_rate: float = Field(default=3e-4, gt=0, le=1)
-    """Constant, AdamW."""
+    """Of AdamW, constant."""
     kl: float = Field(default=1e-3, ge=0, le=100)
     """Weight of the KL divergence from the policy that the run began with."""
     lora_rank: int = Field(default=0, ge=0, le=1024, strict=True)

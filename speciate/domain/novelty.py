@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from speciate.domain.documented import Flag
 from speciate.domain.values import Value
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ class Novelty(Value):
     reason ``near_duplicate``, but only if ``near`` is set.
     """
 
-    same: DuplicateRule | None = None
-    """Rule for duplicates; None derives it from the problem (``duplicate_rule``)."""
-    near: float | None = Field(default=None, gt=0, le=1)
-    """Similarity (Jaccard index of the sets of token shingles) from which a program is rejected; None rejects none."""
+    same: Annotated[DuplicateRule | None, Flag("--same")] = None
+    """Rule for duplicates. Default: by syntax for Python programs whose score cannot depend on their text."""
+    near: Annotated[float | None, Flag("--reject-near", metavar="SIMILARITY")] = Field(default=None, gt=0, le=1)
+    """Reject programs at least this similar to an earlier one, in (0, 1]: the Jaccard index of the sets of shingles."""
     shingle: int = Field(default=5, ge=1, le=32)
-    """Tokens in a shingle."""
+    """Tokens of a shingle in the measure of similarity."""
     window: int = Field(default=64, ge=1, le=1024)
     """Number of latest scored candidates to compare with; as many of the island's latest elites are added."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, JsonValue
 
 from speciate.domain.budget import Budget
-from speciate.domain.documented import Documented
+from speciate.domain.documented import Documented, Flag
 from speciate.domain.ensemble import PolicyChoice
 from speciate.domain.errors import ConflictError
 from speciate.domain.guidance import Guidance
@@ -56,45 +56,63 @@ def transition_error(run: str, source: RunState, goal: RunState) -> ConflictErro
     return ConflictError(f"run {run} is {source.value} and cannot become {goal.value}: {why}.")
 
 
-class RunSpec(Value):
-    """Specification of a run."""
+class SearchOptions(Value):
+    """Options of everything that searches: runs, campaigns and entrants of tournaments."""
+
+    strategy: Annotated[str, Flag("--strategy", "-s")] = Field(default="vector_evolution", max_length=80)
+    """Search strategy; `speciate strategies` lists them with their options."""
+    strategy_options: Annotated[dict[str, JsonValue], Flag("--option", "-o")] = Field(default_factory=dict)
+    """Options of the strategy."""
+    batch: int = Field(default=16, ge=1, le=256)
+    """Answers requested in one work unit."""
+    samples_per_prompt: int = Field(default=4, ge=1, le=256)
+    """Answers sampled for one prompt; a batch holds ``batch / samples_per_prompt`` prompts."""
+
+    def common(self, part: type[SearchOptions]) -> dict[str, Any]:
+        """Return the fields that ``part`` declares, for another class that has them."""
+        return {name: getattr(self, name) for name in part.model_fields}
+
+
+class PolicyOptions(SearchOptions):
+    """Options that runs and campaigns share, and entrants of tournaments lack or spell differently."""
+
+    policy_choice: Annotated[PolicyChoice, Flag("--choice")] = PolicyChoice.WEIGHTS
+    """How the next of several policies is chosen: by weight, or by success (ucb)."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of every random choice."""
+    learning: Annotated[Learning | None, Flag("--learn-option")] = None
+    """Training of the policy on its own completions; None trains nothing."""
+
+
+class RunSpec(PolicyOptions):
+    """Specification of a run: the only declaration of its options.
+
+    The command line, the forms of the dashboard and the OpenAPI document derive from it. A field that the first version
+    did not have belongs in ``omitted_at_default``.
+    """
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens", "learning"})
 
-    strategy: str = Field(default="vector_evolution", max_length=80)
-    """Key of ``speciate.search.strategies.STRATEGIES``."""
-    strategy_options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of the strategy, validated by its config model."""
     budget: Budget
-    """Limits of the run."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Seed of every random choice of the run."""
+    """Limits of the run; none is exceeded."""
+    policy_discount: Annotated[float, Flag("--discount")] = Field(default=1.0, gt=0, le=1)
+    """Factor by which each batch reduces the weight of older answers for ``ucb``; 1 keeps their full weight."""
     lanes: int = Field(default=4, ge=1, le=1024)
     """Batches in flight at once. With 1 the run can be replayed exactly."""
-    batch: int = Field(default=16, ge=1, le=256)
-    """Answers to request in one work unit."""
-    samples_per_prompt: int = Field(default=4, ge=1, le=256)
-    """Answers sampled for one prompt; a batch holds ``batch / samples_per_prompt`` prompts."""
     stop_on_unlock: bool = False
-    """True to complete the run when its unlock is confirmed."""
-    stop_on_plateau: int | None = Field(default=None, ge=1, le=10**12, strict=True)
-    """Evaluations without an improvement of the archive after which the run completes; None (default) spends the whole
-    budget."""
+    """Complete the run when its unlock is confirmed."""
+    stop_on_plateau: Annotated[int | None, Flag(metavar="EVALUATIONS")] = Field(
+        default=None, ge=1, le=10**12, strict=True
+    )
+    """Complete the run after this many evaluations without an improvement of the archive."""
     reuse_results: bool = False
-    """True to share evaluation results with other runs of the project that use the same evaluator."""
-    policy_choice: PolicyChoice = PolicyChoice.WEIGHTS
-    """Rule that chooses among several policies of a role."""
-    policy_discount: float = Field(default=1.0, gt=0, le=1)
-    """Factor by which each batch reduces the weight of older answers for ``ucb``; 1 (default) keeps their full
-    weight."""
-    novelty: Novelty = Novelty()
-    """Rules for duplicates and near-duplicates."""
-    guidance: Guidance | None = None
-    """Rules for the advice that the run writes for its own prompts; None (default) writes none."""
+    """Share evaluation results of equal programs with other runs of the project that set this."""
     keep_tokens: bool = False
-    """True to store the id and the log-probability of every token that the policies write."""
-    learning: Learning | None = None
-    """Rules for the training of the run's policy on its own completions; None (default) trains nothing."""
+    """Store the id and the log-probability of every token that the policies write, for trainers."""
+    novelty: Novelty = Novelty()
+    """Duplicates and near-duplicates."""
+    guidance: Guidance | None = None
+    """Advice that the run writes for its own prompts; None writes none."""
 
     @property
     def keeps_tokens(self) -> bool:

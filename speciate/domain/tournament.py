@@ -14,7 +14,7 @@ from speciate.domain.budget import Budget
 from speciate.domain.declaration import Declaration, DeclarationKind, refuse_repeated
 from speciate.domain.entrant import Entrant, Named, Search, Seed
 from speciate.domain.errors import ConflictError
-from speciate.domain.run import RunSpec
+from speciate.domain.run import RunSpec, SearchOptions
 from speciate.domain.values import Identifier, Slug, Value
 
 MAX_RUNS: Final = 1_000_000
@@ -80,11 +80,11 @@ class Tournament(Declaration):
     budget: Budget
     """Budget of each run: evaluations, and optionally tokens."""
     target: Identifier | None = None
-    """Target that counts as success; None is each problem's unlock target."""
+    """Target that counts as success; by default each problem's unlock target."""
     metric: Metric = Metric.SOLVE_RATE
-    """Primary metric."""
+    """Primary metric: the share of solved runs, or the expected evaluations to the target."""
     stopping: StoppingRule = StoppingRule.FIXED
-    """When the tournament ends."""
+    """When the tournament ends: fixed: with its last run; e_process: once all is decided."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
     """Probability of any false decision."""
 
@@ -195,15 +195,9 @@ class Tournament(Declaration):
 
     def spec(self, entrant: Entrant, seed: int) -> RunSpec:
         """Return the specification of one run."""
+        # One lane: a run depends on its seed alone.
         return RunSpec(
-            strategy=entrant.strategy,
-            strategy_options=entrant.strategy_options,
-            budget=self.budget,
-            seed=seed,
-            lanes=1,  # a run depends on its seed alone
-            batch=entrant.batch,
-            samples_per_prompt=entrant.samples_per_prompt,
-            policy_choice=entrant.choice,
+            **entrant.common(SearchOptions), budget=self.budget, seed=seed, lanes=1, policy_choice=entrant.choice
         )
 
     def running_order(self, problems: Sequence[str]) -> tuple[str, ...]:

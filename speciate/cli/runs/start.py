@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,22 +19,19 @@ from speciate.cli.common import (
     client,
     command_group,
     confirm_budget,
-    drop_none,
     examples,
-    parse_key_values,
 )
-from speciate.cli.learning import Learn, LearnOptions, parse_learning, samples_to_learn
+from speciate.cli.learning import complete_learning
+from speciate.cli.model_options import add_options
 from speciate.domain.errors import InvalidInputError, SpeciateError
 from speciate.domain.policy import MUTATOR
+from speciate.domain.run import RunSpec
 
 if TYPE_CHECKING:
     from speciate.client import Client, RunHandle
 
 app = command_group()
 
-# Copies of the defaults in ``RunSpec``, which is slow to import for a help text; a test compares them.
-STRATEGY, CHOICE, SEED, BATCH, SAMPLES = "vector_evolution", "weights", "0", "16", "4"
-_LANES: Final = "4"
 _WEIGHTS: Final = "NAME[=WEIGHT]"
 
 # Options that runs and campaigns share.
@@ -45,17 +42,6 @@ Policies = Annotated[
 Mutators = Annotated[
     list[str] | None, typer.Option("--mutator", metavar=_WEIGHTS, help="Policy that mutates parents; repeatable.")
 ]
-Choice = Annotated[str | None, typer.Option(help="Choice among several policies: weights or ucb.", show_default=CHOICE)]
-Strategy = Annotated[
-    str | None,
-    typer.Option("--strategy", "-s", help="Search strategy; see `speciate strategies`.", show_default=STRATEGY),
-]
-StrategyOptions = Annotated[
-    list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="Strategy option; repeatable.")
-]
-Seed = Annotated[int | None, typer.Option(help="Random seed.", show_default=SEED)]
-Batch = Annotated[int | None, typer.Option(help="Answers per batch.", show_default=BATCH)]
-SamplesPerPrompt = Annotated[int | None, typer.Option(help="Answers sampled per prompt.", show_default=SAMPLES)]
 IdempotencyKey = Annotated[str | None, typer.Option(help="Key that makes a repeated request return the same object.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end or a pause.")]
 
@@ -73,64 +59,14 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the end 
         "speciate run my-problem -p qwen -b 2000 --watch --log trackio:my-project",
     ),
 )
+@add_options(RunSpec)
 def run_command(
     ctx: typer.Context,
+    *,
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="Name, name@version or id.")],
     policy: Policies,
     mutator: Mutators = None,
-    choice: Choice = None,
-    discount: Annotated[
-        float | None,
-        typer.Option(help="Discount of older answers per batch for --choice ucb, in (0, 1].", show_default="1"),
-    ] = None,
-    strategy: Strategy = None,
-    option: StrategyOptions = None,
-    budget: Annotated[
-        int | None, typer.Option("--budget", "--evaluations", "-b", help="Evaluations the run may spend.")
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Tokens the run may spend.")] = None,
-    dollars: Annotated[
-        float | None, typer.Option(help="US dollars the run may spend, by the prices of its policies.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Running time the run may spend, in seconds.")] = None,
-    seed: Seed = None,
-    lanes: Annotated[
-        int | None, typer.Option(help="Batches in flight; with 1 the run can be replayed exactly.", show_default=_LANES)
-    ] = None,
-    batch: Batch = None,
-    samples_per_prompt: SamplesPerPrompt = None,
-    stop_on_unlock: Annotated[
-        bool, typer.Option("--stop-on-unlock", help="Complete the run when the unlock is confirmed.")
-    ] = False,
-    stop_on_plateau: Annotated[
-        int | None,
-        typer.Option(
-            metavar="EVALUATIONS", help="Complete the run after this many evaluations without archive improvement."
-        ),
-    ] = None,
-    reuse_results: Annotated[
-        bool,
-        typer.Option(
-            "--reuse-results", help="Share evaluation results of identical programs with other runs that set this."
-        ),
-    ] = False,
-    same: Annotated[
-        str | None,
-        typer.Option(help="Compare programs by text or syntax to find duplicates.", show_default="set by the problem"),
-    ] = None,
-    reject_near: Annotated[
-        float | None,
-        typer.Option(metavar="SIMILARITY", help="Reject programs at least this similar to an earlier one, in (0, 1]."),
-    ] = None,
-    guidance: Annotated[
-        int | None,
-        typer.Option(metavar="BATCHES", help="Interval at which the policy writes advice for its own prompts."),
-    ] = None,
-    keep_tokens: Annotated[
-        bool, typer.Option("--keep-tokens", help="Store the id and log-probability of every token, for trainers.")
-    ] = False,
-    learn: Learn = None,
-    learn_option: LearnOptions = None,
+    options: dict[str, Any],
     seeds: Annotated[
         Path | None,
         typer.Option(
@@ -163,7 +99,7 @@ def run_command(
     candidate and writes its program; exit code 0: completed with a confirmed unlock, 9: completed without one, 10:
     paused, 1: failed or cancelled. With --json, prints the run and, with --watch, its events, one per line.
     """
-    limits = drop_none(evaluations=budget, tokens=tokens, seconds=seconds, dollars=dollars)
+    limits = options.get("budget", {})
     if not limits:
         raise InvalidInputError(
             "the run has no budget.", remedy="Set --budget N, --tokens N, --seconds S or --dollars D."
@@ -186,28 +122,13 @@ def run_command(
             problem,
             parse_policies(policy, "--policy"),
             mutator=parse_policies(mutator, "--mutator") if mutator else None,
-            budget=limits,
             name=name,
             tags=tag or (),
             note=note,
             seeds=read_seeds(seeds),
             seed_from=[_source(service, text) for text in seed_from or ()],
             idempotency_key=idempotency_key,
-            strategy=strategy,
-            policy_choice=choice,
-            policy_discount=discount,
-            strategy_options=parse_key_values(option, "--option"),
-            seed=seed,
-            lanes=lanes,
-            batch=batch,
-            samples_per_prompt=samples_to_learn(samples_per_prompt, learn),
-            stop_on_unlock=stop_on_unlock,
-            stop_on_plateau=stop_on_plateau,
-            reuse_results=reuse_results,
-            novelty=drop_none(same=same, near=reject_near) or None,
-            guidance=drop_none(every=guidance) or None,
-            keep_tokens=keep_tokens or None,
-            learning=parse_learning(learn, learn_option),
+            **complete_learning(options),
         )
         if as_json:
             output.print_json(run.record)

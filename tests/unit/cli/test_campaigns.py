@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import pytest
 
-from speciate.cli import campaigns as commands
 from speciate.cli import common, lifecycle
 from speciate.cli.errors import ExitCode
-from speciate.cli.runs import start
-from speciate.domain.campaign import Campaign
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.campaign_records import campaign, slice_record
 from tests.unit.client.fake_service import FakeService, page, problem, say
@@ -71,22 +67,6 @@ def test_a_budget_beyond_reason_needs_a_confirmation(cli: Cli, service: FakeServ
     assert service.requests == []
     service.on("POST", "/v1/campaigns", say(campaign(), 202))
     assert cli(*command, "--yes", "--json").code == ExitCode.OK
-
-
-def test_defaults_in_the_help_match_the_model() -> None:
-    options = inspect.signature(commands.create).parameters
-    shown = {
-        "strategy": start.STRATEGY,
-        "policy_choice": start.CHOICE,
-        "mode": commands._MODE,
-        "batch": start.BATCH,
-        "samples_per_prompt": start.SAMPLES,
-        "slice": commands._SLICE,
-        "parallel": commands._PARALLEL,
-        "seed": start.SEED,
-    }
-    assert {"strategy", "choice", "mode", "batch", "samples_per_prompt", "slice_", "parallel", "seed"} <= set(options)
-    assert {name: str(Campaign.model_fields[name].default) for name in shown} == shown
 
 
 def test_missing_problems_are_rejected_before_a_request(cli: Cli, service: FakeService) -> None:
@@ -180,7 +160,3 @@ def test_learning_over_the_campaign(cli: Cli, service: FakeService) -> None:
     lines = [line.split() for line in cli("campaigns", "show", "sweep").lines]
     assert ["learning", "3", "steps;", "collects", "groups"] in lines
     assert ["learned", "p-0123@3"] in lines
-
-
-def test_default_scope_in_the_help_matches_the_model() -> None:
-    assert Campaign.model_fields["learning_scope"].default == commands._SCOPE

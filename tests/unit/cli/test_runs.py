@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 import typer
 
-from speciate.cli.app import app
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
 from speciate.cli.runs.watch import PlainRunView
@@ -21,7 +20,7 @@ from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.diagnosis import Diagnosis, Fault
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.rollout import REFUSED
-from speciate.domain.run import RunCounters, RunSpec
+from speciate.domain.run import RunCounters
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
     END,
@@ -179,12 +178,6 @@ def test_invalid_policies_are_rejected(cli: Cli, service: FakeService, named: li
     assert outcome.code == ExitCode.INVALID
     assert "--policy" in outcome.err
     assert service.requests == []
-
-
-def test_help_shows_the_defaults_of_run_spec() -> None:
-    shown = {p.name: p.show_default for p in typer.main.get_command(app).commands["run"].command.params}  # type: ignore[attr-defined]
-    for name in ("strategy", "seed", "lanes", "batch", "samples_per_prompt"):
-        assert shown[name] == str(RunSpec.model_fields[name].default)
 
 
 @pytest.mark.parametrize(
