@@ -22,7 +22,7 @@ from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.schema.declarations import TournamentRecord
 from speciate.schema.runs import ActiveEvaluation, WorkerProcess
-from speciate.storage.candidates.columns import CandidateColumns, ColumnReader
+from speciate.storage.candidates.arrays import ArrayReader, CandidateArrays
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
@@ -34,23 +34,23 @@ _MAX_REPORTS: Final = 8
 class ColumnCache:
     """Candidates of the runs viewed last, as columns."""
 
-    def __init__(self, series: ColumnReader) -> None:
+    def __init__(self, series: ArrayReader) -> None:
         self._series = series
-        self._cache: LruCache[UUID, CandidateColumns] = LruCache(_MAX_RUNS)
+        self._cache: LruCache[UUID, CandidateArrays] = LruCache(_MAX_RUNS)
 
-    def of(self, run_id: UUID, dimensions: int) -> CandidateColumns:
+    def of(self, run_id: UUID, dimensions: int) -> CandidateArrays:
         """Return all candidates of a run; only those added since the last call are read."""
         cached = self._cache.get(run_id)
         if cached is None:
-            found = self._series.columns(run_id, dimensions)
+            found = self._series.arrays(run_id, dimensions)
         else:
-            found = cached.followed_by(self._series.columns(run_id, dimensions, after=cached.last))
+            found = cached.followed_by(self._series.arrays(run_id, dimensions, after=cached.last))
         # Another thread may have read further in the meantime.
         self._cache.put(run_id, found, keep=lambda other: other.last > found.last)
         return found
 
     def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
-        """Return what ``ColumnReader.refuted`` does, read again each time: a claim is refuted after it was recorded."""
+        """Return what ``ArrayReader.refuted`` does, read again each time: a claim is refuted after it was recorded."""
         return self._series.refuted(run_id)
 
 
@@ -83,7 +83,7 @@ class DashboardContext:
     def from_stores(cls, stores: Stores) -> Self:
         """Return a context without a project."""
         replays = ReplayQueue(stores.redis, stores.celery)
-        return cls(stores, Overview(stores.engine), ColumnCache(ColumnReader(stores.engine)), replays)
+        return cls(stores, Overview(stores.engine), ColumnCache(ArrayReader(stores.engine)), replays)
 
     def within(self, project: UUID) -> Self:
         """Return the same context restricted to one project."""

@@ -73,23 +73,6 @@ class CandidateDetail(CandidateRecord):
     artifacts: dict[str, str]
 
 
-class WaitingCandidate(Record):
-    """A proposed candidate whose batch is not evaluated yet."""
-
-    number: int
-    leased: bool
-    """True while a worker evaluates the batch; otherwise it waits for one, or for external evaluators."""
-    external: bool
-    """True if it waits for external evaluators."""
-    batch: tuple[int, int]
-    """Number of the first and of the last candidate of the batch."""
-    role: PolicyRole
-    island: int
-    parents: tuple[int, ...]
-    program: str
-    """Its program. It comes from a model: escape it wherever it is displayed."""
-
-
 class ExportedCandidate(CandidateDetail):
     """A candidate in an export, with name and tags of its run."""
 

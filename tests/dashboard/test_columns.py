@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speciate.storage.candidates.columns import ColumnReader
+from speciate.storage.candidates.arrays import ArrayReader
 from tests.dashboard.conftest import Site
 
 pytestmark = pytest.mark.servers
@@ -17,8 +17,8 @@ def test_columns_equal_the_records(name: str, site: Site, monkeypatch: pytest.Mo
     run = site.stores.runs.get(run_id)
     names = site.stores.catalog.problem(run.problem_id).definition.space.names
     # Several queries, as for a run with millions of candidates.
-    monkeypatch.setattr("speciate.storage.candidates.columns._MOST_BYTES", 20_000)
-    columns = ColumnReader(site.stores.engine).columns(run_id, len(names))
+    monkeypatch.setattr("speciate.storage.candidates.arrays._MOST_BYTES", 20_000)
+    columns = ArrayReader(site.stores.engine).arrays(run_id, len(names))
     records = site.stores.queries.candidates(run_id, limit=500).items
     assert len(columns) == len(records) == run.candidates
     place = {number: row for row, number in enumerate(columns.number.tolist())}

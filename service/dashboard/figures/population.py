@@ -18,7 +18,7 @@ from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray, large_front
 from speciate.schema.runs import RankedCandidate
-from speciate.storage.candidates.columns import CandidateColumns
+from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.statistics.hypervolume import hypervolume_curve
 
 MAX_POINTS: Final = 4000
@@ -42,7 +42,7 @@ class Population:
     """
 
     problem: Problem
-    columns: CandidateColumns
+    columns: CandidateArrays
     run_url: str
     refuted: tuple[tuple[int, str], ...] = ()
 
@@ -260,7 +260,7 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
 
 
 def _markers(
-    name: str, columns: CandidateColumns, rows: NDArray[np.int64], picked: tuple[int, int], marker: dict[str, Any]
+    name: str, columns: CandidateArrays, rows: NDArray[np.int64], picked: tuple[int, int], marker: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "type": "scatter",

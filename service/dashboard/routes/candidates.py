@@ -28,9 +28,10 @@ from speciate.domain.problem import Problem
 from speciate.messaging.replays import replayable
 from speciate.ports.work import WorkKind
 from speciate.schema.base import Page
-from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail, WaitingCandidate
+from speciate.schema.candidates import CandidateDetail, CandidateRecord, RolloutDetail
 from speciate.schema.runs import RunRecord
 from speciate.storage.candidates.listing import ANY_TARGET, BY_NUMBER, BY_SCALAR, CandidateFilter
+from speciate.storage.candidates.queries import WaitingBatch
 
 router = APIRouter(include_in_schema=False)
 
@@ -245,7 +246,7 @@ def _policies(run: RunRecord, selected: str) -> list[str]:
 
 
 def _evaluation(
-    dashboard: DashboardContext, run: RunRecord, number: int, waiting: WaitingCandidate | None = None
+    dashboard: DashboardContext, run: RunRecord, number: int, waiting: WaitingBatch | None = None
 ) -> dict[str, Any]:
     """Return the template values of the panel with the evaluation or the confirmation in progress."""
     kind = WorkKind.EVALUATE if waiting else WorkKind.CONFIRM
@@ -256,16 +257,17 @@ def _evaluation(
         "base": f"/runs/{run.id}",
         "number": number,
         "waiting": waiting,
+        "proposal": waiting and waiting.proposals[number - waiting.first],
         "active": active,
-        "batch": waiting.batch if waiting else (number, number),
+        "batch": waiting.numbers if waiting else (number, number),
     }
 
 
 def _look_up(
     dashboard: DashboardContext, run_id: UUID, number: str
-) -> tuple[CandidateDetail, None] | tuple[None, WaitingCandidate]:
+) -> tuple[CandidateDetail, None] | tuple[None, WaitingBatch]:
     """Return a candidate, or what is known of it before its result."""
-    waiting = dashboard.stores.queries.waiting_candidate(run_id, _number(run_id, number))
+    waiting = dashboard.stores.queries.waiting_batch(run_id, _number(run_id, number))
     try:
         return _candidate(dashboard, run_id, number), None
     except NotFoundError:

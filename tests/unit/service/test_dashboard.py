@@ -63,7 +63,7 @@ from speciate.schema.candidates import EliteRecord
 from speciate.schema.runs import EventRecord, RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 from speciate.search.strategies import STRATEGIES
-from speciate.storage.candidates.columns import CandidateColumns
+from speciate.storage.candidates.arrays import CandidateArrays
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, MatrixRow, Standing, Verdict
 from tests.dashboard.samples import antenna, cases, single
@@ -73,12 +73,12 @@ _RNG = np.random.default_rng(7)
 _BUNDLED = set(re.findall(r"src/traces/(\w+)", Path("scripts/plotly/entry.js").read_text()))
 
 
-def _columns(n: int, d: int, *, failing: float = 0.1) -> CandidateColumns:
+def _columns(n: int, d: int, *, failing: float = 0.1) -> CandidateArrays:
     rewards = _RNG.random((n, d))
     failed = _RNG.random(n) < failing
     rewards[failed] = np.nan
     counted = np.arange(1, n + 1)
-    return CandidateColumns(
+    return CandidateArrays(
         number=counted,
         evaluations=counted,
         tokens=counted * 100,
@@ -594,10 +594,10 @@ def test_columns_are_read_incrementally() -> None:
     asked = []
 
     class Store:
-        def columns(self, run_id: object, dimensions: int, *, after: int = 0) -> CandidateColumns:
+        def arrays(self, run_id: object, dimensions: int, *, after: int = 0) -> CandidateArrays:
             asked.append(after)
             end = min(30, after + 10)
-            return CandidateColumns(**{name: values[after:end] for name, values in vars(whole).items()})
+            return CandidateArrays(**{name: values[after:end] for name, values in vars(whole).items()})
 
     cache = ColumnCache(Store())  # type: ignore[arg-type]
     run_id = uuid4()

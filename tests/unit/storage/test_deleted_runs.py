@@ -10,6 +10,7 @@ _QUERY = re.compile(r"\b(?:FROM|JOIN) runs\b")
 _REASONS = {
     "access/quotas.py": "what was spent was spent",
     "runs/context.py": "reads one run",
+    "candidates/queries.sql": "reads one run",
     "runs/queries.py": "reads one run",
     "runs/retention.py": "prunes deleted runs, too",
     "runs/store.py": "filters the list, and work belongs to runs that have not ended",

@@ -1,4 +1,7 @@
-"""Read the candidates of a run as numpy columns for charts, incrementally."""
+"""Read the candidates of a run as numpy arrays for charts, incrementally.
+
+The server packs the rows into one value, which costs a tenth of Python objects per row.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,15 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from speciate.domain.reward import FloatArray, RewardSpace, large_front
 from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.statements import Statements
 
 IntArray = NDArray[np.int64]
 
-# The server packs the rows into one value, which costs a tenth of Python objects per row. Missing values are filled in,
-# so that all rows have the same length; PostgreSQL sends numbers with the high byte first.
-_ROWS: Final = sa.text(
-    "SELECT string_agg(packed, '' ORDER BY spent_evaluations) AS packed,"
-    " array_agg(failed ORDER BY spent_evaluations) AS failure"
-    " FROM (SELECT spent_evaluations, int8send(number) || int8send(spent_evaluations) || int8send(spent_tokens)"
-    " || float8send(spent_seconds) || float8send(extract(epoch FROM created_at)::float8) || int8send(island)"
-    " || int8send(coalesce(parents[1], 0)) || int8send(targets) || int8send((duplicate_of IS NOT NULL)::int::int8)"
-    " || int8send((role = 'seed')::int::int8)"
-    " || array_send(coalesce(rewards, array_fill('NaN'::float8, ARRAY[:d]))) AS packed,"
-    " coalesce(failure || ': ' || failure_reason, failure, '') AS failed"
-    " FROM candidates WHERE run_id = :id AND spent_evaluations > :after"
-    " ORDER BY spent_evaluations LIMIT :most) AS recorded"
-)
-_REFUTED: Final = sa.text(
-    "SELECT number, target FROM claims WHERE run_id = :id AND state = 'refuted' ORDER BY number, target"
-)
+SQL = Statements(__file__)
 _MOST_BYTES: Final = 1 << 28
 """Bytes per query; PostgreSQL limits a value to 1 GiB."""
 
@@ -56,7 +43,7 @@ _LAYOUT: Final = [
 
 
 @dataclass(frozen=True, eq=False)
-class CandidateColumns:
+class CandidateArrays:
     """The n candidates of a run, in the order in which they were recorded.
 
     Attributes:
@@ -105,7 +92,7 @@ class CandidateColumns:
         rows = np.flatnonzero(self.scored & ~self.duplicate)
         return rows[large_front(space.normalise(self.rewards[rows]))]
 
-    def followed_by(self, more: CandidateColumns) -> CandidateColumns:
+    def followed_by(self, more: CandidateArrays) -> CandidateArrays:
         """Return these candidates followed by later ones."""
         if not len(more):
             return self
@@ -113,14 +100,14 @@ class CandidateColumns:
             name: np.concatenate([mine, theirs]) if isinstance(mine, np.ndarray) else mine + theirs
             for (name, mine), theirs in zip(vars(self).items(), vars(more).values(), strict=True)
         }
-        return CandidateColumns(**joined)
+        return CandidateArrays(**joined)
 
 
-class ColumnReader(Store):
+class ArrayReader(Store):
     """Reads the columns."""
 
     @with_retries
-    def columns(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateColumns:
+    def arrays(self, run_id: UUID, dimensions: int, *, after: int = 0) -> CandidateArrays:
         """Return the candidates of a run recorded after a number of evaluations.
 
         A run's lock serializes the commits, and the number increases, so that incremental reads miss nothing.
@@ -130,33 +117,33 @@ class ColumnReader(Store):
             dimensions: Number d of objectives.
             after: ``last`` of the previous read.
         """
-        found: list[CandidateColumns] = []
+        parts: list[CandidateArrays] = []
         most = _MOST_BYTES // _row(dimensions).itemsize
         with reading(self._engine) as connection:
-            while not found or len(found[-1]) == most:
-                given = {"id": run_id, "after": found[-1].last if found else after, "most": most, "d": dimensions}
-                row = connection.execute(_ROWS, given).one()
-                found.append(_columns(row.packed or b"", row.failure or (), dimensions))
-        return reduce(CandidateColumns.followed_by, found)
+            while not parts or len(parts[-1]) == most:
+                keys = {"id": run_id, "after": parts[-1].last if parts else after, "most": most, "d": dimensions}
+                row = connection.execute(SQL.packed, keys).one()
+                parts.append(_columns(row.packed or b"", row.failure or (), dimensions))
+        return reduce(CandidateArrays.followed_by, parts)
 
     @with_retries
     def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
         """Return number and target of every claim of a run that a second evaluation refuted, in order.
 
-        ``CandidateColumns.targets`` has these targets, since later reads do not repeat a candidate.
+        ``CandidateArrays.targets`` has these targets, since later reads do not repeat a candidate.
         """
         with reading(self._engine) as connection:
-            return tuple((row.number, row.target) for row in connection.execute(_REFUTED, {"id": run_id}))
+            return tuple((row.number, row.target) for row in connection.execute(SQL.refuted, {"id": run_id}))
 
 
 def _row(dimensions: int) -> np.dtype[np.void]:
     return np.dtype([*_LAYOUT, ("rewards", [("length", ">i4"), ("value", _REAL)], (dimensions,))])
 
 
-def _columns(packed: bytes, failure: Sequence[str], dimensions: int) -> CandidateColumns:
+def _columns(packed: bytes, failure: Sequence[str], dimensions: int) -> CandidateArrays:
     rows = np.frombuffer(packed, dtype=_row(dimensions))
     whole = {name: rows[name].astype(np.int64) for name, kind in _LAYOUT if kind == _WHOLE}
-    return CandidateColumns(
+    return CandidateArrays(
         number=whole["number"],
         evaluations=whole["evaluations"],
         tokens=whole["tokens"],

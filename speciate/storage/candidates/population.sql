@@ -1,0 +1,30 @@
+-- elites: Every elite of a run.
+SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id
+
+-- copy_elites: The same as a binary stream, which needs no parsing.
+COPY (SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = %s) TO STDOUT (FORMAT binary)
+
+-- members: Candidates by number.
+SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers)
+
+-- lineage: Number, first parent and rewards of every candidate.
+SELECT number, coalesce(parents[1], 0) AS parent, rewards FROM candidates WHERE run_id = :id ORDER BY number
+
+-- latest: The latest candidates, newest first.
+SELECT number, island, failure, failure_reason, failure_detail FROM candidates WHERE run_id = :id
+ORDER BY number DESC LIMIT :most
+
+-- carried: The output that candidate :to received; that of the best candidate if :to is NULL.
+SELECT number, artifacts ->> CAST(:output AS text) AS output FROM candidates
+WHERE run_id = :id AND artifacts ->> CAST(:output AS text) IS NOT NULL AND number = CASE WHEN CAST(:to AS bigint) IS NULL
+  THEN (SELECT best_number FROM run_progress WHERE run_id = :id)
+  ELSE (SELECT carried_from FROM candidates WHERE run_id = :id AND number = :to) END
+
+-- duplicate: What a repetition of a program needs of the candidate that had it first.
+number, targets & ~refuted AS met, {evaluation} FROM candidates WHERE run_id = :id AND duplicate_of IS NULL
+
+-- duplicates: Candidates with one of the texts or syntax trees, newest first; each is found through its own index.
+SELECT program_hash AS digest, {duplicate} AND program_hash = ANY(:hashes)
+UNION ALL
+SELECT shape AS digest, {duplicate} AND shape = ANY(:shapes)
+ORDER BY number DESC

@@ -1,0 +1,195 @@
+"""Read the candidates of a run: pages, single ones with their texts, front, archive, ancestors and export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Proposal
+from speciate.domain.errors import NotFoundError
+from speciate.runs.payloads import read_proposals
+from speciate.schema.base import Page
+from speciate.schema.candidates import (
+    CandidateDetail,
+    CandidateRecord,
+    EliteRecord,
+    ExportedCandidate,
+    RolloutAnswer,
+)
+from speciate.schema.runs import RankedCandidate
+from speciate.storage import cursors
+from speciate.storage.candidates.arrays import ArrayReader
+from speciate.storage.candidates.listing import NO_FILTER, CandidateFilter, listing
+from speciate.storage.candidates.rows import columns_of, frozen
+from speciate.storage.database import Store, reading, with_retries
+from speciate.storage.runs.context import ScoringSchema, load_scoring_schema
+from speciate.storage.statements import Statements
+
+SQL = Statements(
+    __file__,
+    record=columns_of(CandidateRecord),
+    detail=columns_of(CandidateDetail),
+    answer=columns_of(RolloutAnswer),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBatch:
+    """A batch of proposals whose evaluation is not finished."""
+
+    first: int
+    """Number of its first candidate."""
+    proposals: Sequence[Proposal]
+    leased: bool
+    """True while a worker evaluates it."""
+    external: bool
+    """True if it waits for external evaluators."""
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Numbers of the first and of the last candidate."""
+        return self.first, self.first + len(self.proposals) - 1
+
+
+@dataclass
+class CandidateQueries(Store):
+    """Reads the candidates of runs."""
+
+    def __post_init__(self) -> None:
+        self._scoring = lru_cache(maxsize=2048)(self._load_scoring)
+
+    @with_retries
+    def candidates(
+        self, run_id: UUID, filters: CandidateFilter = NO_FILTER, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[CandidateRecord]:
+        """Return candidates of a run by filter and order.
+
+        Raises:
+            InvalidInputError: See ``listing.listing``.
+            NotFoundError: No such run exists.
+        """
+        scoring = self._scoring(run_id)
+        query = listing(filters, scoring, cursor)
+        statement = SQL.build("candidates", best=query.best, conditions=query.where, order=query.order)
+        with reading(self._engine) as connection:
+            rows = connection.execute(statement, {**query.binds, "run_id": run_id, "limit": limit + 1}).all()
+        return cursors.page(rows, limit, lambda row: CandidateRecord(**_values(scoring, row)), query.cursor)
+
+    @with_retries
+    def candidate(self, candidate_id: UUID) -> CandidateDetail:
+        """Return a candidate with its texts.
+
+        Raises:
+            NotFoundError: No such candidate exists.
+        """
+        return self._detail(SQL.candidate, {"id": candidate_id}, f"candidate {candidate_id}")
+
+    @with_retries
+    def candidate_of(self, run_id: UUID, number: int) -> CandidateDetail:
+        """Return a candidate by run and number; raises as ``candidate`` does."""
+        keys = {"run_id": run_id, "number": number}
+        return self._detail(SQL.candidate_of, keys, f"candidate {number} in run {run_id}")
+
+    @with_retries
+    def waiting_batch(self, run_id: UUID, number: int) -> WaitingBatch | None:
+        """Return the batch of a candidate that waits for its evaluation or is evaluated, or None."""
+        with reading(self._engine) as connection:
+            row = connection.execute(SQL.waiting_batch, {"run_id": run_id, "number": number}).one_or_none()
+        if row is None:
+            return None
+        proposals = read_proposals(row.payload)
+        return WaitingBatch(row.payload["first"], proposals, row.state == "leased", row.state == "parked")
+
+    @with_retries
+    def ancestors(self, candidate: CandidateRecord, limit: int) -> tuple[CandidateRecord, ...]:
+        """Return at most ``limit`` distinct ancestors of a candidate, newest first."""
+        scoring = self._scoring(candidate.run_id)
+        keys = {"id": candidate.id, "run_id": candidate.run_id, "limit": limit}
+        with reading(self._engine) as connection:
+            rows = connection.execute(SQL.ancestors, keys).all()
+        return tuple(CandidateRecord(**_values(scoring, row)) for row in rows)
+
+    @with_retries
+    def front(self, run_id: UUID, limit: int = 1000) -> tuple[RankedCandidate, ...]:
+        """Return at most ``limit`` candidates of the Pareto front, best first; feasible ones only, if there are any.
+
+        Raises:
+            NotFoundError: No such run exists.
+        """
+        scoring = self._scoring(run_id)
+        arrays = ArrayReader(self._engine).arrays(run_id, len(scoring.space.objectives))
+        numbers = arrays.number[arrays.front(scoring.space)].tolist()
+        with reading(self._engine) as connection:
+            rows = connection.execute(SQL.ranked, {"run_id": run_id, "numbers": numbers}).all()
+        rows = sorted(rows, key=lambda row: (scoring.ranking.merit(row.rewards, row.met), -row.number), reverse=True)
+        return tuple(scoring.ranked(row) for row in rows[:limit])
+
+    @with_retries
+    def programs(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, str]:
+        """Return the programs of candidates by number; those that retention deleted are empty."""
+        with reading(self._engine) as connection:
+            rows = connection.execute(SQL.programs, {"run_id": run_id, "numbers": list(numbers)})
+            return {row.number: row.program for row in rows}
+
+    @with_retries
+    def archive(self, run_id: UUID) -> tuple[EliteRecord, ...]:
+        """Return the elite of every cell, by island and cell."""
+        scoring = self._scoring(run_id)
+        with reading(self._engine) as connection:
+            rows = connection.execute(SQL.archive, {"run_id": run_id}).all()
+        return tuple(
+            EliteRecord.model_validate(
+                row._asdict() | {"rewards": scoring.by_name(row.rewards), "targets": scoring.named(row.met)}
+            )
+            for row in rows
+        )
+
+    def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
+        """Stream every candidate of a run with its texts, by number."""
+        last, scoring = 0, self._scoring(run_id)
+        with reading(self._engine) as connection:
+            labels = connection.execute(SQL.labels, {"run_id": run_id}).mappings().one()
+        while True:
+            with reading(self._engine) as connection:
+                rows = connection.execute(SQL.export, {"run_id": run_id, "last": last}).all()
+            for row in rows:
+                yield ExportedCandidate(**_values(scoring, row), **labels)
+            if not rows:
+                return
+            last = rows[-1].number
+
+    def answers(
+        self, connection: sa.Connection, run_id: UUID, numbers: Sequence[int]
+    ) -> dict[UUID, list[RolloutAnswer]]:
+        """Return the candidates that completions gave, by id of the rollout."""
+        scoring, answers = self._scoring(run_id), dict[UUID, list[RolloutAnswer]]()
+        for row in connection.execute(SQL.answers, {"run_id": run_id, "numbers": numbers}):
+            answers.setdefault(row.rollout_id, []).append(RolloutAnswer.model_validate(_values(scoring, row)))
+        return answers
+
+    def _detail(self, statement: sa.TextClause, keys: Mapping[str, Any], what: str) -> CandidateDetail:
+        with reading(self._engine) as connection:
+            row = connection.execute(statement, keys).one_or_none()
+        if row is None:
+            raise NotFoundError(f"there is no {what}.")
+        return CandidateDetail(**_values(self._scoring(row.run_id), row))
+
+    def _load_scoring(self, run_id: UUID) -> ScoringSchema:
+        with reading(self._engine) as connection:
+            return load_scoring_schema(connection, run_id)
+
+
+def _values(scoring: ScoringSchema, row: sa.Row[Any]) -> dict[str, Any]:
+    """Return the columns of a candidate with rewards and targets by name."""
+    repeats = frozen(row.repeats or [])
+    return row._asdict() | {
+        "rewards": None if row.rewards is None else scoring.by_name(row.rewards),
+        "targets": scoring.named(row.targets & ~row.refuted),
+        "refuted": scoring.refutations(row.refuted, row.rewards, repeats),
+        "repeats": tuple(each if isinstance(each, str) else scoring.by_name(each) for each in repeats),
+    }

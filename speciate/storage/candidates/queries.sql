@@ -1,0 +1,52 @@
+-- advice: Number of the advice in the prompt of a candidate.
+(SELECT r.advice FROM rollouts r WHERE r.id = rollout_id) AS advice
+
+-- candidates: A page of the candidates of a run.
+SELECT {record}, {advice}, {best} AS best FROM candidates WHERE run_id = :run_id{conditions}
+ORDER BY {order} LIMIT :limit
+
+-- candidate: A candidate by id.
+SELECT {detail}, {advice} FROM candidates WHERE id = :id
+
+-- candidate_of: A candidate by run and number.
+SELECT {detail}, {advice} FROM candidates WHERE run_id = :run_id AND number = :number
+
+-- export: The next candidates of a run.
+SELECT {detail}, {advice} FROM candidates WHERE run_id = :run_id AND number > :last ORDER BY number LIMIT 200
+
+-- labels: Labels of a run for its export.
+SELECT name AS run_name, tags AS run_tags FROM runs WHERE id = :run_id
+
+-- ancestors: The nearest ancestors of a candidate, newest first.
+-- Parents have lower numbers than their children, so the ancestor with the highest number is visited next, and the query
+-- reads no more candidates than it returns.
+WITH RECURSIVE lineage (step, number, waiting) AS (
+  SELECT 0, CAST(NULL AS bigint), parents FROM candidates WHERE id = :id
+  UNION ALL
+  SELECT step + 1, c.number, ARRAY(SELECT DISTINCT n FROM unnest(waiting || c.parents) n WHERE n < c.number)
+  FROM lineage JOIN candidates c ON c.run_id = :run_id AND c.number = (SELECT max(n) FROM unnest(waiting) n)
+  WHERE step < :limit
+)
+SELECT {record}, {advice} FROM candidates WHERE run_id = :run_id AND number IN (SELECT number FROM lineage)
+ORDER BY number DESC
+
+-- ranked: What ranks candidates, by number.
+SELECT id, number, rewards, scalar, targets & ~refuted AS met FROM candidates
+WHERE run_id = :run_id AND number = ANY(:numbers)
+
+-- programs: Programs by number.
+SELECT number, program FROM candidates WHERE run_id = :run_id AND number = ANY(:numbers)
+
+-- archive: The elite of every cell.
+SELECT e.island, e.cell, e.number, e.fitness, e.rewards, c.id AS candidate_id, c.targets & ~c.refuted AS met
+FROM elites e JOIN candidates c ON c.run_id = e.run_id AND c.number = e.number
+WHERE e.run_id = :run_id ORDER BY e.island, e.cell
+
+-- waiting_batch: The unfinished evaluation whose batch holds a candidate.
+SELECT state, payload FROM work
+WHERE run_id = :run_id AND kind = 'evaluate' AND state IN ('ready', 'leased', 'parked')
+  AND :number - (payload ->> 'first')::bigint BETWEEN 0 AND jsonb_array_length(payload -> 'proposals') - 1
+
+-- answers: Candidates that completions gave, by number.
+SELECT rollout_id, repeats, refuted, {answer} FROM candidates
+WHERE run_id = :run_id AND number = ANY(:numbers) AND rollout_id IS NOT NULL ORDER BY number

@@ -1,0 +1,88 @@
+"""Candidates as rows: a type's fields with the names of columns are read and written without further declaration.
+
+A column that may be NULL holds NULL for the default of its field. A failure takes three columns: ``failure`` with its
+kind, ``failure_reason`` and ``failure_detail``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import MISSING, Field, fields
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from speciate.domain.candidate import Failure, FailureKind, Individual
+from speciate.storage.tables import candidates
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def columns_of(kind: type[DataclassInstance | BaseModel], *, without: Collection[str] = (), prefix: str = "") -> str:
+    """The columns of ``candidates`` that a type has as fields, separated by commas."""
+    names = list(kind.model_fields) if issubclass(kind, BaseModel) else [field.name for field in fields(kind)]
+    if "failure" in names and not issubclass(kind, BaseModel):
+        names += ["failure_reason", "failure_detail"]
+    return ", ".join(prefix + name for name in names if name in candidates.c and name not in without)
+
+
+def columns_except(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
+    """The columns of a table other than the named ones."""
+    return tuple(column for column in table.c if column.name not in names)
+
+
+def to_row(columns: Collection[sa.Column[Any]], *values: DataclassInstance, **computed: Any) -> dict[str, Any]:
+    """Return a row as JSON values.
+
+    Args:
+        columns: Columns to fill.
+        values: Values whose fields have the names of columns; later ones take precedence.
+        computed: Columns that are not such fields; they take precedence.
+
+    Raises:
+        KeyError: A column has no value.
+    """
+    nullable, row = {column.name for column in columns if column.nullable}, dict[str, Any]()
+    for each in values:
+        for field in fields(each):
+            value = getattr(each, field.name)
+            empty = field.name in nullable and value == _default(field)
+            row[field.name] = None if empty else value
+    row |= computed
+    return {column.name: row[column.name] for column in columns}
+
+
+def from_row(kind: type[DataclassInstance], row: sa.Row[Any]) -> dict[str, Any]:
+    """Return the arguments of a type whose fields have the names of columns of the row."""
+    stored = row._mapping
+    arguments = {
+        field.name: frozen(stored[field.name])
+        for field in fields(kind)
+        if field.name in stored and (stored[field.name] is not None or _default(field) is MISSING)
+    }
+    if stored.get("failure") is not None:
+        arguments["failure"] = read_failure(row)
+    return arguments
+
+
+def read_individual(row: sa.Row[Any]) -> Individual:
+    """Return a candidate as strategies and prompts see it, from a row with the columns of ``Individual``."""
+    return Individual(**from_row(Individual, row) | {"targets": row.targets & ~row.refuted})
+
+
+def read_failure(row: sa.Row[Any]) -> Failure | None:
+    """Return the failure in the row of a candidate."""
+    if row.failure is None:
+        return None
+    return Failure(FailureKind(row.failure), row.failure_reason or "", row.failure_detail or "")
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def frozen(value: Any) -> Any:
+    """Return a value with tuples in place of lists."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,88 @@
+"""Every field of a candidate is stored and read: one that is forgotten fails here."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+
+from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal
+from speciate.domain.policy import PolicyRole
+from speciate.ports.work import CandidateOutcome, EvaluatedBatch
+from speciate.runs.payloads import read_proposals
+from speciate.schema.candidates import CandidateDetail
+from speciate.schema.policies import RunPolicies
+from speciate.storage.stores import Stores
+from speciate.storage.tables import candidates
+from tests.support.runs import toy_policy, toy_problem, toy_spec
+
+pytestmark = pytest.mark.servers
+
+_VALUES: dict[str, Any] = {
+    "str": "text",
+    "str | None": "text",
+    "int": 3,
+    "int | None": 3,
+    "TargetSet": 1,
+    "float": 0.5,
+    "tuple[int, ...]": (3, 4),
+    "Mapping[str, str]": {"note": "text"},
+}
+_NOT_COLUMNS = {
+    Proposal: {"rollout", "answer", "policy", "version", "advice", "proposed_by"},  # rollout_id and policy_id hold them
+    Evaluation: set[str](),
+    CandidateOutcome: {"proposal", "evaluation"},
+}
+_INTERNAL = {"work_id", "ord", "shape", "spent_evaluations", "spent_tokens", "spent_seconds"}
+"""Columns that only statements use."""
+
+
+def _filled(kind: type[Any], **given: Any) -> dict[str, Any]:
+    """Return a value other than the default for every field."""
+    return {f.name: _VALUES[str(f.type)] for f in fields(kind) if f.name not in given} | given
+
+
+def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, CandidateOutcome]:
+    stored, _ = stores.catalog.add_problem(toy_problem())
+    policy, _ = stores.catalog.add_policy(toy_policy())
+    run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
+    lease = stores.work.claim(stores.runs.start(run_id).dispatch[0].id)
+    assert lease is not None
+    (seed,) = read_proposals(lease.payload)
+    as_read = {"program": seed.program, "role": PolicyRole.PROPOSE, "failure": None, "policy": 0, "version": None}
+    proposal = Proposal(**_filled(Proposal, **as_read, proposed_by=None))
+    outcome = CandidateOutcome(**_filled(CandidateOutcome, proposal=proposal, evaluation=evaluation, targets=1))
+    assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is not None
+    return run_id, outcome
+
+
+def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> None:
+    for kind, others in _NOT_COLUMNS.items():
+        assert {f.name for f in fields(kind)} - {*candidates.c.keys()} == others
+    readable = {*CandidateDetail.model_fields} | {f.name for f in fields(Individual)}
+    assert {*candidates.c.keys()} - readable == _INTERNAL
+
+    scored, outcome = _record(stores, Evaluation(**_filled(Evaluation, rewards=(1.0, 9.0), failure=None)))
+    failure = Failure(FailureKind.CRASHED, "raised", "detail")
+    failed, _ = _record(stores, replace(outcome.evaluation, rewards=None, failure=failure))
+    with stores.engine.begin() as connection:
+        rows = connection.execute(sa.select(candidates).where(candidates.c.run_id.in_([scored, failed]))).mappings()
+        written = {name for row in rows for name, value in row.items() if value is not None}
+    assert {*candidates.c.keys()} - written == {"rollout_id", "repeats"}  # of a completion, of a confirmation
+
+    detail = stores.queries.candidate_of(scored, 1)
+    (member,) = stores.work.members(scored, [1]).values()
+    for part in (outcome.proposal, outcome.evaluation, outcome):
+        for field in fields(part):
+            for read in (detail, member):
+                if hasattr(read, field.name) and field.name not in {"rewards", "targets", "failure", "advice"}:
+                    assert getattr(read, field.name) == getattr(part, field.name), field.name
+    assert tuple((detail.rewards or {}).values()) == member.rewards == (1.0, 9.0)
+    assert (len(detail.targets), member.targets) == (1, 1)
+    detail = stores.queries.candidate_of(failed, 1)
+    (member,) = stores.work.members(failed, [1]).values()
+    assert (detail.failure, detail.failure_reason, detail.failure_detail) == (failure.kind, "raised", "detail")
+    assert member.failure == failure
