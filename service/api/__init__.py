@@ -8,8 +8,8 @@ from fastapi import APIRouter
 
 from service.api import (
     administration,
+    campaigns,
     candidates,
-    declarations,
     evaluations,
     events,
     monitoring,
@@ -18,6 +18,7 @@ from service.api import (
     proposals,
     run_results,
     runs,
+    tournaments,
     unlocks,
     webhooks,
 )
@@ -38,8 +39,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     policies.router,
     runs.strategies,
     candidates.router,
-    declarations.tournaments_router,
-    declarations.campaigns_router,
+    tournaments.router,
+    campaigns.router,
     administration.router,
     webhooks.router,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from service import policy_registration
-from service.api.schemas import NameInPath, PingResponse, PolicySubmission
-from service.api.visibility import VisibilityFilter, add_visibility_routes
+from service.api.schemas import NameInPath, PingResponse, PolicySubmission, VisibilityFilter
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
@@ -84,11 +82,22 @@ def list_policy_versions(
     return stores.catalog.policies(slug=slug, visibility=visibility, limit=limit, cursor=cursor)
 
 
-def _change_visibility(change: VisibilityChange) -> Callable[..., Page[PolicyVersion]]:
-    def endpoint(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
-        return Page[PolicyVersion](items=stores.catalog.change_policy(name, change))
+@router.post("/{name}:archive")
+def archive_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Archive a policy version, or all versions of a slug.
 
-    return endpoint
+    Lists hide it and new work cannot use it; records still count it.
+    """
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.ARCHIVE))
 
 
-add_visibility_routes(router, "/{name}", "policy", "a policy version, or all versions of a slug", _change_visibility)
+@router.delete("/{name}")
+def delete_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Delete a policy version, or all versions of a slug. It counts nowhere, and can be restored until it is purged."""
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.DELETE))
+
+
+@router.post("/{name}:restore")
+def restore_policy(name: NameInPath, stores: StoresDep) -> Page[PolicyVersion]:
+    """Restore a policy version, or all versions of a slug: undo the deletion, else the archiving."""
+    return Page[PolicyVersion](items=stores.catalog.change_policy(name, VisibilityChange.RESTORE))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse
 
-from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission
-from service.api.visibility import VisibilityFilter, add_visibility_routes
+from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission, VisibilityFilter
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
 from service.problem_registration import register
 from service.strict_json import LargeRoute, StrictRoute
@@ -96,14 +93,28 @@ def get_problem_records(name: NameInPath, stores: StoresDep) -> Page[ObjectiveRe
     return Page[ObjectiveRecord](items=stores.unlocks.records(stores.catalog.problem(name)))
 
 
-def _change_visibility(change: VisibilityChange) -> Callable[..., Page[ProblemSummary]]:
-    def endpoint(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
-        return Page[ProblemSummary](items=stores.catalog.change_problem(name, change))
+@router.post("/{name}:archive")
+def archive_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Archive a problem version, or all versions of a slug.
 
-    return endpoint
+    Lists hide it and new work cannot use it; records still count it.
+    """
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.ARCHIVE))
 
 
-add_visibility_routes(router, "/{name}", "problem", "a problem version, or all versions of a slug", _change_visibility)
+@router.delete("/{name}")
+def delete_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Delete a problem version, or all versions of a slug.
+
+    It counts nowhere, and can be restored until it is purged.
+    """
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.DELETE))
+
+
+@router.post("/{name}:restore")
+def restore_problem(name: NameInPath, stores: StoresDep) -> Page[ProblemSummary]:
+    """Restore a problem version, or all versions of a slug: undo the deletion, else the archiving."""
+    return Page[ProblemSummary](items=stores.catalog.change_problem(name, VisibilityChange.RESTORE))
 
 
 @problem_sets.get("")

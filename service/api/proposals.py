@@ -13,8 +13,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field, StringConstraints, model_validator
 
-from service.api.runs import IdempotencyKey
-from service.api.schemas import Name, RunId
+from service.api.schemas import IdempotencyKey, Name, RunId
 from service.dependencies import StoresDep
 from service.principal import PrincipalDep
 from service.strict_json import StrictRoute

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -11,11 +10,11 @@ from fastapi.responses import StreamingResponse
 from service.api.schemas import Name, RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, StoresDep
-from service.responses import JSON_LINES, json_lines, serialize_in_thread
+from service.responses import attached_json_lines, json_lines_response, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import ClaimState
-from speciate.schema.base import Page, Record
+from speciate.schema.base import Page
 from speciate.schema.candidates import (
     AdviceRecord,
     CandidateDetail,
@@ -125,28 +124,15 @@ def list_run_unlocks(
     return stores.unlocks.list(run_id=run_id, state=state_of(state), limit=limit, cursor=cursor)
 
 
-@router.get(
-    "/export",
-    response_class=StreamingResponse,
-    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "A candidate per line."}},
-)
+@router.get("/export", response_class=StreamingResponse, responses=json_lines_response("A candidate per line."))
 def export_run(run_id: RunId, stores: StoresDep) -> StreamingResponse:
     """Stream every candidate with its texts as JSON Lines, by number."""
     stores.runs.get(run_id)  # raise 404 before the response begins
-    return _attached(f"run-{run_id}", stores.queries.export(run_id))
+    return attached_json_lines(f"run-{run_id}", stores.queries.export(run_id))
 
 
-@router.get(
-    "/rollouts/export",
-    response_class=StreamingResponse,
-    responses={200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}, "description": "A rollout per line."}},
-)
+@router.get("/rollouts/export", response_class=StreamingResponse, responses=json_lines_response("A rollout per line."))
 def export_run_rollouts(run_id: RunId, stores: StoresDep) -> StreamingResponse:
     """Stream every rollout with prompt, completion, known tokens and the rewards of its answers as JSON Lines."""
     stores.runs.get(run_id)  # raise 404 before the response begins
-    return _attached(f"rollouts-{run_id}", stores.queries.export_rollouts(run_id))
-
-
-def _attached(name: str, records: Iterator[Record]) -> StreamingResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
-    return StreamingResponse(json_lines(records), media_type=JSON_LINES, headers=headers)
+    return attached_json_lines(f"rollouts-{run_id}", stores.queries.export_rollouts(run_id))

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from service.api.etags import IfMatch, IfNoneMatch, etag, matches, store_if_match
-from service.api.schemas import Name, RunId, RunSubmission, SteeringRequest
-from service.api.visibility import VisibilityFilter, add_visibility_routes
+from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, SteeringRequest, VisibilityFilter
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
 from speciate.domain.labels import Relabelling, RunName, Tags
 from speciate.domain.run import RunState
-from speciate.domain.values import WORD
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
+from speciate.ports.work import Commit
 from speciate.runs.declarations import problem_and_policies
 from speciate.runs.start import start_run
 from speciate.schema.base import Page
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord
 from speciate.search.strategies import STRATEGIES
+from speciate.storage.stores import Stores
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=StrictRoute)
 strategies = APIRouter(prefix="/v1/strategies", tags=["runs"])
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        pattern=WORD,
-        description="Repeating a request with the same key returns the object created first."
-        " A different request with the same key gives 409.",
-    ),
-]
 
 
 @router.get("")
@@ -121,15 +111,12 @@ def list_active_evaluations(run_id: RunId, stores: StoresDep) -> Page[ActiveEval
     return Page(items=active_evaluations(stores.redis, run_id))
 
 
-# Every change reads the run first, so that a run of another project gives 404.
 @router.patch("/{run_id}", name="label_run")
 def label(
     run_id: RunId, body: Relabelling, stores: StoresDep, response: Response, if_match: IfMatch = None
 ) -> RunRecord:
     """Change name, tags or note of a run, in any state. Labels do not affect the search."""
-    stores.runs.get(run_id)
-    stores.signals.committed(store_if_match(if_match, stores.runs).label(run_id, body))
-    return _current(run_id, stores, response)
+    return _changed(store_if_match(if_match, stores.runs).label(run_id, body), run_id, stores, response)
 
 
 @router.post("/{run_id}:pause", name="pause_run")
@@ -137,18 +124,14 @@ def pause(
     run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
 ) -> RunRecord:
     """Pause a run. Work in flight still counts."""
-    stores.runs.get(run_id)
-    runs, reason = store_if_match(if_match, stores.runs), body.reason if body else None
-    stores.signals.committed(runs.pause(run_id, reason))
-    return _current(run_id, stores, response)
+    commit = store_if_match(if_match, stores.runs).pause(run_id, body.reason if body else None)
+    return _changed(commit, run_id, stores, response)
 
 
 @router.post("/{run_id}:resume", name="resume_run")
 def resume(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
     """Resume a paused run."""
-    stores.runs.get(run_id)
-    stores.signals.committed(store_if_match(if_match, stores.runs).resume(run_id))
-    return _current(run_id, stores, response)
+    return _changed(store_if_match(if_match, stores.runs).resume(run_id), run_id, stores, response)
 
 
 @router.post("/{run_id}:cancel", name="cancel_run")
@@ -156,22 +139,29 @@ def cancel(
     run_id: RunId, stores: StoresDep, response: Response, body: SteeringRequest | None = None, if_match: IfMatch = None
 ) -> RunRecord:
     """Cancel a run. Work in flight is discarded; committed results stay."""
-    stores.runs.get(run_id)
-    runs, reason = store_if_match(if_match, stores.runs), body.reason if body else None
-    stores.signals.committed(runs.cancel(run_id, reason))
-    return _current(run_id, stores, response)
+    commit = store_if_match(if_match, stores.runs).cancel(run_id, body.reason if body else None)
+    return _changed(commit, run_id, stores, response)
 
 
-def _change_visibility(change: VisibilityChange) -> Callable[..., RunRecord]:
-    def endpoint(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
-        stores.runs.get(run_id)
-        stores.signals.committed(store_if_match(if_match, stores.runs).change_visibility(run_id, change))
-        return _current(run_id, stores, response)
-
-    return endpoint
+@router.post("/{run_id}:archive")
+def archive_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Archive an ended run. Lists hide it and new work cannot use it; records still count it."""
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.ARCHIVE)
+    return _changed(commit, run_id, stores, response)
 
 
-add_visibility_routes(router, "/{run_id}", "run", "an ended run", _change_visibility)
+@router.delete("/{run_id}")
+def delete_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Delete an ended run. It counts nowhere, and can be restored until it is purged."""
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.DELETE)
+    return _changed(commit, run_id, stores, response)
+
+
+@router.post("/{run_id}:restore")
+def restore_run(run_id: RunId, stores: StoresDep, response: Response, if_match: IfMatch = None) -> RunRecord:
+    """Restore an ended run: undo the deletion, else the archiving."""
+    commit = store_if_match(if_match, stores.runs).change_visibility(run_id, VisibilityChange.RESTORE)
+    return _changed(commit, run_id, stores, response)
 
 
 @strategies.get("")
@@ -194,7 +184,12 @@ def _strategies() -> Page[StrategyRecord]:
     )
 
 
-def _current(run_id: RunId, stores: StoresDep, response: Response) -> RunRecord:
+def _changed(commit: Commit, run_id: RunId, stores: Stores, response: Response) -> RunRecord:
+    stores.signals.committed(commit)
+    return _current(run_id, stores, response)
+
+
+def _current(run_id: RunId, stores: Stores, response: Response) -> RunRecord:
     run = stores.runs.get(run_id)
     response.headers["ETag"] = etag(run)
     return run

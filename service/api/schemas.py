@@ -6,15 +6,17 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from fastapi import Path
+from fastapi import Header, Path, Query
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
+from speciate.domain.declaration import DeclarationState
 from speciate.domain.ensemble import PolicyWeights
 from speciate.domain.labels import Labels
 from speciate.domain.policy import Policy
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedRequest
-from speciate.domain.values import Slug, Value, digest_of
+from speciate.domain.values import WORD, Slug, Value, digest_of
+from speciate.domain.visibility import Visibility
 from speciate.policies import KINDS, policy_kind, takes_key
 from speciate.policies.kind import KEY_VARIABLE_PREFIX
 from speciate.schema.base import Page, Record
@@ -30,6 +32,18 @@ NameInPath = Annotated[str, Path(description="Id, `slug` (the newest version) or
 RunId = Annotated[UUID, Path(description="Id of the run. A malformed id gives 422.")]
 CandidateId = Annotated[UUID, Path(description="Id of the candidate. A malformed id gives 422.")]
 RolloutId = Annotated[UUID, Path(description="Id of the rollout. A malformed id gives 422.")]
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=WORD,
+        description="Repeating a request with the same key returns the object created first."
+        " A different request with the same key gives 409.",
+    ),
+]
+VisibilityFilter = Annotated[Visibility, Query(description="List visible, archived or deleted objects, or all.")]
+DeclarationStateFilter = Annotated[DeclarationState | None, Query(description="Limit to a state.")]
 
 
 def _sendable(key: SecretStr) -> SecretStr:

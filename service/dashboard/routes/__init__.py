@@ -16,8 +16,10 @@ from service.dashboard.routes import (
     docs,
     events,
     lineage,
+    new_campaign,
     new_policy,
     new_run,
+    new_tournament,
     policies,
     problems,
     propose,
@@ -36,7 +38,7 @@ OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
 PAGES: Final[tuple[APIRouter, ...]] = (
     activity.router,
     runs.router,
-    # Before ``run``, whose path would match "new" as an id.
+    # The form of a resource comes before its pages, whose path would match "new" as a name.
     new_run.router,
     run.router,
     propose.router,
@@ -48,7 +50,9 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     new_policy.router,
     policies.router,
     unlocks.router,
+    new_tournament.router,
     tournaments.router,
+    new_campaign.router,
     campaigns.router,
     workers.router,
     access.router,

@@ -1,101 +1,116 @@
-"""Pages of campaigns: progress of the problems, decisions and their results, and the form."""
+"""Pages of campaigns: the list, the progress of the problems, decisions and their results, and the actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import Request, Response
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import number_fields, parse_number, read_strategy, strategy_context
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
 from service.dashboard.figures.learning import learning_charts
 from service.dashboard.forms import FormDep
-from service.dashboard.learning_fields import learning_fields, read_learning
-from service.dashboard.routes.declarations import DeclarationPages
-from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
-from speciate.domain.learning import LearningScope
-from speciate.runs.declarations import pin_campaign
+from service.dashboard.live import LivePart, Seen
+from service.dashboard.pages import fragment, page
+from service.dashboard.routes.declarations import (
+    MAX_REASON_LENGTH,
+    PAGE_SIZE,
+    CursorText,
+    chart_named,
+    goal_of,
+    list_page,
+    shown_charts,
+)
+from service.dashboard.routes.figures import Figure, add_figure_routes
+from speciate.domain.campaign import MAX_SLICES
 from speciate.runs.lanes import WAITING
 from speciate.schema.declarations import CampaignRecord
 
+router = APIRouter(include_in_schema=False, prefix="/campaigns")
+
 _MAX_DECISIONS: Final = 40
 _MAX_PROBLEMS: Final = 300
-_COUNTS: Final = {
-    "evaluations": "Budget of all problems together.",
-    "slice": "Evaluations granted to a problem at a time; best a multiple of the batch.",
-    "parallel": "Problems with an open slice at the same time.",
-    "batch": "Candidates per batch.",
-    "samples_per_prompt": "Completions per prompt.",
-    "seed": "Seed of every run and of tie-breaking.",
-}
-_TEXTS: Final = ("title", "policy", "mutator", "mode", "learning_scope")
 
 
-class CampaignPages(DeclarationPages[Campaign, CampaignRecord]):
-    """Pages of campaigns."""
-
-    def context(self, dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Any]:
-        """Return the problems, likeliest next first, and the latest decisions."""
-        problems = sorted(record.problems, key=lambda p: (-p.chance, -p.spent, p.problem))
-        return {
-            "problems": problems[:_MAX_PROBLEMS],
-            "waiting": WAITING,
-            "targets": sum(len(problem.reached) for problem in record.problems),
-            "decisions": dashboard.stores.campaigns.decisions(record.id, limit=_MAX_DECISIONS).items,
-        }
-
-    def revision(self, record: CampaignRecord) -> str:
-        """Return a text that changes with the decisions and their results."""
-        return f"{record.state}-{record.slices}-{record.spent}-{record.unlocked}"
-
-    def live_key(self, record: CampaignRecord) -> object:  # noqa: ARG002
-        """Return a value that differs each time: decisions change independently of the record."""
-        return object()
-
-    def charts(self, dashboard: DashboardContext, record: CampaignRecord, *, narrow: bool = False) -> Sequence[Chart]:  # noqa: ARG002
-        """Return the allocation and the progress."""
-        slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
-        found = [allocation_chart(slices), campaign_progress_chart(slices)]
-        if record.declaration.shares_learner:
-            found += learning_charts(dashboard.stores.campaigns.learning_steps(record.id))
-        return found
-
-    def read_form(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Return the fields of a campaign from the form, unvalidated."""
-        text = {name: value.strip() for name, value in values.items()}
-        # A default is left out, because it depends on other fields: a shared learner serves one problem at a time.
-        counts = [field.name for field in number_fields(Campaign, _COUNTS, values) if field.changed]
-        return {
-            "slug": text.get("slug", ""),
-            "problems": text.get("problems", "").split(),
-            **read_strategy(values),
-            "learning": read_learning(values),
-            **{name: text[name] for name in _TEXTS if text.get(name)},
-            **{name: parse_number("integer", text[name]) for name in counts if text.get(name)},
-        }
-
-    def form_context(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Return the number fields with their defaults, the modes and the strategy's options."""
-        counts = number_fields(Campaign, _COUNTS, values)
-        learning = learning_fields(values)
-        return {
-            "counts": counts,
-            "modes": [mode.value for mode in AllocationMode],
-            "learning": learning,
-            "learns": any(field.changed for field in learning),
-            "scopes": [scope.value for scope in LearningScope],
-            **strategy_context(values),
-        }
+@router.get("")
+def list_campaigns(request: Request, dashboard: DashboardDep, cursor: CursorText = "") -> Response:
+    """Show all campaigns, newest first."""
+    records = dashboard.stores.campaigns.list(limit=PAGE_SIZE, cursor=cursor or None)
+    return list_page(request, "campaign", records)
 
 
-_PAGES: Final = CampaignPages(Campaign, lambda stores: stores.campaigns, pin_campaign)
-router: Final = _PAGES.router()
+@router.get("/{name}")
+def show_campaign(request: Request, name: str, dashboard: DashboardDep) -> Response:
+    """Show a campaign with its problems, decisions and figures."""
+    record = dashboard.stores.campaigns.get(name)
+    return page(
+        request,
+        "campaign.html",
+        record=record,
+        charts=shown_charts(_charts(dashboard, record), record),
+        revision=_revision(record),
+        opened=request.query_params.getlist("open"),  # folded sections; "all" opens each
+        **_context(dashboard, record),
+    )
 
 
-@router.post("/new")
-def update_form(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Show the form with the options of another strategy; its problems may not fit in a URL."""
-    return _PAGES.form_page(request, dashboard, form.fields, None)
+@router.get("/{name}/live")
+async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
+    """Stream the changing part of a campaign's page."""
+    # An unknown name is rejected before the response begins.
+    await to_thread.run_sync(dashboard.stores.campaigns.get, name)
+
+    def part() -> LivePart:
+        record = dashboard.stores.campaigns.get(name)
+        # The page's script keeps open sections open.
+        html = fragment("campaign_live.html", record=record, opened=(), **_context(dashboard, record))
+        return LivePart(html, _revision(record), final=record.state.ended)
+
+    return dashboard.watch(f"campaign {name}", part, run_id=None, seen=seen)
+
+
+@router.post("/{name}/{verb}")
+def move_campaign(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
+    """Pause, resume or cancel a campaign."""
+    goal, record = goal_of(verb, "campaign"), dashboard.stores.campaigns.get(name)
+    dashboard.stores.campaigns.move(record.id, goal, form.text("reason")[:MAX_REASON_LENGTH] or None)
+    return RedirectResponse(f"/campaigns/{record.slug}", 303)
+
+
+def _figure(name: str, chart: str, dashboard: DashboardDep) -> Figure:
+    record = dashboard.stores.campaigns.get(name)
+    key = ("campaign", record.id, _revision(record), chart)
+    return Figure(
+        key, lambda: chart_named(_charts(dashboard, record), "campaign", chart), f"campaign-{record.slug}-{chart}"
+    )
+
+
+add_figure_routes(router, "/{name}/figures/{chart}", _figure)
+
+
+def _revision(record: CampaignRecord) -> str:
+    """Return a text that changes with the data of the figures: the decisions and their results."""
+    return f"{record.state}-{record.slices}-{record.spent}-{record.unlocked}"
+
+
+def _context(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Any]:
+    """Return the problems, likeliest next first, and the latest decisions."""
+    problems = sorted(record.problems, key=lambda p: (-p.chance, -p.spent, p.problem))
+    return {
+        "problems": problems[:_MAX_PROBLEMS],
+        "waiting": WAITING,
+        "targets": sum(len(problem.reached) for problem in record.problems),
+        "decisions": dashboard.stores.campaigns.decisions(record.id, limit=_MAX_DECISIONS).items,
+    }
+
+
+def _charts(dashboard: DashboardContext, record: CampaignRecord) -> Sequence[Chart]:
+    slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
+    charts = [allocation_chart(slices), campaign_progress_chart(slices)]
+    if record.declaration.shares_learner:
+        charts += learning_charts(dashboard.stores.campaigns.learning_steps(record.id))
+    return charts

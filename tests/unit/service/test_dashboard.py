@@ -51,7 +51,8 @@ from service.dashboard.pages import _FLUSH, _compressed, _sections, fragment, ma
 from service.dashboard.routes.candidates import shown_objectives
 from service.dashboard.routes.events import describe_event
 from service.dashboard.routes.new_policy import policy_form_errors, read_submission
-from service.dashboard.routes.tournaments import pair_rows, parse_seeds
+from service.dashboard.routes.new_tournament import parse_seeds
+from service.dashboard.routes.tournaments import pair_rows
 from service.dashboard.scales import bulk
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective, ObjectiveRole

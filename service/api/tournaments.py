@@ -1,0 +1,104 @@
+"""Routes of tournaments: declare, list, read, extend and steer them, and their results."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from service.api.schemas import DeclarationStateFilter, IdempotencyKey, NameInPath, SteeringRequest
+from service.dependencies import Cursor, Limit, StoresDep
+from service.responses import attached_json_lines, json_lines_response
+from service.strict_json import StrictRoute
+from speciate.domain.declaration import DeclarationState
+from speciate.domain.tournament import Extension, Tournament
+from speciate.runs.declarations import pin_extension, pin_tournament
+from speciate.schema.base import Page
+from speciate.schema.declarations import TournamentRecord
+from speciate.storage.stores import Stores
+from speciate.tournaments.report.models import Matrix, Report, Standings
+
+router = APIRouter(prefix="/v1/tournaments", tags=["tournaments"], route_class=StrictRoute)
+
+
+@router.post("/{name}:pause")
+def pause_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
+    """Pause a tournament: start no more work, and pause its active runs within about a second."""
+    return _move(stores, name, DeclarationState.PAUSED, body.reason if body else None)
+
+
+@router.post("/{name}:resume")
+def resume_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
+    """Resume a paused tournament."""
+    return _move(stores, name, DeclarationState.RUNNING)
+
+
+@router.post("/{name}:cancel")
+def cancel_tournament(name: NameInPath, stores: StoresDep, body: SteeringRequest | None = None) -> TournamentRecord:
+    """Cancel a tournament and its active runs; committed results stay."""
+    return _move(stores, name, DeclarationState.CANCELLED, body.reason if body else None)
+
+
+@router.get("")
+def list_tournaments(
+    stores: StoresDep, state: DeclarationStateFilter = None, limit: Limit = 100, cursor: Cursor = None
+) -> Page[TournamentRecord]:
+    """List tournaments, newest first."""
+    return stores.tournaments.list(state=state, limit=limit, cursor=cursor)
+
+
+@router.post("", status_code=202)
+def create_tournament(
+    body: Tournament, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
+) -> TournamentRecord:
+    """Declare a tournament. It starts at once and is immutable; names are pinned to versions."""
+    pinned = pin_tournament(body, stores.catalog)
+    declared_id, _ = stores.tournaments.create(pinned, request_digest=body.digest, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/v1/tournaments/{declared_id}"
+    return stores.tournaments.get(declared_id)
+
+
+@router.get("/{name}")
+def get_tournament(name: NameInPath, stores: StoresDep) -> TournamentRecord:
+    """Return a tournament with its progress."""
+    return stores.tournaments.get(name)
+
+
+@router.post("/{name}:extend")
+def extend_tournament(name: NameInPath, body: Extension, stores: StoresDep) -> TournamentRecord:
+    """Add problems or seeds for all entrants; the amendment records how many runs had ended."""
+    record = stores.tournaments.get(name)
+    stores.tournaments.extend(record.id, pin_extension(body, record.declaration, stores.catalog))
+    return stores.tournaments.get(record.id)
+
+
+@router.get("/{name}/standings")
+def tournament_standings(name: NameInPath, stores: StoresDep) -> Standings:
+    """Return the standings of the entrants and the verdicts of their comparisons."""
+    return stores.tournaments.results.standings(stores.tournaments.get(name))
+
+
+@router.get("/{name}/matrix")
+def tournament_matrix(name: NameInPath, stores: StoresDep) -> Matrix:
+    """Return the successes of every entrant on every problem."""
+    return stores.tournaments.results.matrix(stores.tournaments.get(name))
+
+
+@router.get("/{name}/report")
+def tournament_report(name: NameInPath, stores: StoresDep) -> Report:
+    """Return the full report."""
+    return stores.tournaments.results.report(stores.tournaments.get(name))
+
+
+@router.get(
+    "/{name}/export", response_class=StreamingResponse, responses=json_lines_response("A planned run per line.")
+)
+def export_tournament(name: NameInPath, stores: StoresDep) -> StreamingResponse:
+    """Stream every planned run with its results as JSON Lines, in the order of the plan."""
+    record = stores.tournaments.get(name)  # an unknown name is rejected before the response begins
+    return attached_json_lines(record.slug, stores.tournaments.results.runs(record))
+
+
+def _move(stores: Stores, name: str, goal: DeclarationState, reason: str | None = None) -> TournamentRecord:
+    record = stores.tournaments.get(name)
+    stores.tournaments.move(record.id, goal, reason)
+    return stores.tournaments.get(record.id)
