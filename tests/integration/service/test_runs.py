@@ -5,11 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from speciate.schema.runs import RunRecord
+from service.api import runs
+from service.api.etags import store_if_match
 from speciate.storage.runs.store import PostgresRunStore
 from tests.integration.service.conftest import Lab, refused
 
@@ -170,17 +171,14 @@ def test_if_match_is_checked_atomically(
 ) -> None:
     run_id = lab.start()
     tag = lab.api.get(f"/v1/runs/{run_id}").headers["etag"]
-    get, worked = PostgresRunStore.get, []
+    condition, worked = store_if_match, []
 
-    def late(store: PostgresRunStore, wanted: UUID) -> RunRecord:
-        """Something is committed after the request has read the run, and before it changes anything."""
-        found = get(store, wanted)
-        if not worked:
-            worked.append(True)
-            lab.work(units=1)
-        return found
+    def late(header: str | None, store: PostgresRunStore) -> PostgresRunStore:
+        """Something is committed after the request has read its condition, and before it changes anything."""
+        worked.append(lab.work(units=1))
+        return condition(header, store)
 
-    monkeypatch.setattr(PostgresRunStore, "get", late)
+    monkeypatch.setattr(runs, "store_if_match", late)
     verb, body = change
     method, path = ("PATCH", f"/v1/runs/{run_id}") if verb is None else ("POST", f"/v1/runs/{run_id}:{verb}")
     refused(lab.api.http.request(method, path, json=body, headers={"If-Match": tag}), 412, "precondition-failed")

@@ -310,7 +310,7 @@ def test_a_project_in_one_text_is_imported(tmp_path: Path) -> None:
     (theirs / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
     with pytest.raises(InvalidInputError, match=r"is a folder: join its files into initial_program\.txt"):
         read_openevolve(theirs)
-    (theirs / "initial_program.txt").write_text("* TSP.cpp *:\n@\nint main() {}\n@\n")
+    (theirs / "initial_program.txt").write_text("* TSP.cpp *:\n@@@\nint main() {}\n@@@\n")
     trial = read_openevolve(theirs).trial()
     assert trial.language is not None
     assert (trial.language.name, trial.language.file) == ("Text", "candidate.txt")

@@ -17,7 +17,7 @@ def _apply(old: str, diff: str) -> str:
     before, after = old.split("\n") if old else [], []
     position = 0
     for line in diff.split("\n")[2:] if diff else []:
-        if line.startswith(""):
+        if line.startswith("@@"):
             start, length = (int(part) for part in line.split()[1][1:].split(","))
             first = start - 1 if length else start
             after += before[position:first]
@@ -31,7 +31,7 @@ def _apply(old: str, diff: str) -> str:
     return "\n".join(after + before[position:])
 
 
-_programs = st.lists(st.sampled_from(["a", "b", "", "", "-x", "+y", "\u2028", "\x0c"]), max_size=30).map("\n".join)
+_programs = st.lists(st.sampled_from(["a", "b", "", "@@", "-x", "+y", "\u2028", "\x0c"]), max_size=30).map("\n".join)
 
 
 @given(_programs, _programs)

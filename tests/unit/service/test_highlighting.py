@@ -87,7 +87,7 @@ def test_files_in_other_languages_have_no_colours(file: str) -> None:
 
 
 def test_lines_of_a_diff_keep_the_colours_of_their_program() -> None:
-    before = PROGRAM + "x = 1\n" * 20 + ' = "\n'
+    before = PROGRAM + "x = 1\n" * 20 + '@@ = "\n'
     after = PROGRAM.replace("lines", "rows") + "x = 1\n" * 20 + "y = 2\n"
     diff = unified_diff(before, after, before="candidate 1", after="candidate 2")
     shown = highlight_diff(diff, before, after, single(), 10_000)
