@@ -20,7 +20,7 @@ app = command_group()
     "best",
     epilog=examples(
         "speciate best RUN > best.py",
-        "speciate best RUN --out program",
+        "speciate best RUN --out answer",
         "speciate best RUN --front",
         "speciate best RUN --front --out front",
     ),

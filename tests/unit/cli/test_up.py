@@ -10,7 +10,7 @@ import pytest
 
 from evaluators.evaluator_factory import AUTO
 from evaluators.tiers import TIERS, UNSAFE
-from speciate.cli import stack
+from speciate.cli import local_service
 from speciate.cli.errors import ExitCode
 from speciate.cli.local_service import LocalService, StartStep
 from speciate.domain.errors import UnavailableError
@@ -100,7 +100,7 @@ def test_demo_uses_its_own_service_and_directory(
         def start(self) -> Iterator[StartStep]:
             raise UnavailableError(f"url {self.settings.url}, port {self.settings.port}, {self.settings.data_dir}.")
 
-    monkeypatch.setattr(stack, "LocalService", Seen)
+    monkeypatch.setattr(local_service, "LocalService", Seen)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     for name, value in {"HOME": str(tmp_path), "SPECIATE_URL": "https://lab.example", **variables}.items():
