@@ -1,10 +1,11 @@
-"""Importers of problems written for other systems: one file for each format, and one line in ``FORMATS``."""
+"""Importers of problems written for other systems: one module for each format, and one line in ``FORMATS``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from speciate.compat.draft import Draft
@@ -28,51 +29,22 @@ class Choice:
 USUAL: Final = Choice()
 """The names that the other system expects."""
 
-
-class Importer(Protocol):
-    """Read a problem in another system's directory, without running anything."""
-
-    def __call__(self, folder: Path, choice: Choice = ...) -> Draft:
-        """Return the problem; raises ``NotFoundError`` and ``InvalidInputError``."""
-        ...
-
-
-# Imported on first use: the command line needs only the names.
-def _openevolve(folder: Path, choice: Choice = USUAL) -> Draft:
-    from speciate.compat.openevolve import read_openevolve
-
-    return read_openevolve(folder, choice)
-
-
-def _shinka(folder: Path, choice: Choice = USUAL) -> Draft:
-    from speciate.compat.shinka import read_shinka
-
-    return read_shinka(folder, choice)
-
-
-def _skydiscover(folder: Path, choice: Choice = USUAL) -> Draft:
-    from speciate.compat.skydiscover import read_skydiscover
-
-    return read_skydiscover(folder, choice)
-
-
-def _alphaevolve(folder: Path, choice: Choice = USUAL) -> Draft:
-    from speciate.compat.alphaevolve_cli import read_alphaevolve
-
-    return read_alphaevolve(folder, choice)
-
-
-def _harbor(folder: Path, choice: Choice = USUAL) -> Draft:
-    from speciate.compat.harbor import read_harbor
-
-    return read_harbor(folder, choice)
-
-
-FORMATS: Final[dict[str, Importer]] = {
-    "openevolve": _openevolve,
-    "shinka": _shinka,
-    "skydiscover": _skydiscover,
-    "alphaevolve": _alphaevolve,
-    "harbor": _harbor,
+FORMATS: Final = {
+    "openevolve": "openevolve",
+    "shinka": "shinka",
+    "skydiscover": "skydiscover",
+    "alphaevolve": "alphaevolve_cli",
+    "harbor": "harbor",
 }
-"""Importer of each system's directories, by its name on the command line. Importers run nothing in a directory."""
+"""Module of each system, by its name on the command line. It defines ``read`` and is imported on first use."""
+
+
+def read_directory(system: str, folder: Path, choice: Choice = USUAL) -> Draft:
+    """Read a problem in another system's directory, without running anything.
+
+    Raises:
+        NotFoundError: The directory or a required file does not exist.
+        InvalidInputError: A file in the directory cannot be used.
+    """
+    draft: Draft = import_module(f"speciate.compat.{FORMATS[system]}").read(folder, choice)
+    return draft

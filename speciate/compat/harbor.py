@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from speciate.compat import USUAL, Choice
+from speciate.compat import Choice
 from speciate.compat.draft import PROBE, WORST_SEED, Draft, Objectives, better_than, objective_text, quoted, text_block
 from speciate.compat.folder import read_folder, read_plain, refused
 from speciate.compat.naming import named_after
@@ -87,13 +87,7 @@ class HarborDraft(Draft):
         )
 
 
-def read_harbor(folder: Path, choice: Choice = USUAL) -> HarborDraft:
-    """Read the task in a directory.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
+def read(folder: Path, choice: Choice) -> HarborDraft:
     if choice.program or choice.evaluator:
         raise InvalidInputError(
             "tasks of Harbor name their own program and test.", remedy="Omit --program and --evaluator."

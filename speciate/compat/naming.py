@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from speciate.compat import Choice
 from speciate.compat.folder import RESERVED, path_within, read_plain, refused
 from speciate.domain.errors import FieldError, NotFoundError
 from speciate.domain.known_languages import KNOWN
@@ -90,10 +89,6 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chose
         f"{folder} contains no {first}.py." if there else f"{folder} is not a directory with files.",
         remedy=f"Name a directory with {first}.py and an evaluator, or name the files with --program and --evaluator.",
     )
-
-
-def chosen_evaluator(folder: Path, choice: Choice, usual: str) -> str:
-    return usual if choice.evaluator is None else path_within(folder, choice.evaluator, "--evaluator")
 
 
 def _require_language(folder: Path, path: Path) -> None:

@@ -80,6 +80,10 @@ class Settings(_Part):
     def wall_s(self) -> float:
         return min(self.evaluator.timeout, MOST_S)
 
+    @property
+    def memory_bytes(self) -> int:
+        return self.evaluator.memory_limit_mb << 20
+
 
 def settings_in(folder: Path) -> tuple[Settings, list[str]]:
     """Return the settings of a directory, and notes about them.

@@ -8,43 +8,34 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from speciate.compat import USUAL, Choice
+from speciate.compat import Choice
 from speciate.compat.draft import Draft
-from speciate.compat.folder import read_folder, read_plain
-from speciate.compat.naming import chosen_evaluator, named_after, packages_in, remarks_on, seed_in, with_seed
+from speciate.compat.folder import read_plain
+from speciate.compat.reading import read_evaluated
 from speciate.problems.unreadable import UnreadableError
 
-SEEDS: Final = ("initial",)
-EVALUATOR: Final = "evaluate.py"
-LAUNCHER: Final = "run_evo.py"
-
+_LAUNCHER: Final = "run_evo.py"
 _MESSAGE: Final = "task_sys_msg"
 _MAX_CHARS: Final = 1 << 18
 
 
-def read_shinka(folder: Path, choice: Choice = USUAL) -> Draft:
-    seed = seed_in(folder, SEEDS, chosen=choice.program)
-    evaluator = chosen_evaluator(folder, choice, EVALUATOR)
-    files, left_out = read_folder(folder, (seed, evaluator), without=(LAUNCHER,), include=choice.include)
-    seed, files = with_seed(folder, files, seed)
-    slug, title = named_after(folder, "shinka")
-    message = _message_in(folder)
-    return Draft(
-        slug=slug,
-        title=title,
-        seed=seed,
-        files=files,
-        adapter="shinka",
-        options={"evaluator": evaluator},
-        description=message,
+def read(folder: Path, choice: Choice) -> Draft:
+    draft = read_evaluated(
+        folder,
+        choice,
+        "shinka",
+        seeds=("initial",),
+        evaluator="evaluate.py",
+        without=_LAUNCHER,
+        description=_message_in(folder),
         constraints=("correct",),
-        packages=packages_in(folder, files),
-        remarks=(*remarks_on(folder, files, evaluator, message), *_other_parts(evaluator, files[evaluator])),
-        left_out=left_out,
     )
+    evaluator = draft.options["evaluator"]
+    return replace(draft, remarks=(*draft.remarks, *_other_parts(evaluator, draft.files[evaluator])))
 
 
 def _other_parts(name: str, evaluator: str) -> list[str]:
@@ -55,7 +46,7 @@ def _other_parts(name: str, evaluator: str) -> list[str]:
 def _message_in(folder: Path) -> str:
     """Return the text that the launcher assigns to a name that ends in ``task_sys_msg``, or an empty text."""
     try:
-        text = read_plain(folder, LAUNCHER)
+        text = read_plain(folder, _LAUNCHER)
     except UnreadableError:
         return ""
     if len(text) > _MAX_CHARS:

@@ -13,7 +13,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
-from speciate.compat import FORMATS, USUAL, Choice
+from speciate.compat import FORMATS, USUAL, Choice, read_directory
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from speciate.domain.numbers import short_number
 
@@ -265,7 +265,7 @@ def read_draft(
             f"invalid slug {slug!r}.",
             remedy=f"Pass --slug with lower-case words joined by hyphens, at most {_MAX_SLUG} characters.",
         )
-    draft = FORMATS[kind](folder, choice)
+    draft = read_directory(kind, folder, choice)
     if slug is not None:
         draft = replace(draft, slug=slug, title=slug.replace("-", " ").capitalize())
     return replace(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from speciate.compat import FORMATS, Choice, naming
+from speciate.compat import Choice, naming, read_directory
 from speciate.compat.rewards import after_trial, rewards_of
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.problems.loader import parse_problem
 from tests.unit.compat.directories import OPENEVOLVE, SHINKA, made
 
-read_openevolve, read_shinka = FORMATS["openevolve"], FORMATS["shinka"]
+read_openevolve, read_shinka = partial(read_directory, "openevolve"), partial(read_directory, "shinka")
 
 
 @pytest.fixture

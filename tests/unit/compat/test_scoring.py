@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.evaluator import SandboxEvaluator
-from speciate.compat import FORMATS
+from speciate.compat import read_directory
 from speciate.compat.draft import write
 from speciate.compat.rewards import after_trial, measured_in, rewards_of
 from speciate.domain.candidate import Evaluation
@@ -34,7 +34,7 @@ def named(problem: Problem, evaluation: Evaluation) -> dict[str, float]:
 @pytest.fixture
 def imported(strongest: SandboxEvaluator, tmp_path: Path) -> Import:
     def make(kind: str, files: dict[str, str], *rewards: str, **changes: str) -> Problem:
-        draft = FORMATS[kind](made(tmp_path / "theirs", files, **changes))
+        draft = read_directory(kind, made(tmp_path / "theirs", files, **changes))
         trial = draft.trial()
         artifacts = score(strongest, trial, trial.seed_program).artifacts
         draft, measured = after_trial(draft, artifacts), measured_in(artifacts)
@@ -141,7 +141,7 @@ def test_an_evaluator_that_measures_nothing_fails_the_candidate(
     strongest: SandboxEvaluator, tmp_path: Path, returned: str
 ) -> None:
     evaluator = f"def evaluate(program_path):\n    return {returned}\n"
-    trial = FORMATS["openevolve"](made(tmp_path / "p", OPENEVOLVE, evaluator_py=evaluator)).trial()
+    trial = read_directory("openevolve", made(tmp_path / "p", OPENEVOLVE, evaluator_py=evaluator)).trial()
     failed = score(strongest, trial, trial.seed_program)
     assert failed.failure is not None
     assert failed.failure.reason == "evaluator_raised"
@@ -188,7 +188,7 @@ def test_a_script_of_shinka_that_writes_for_itself(imported: Import, strongest: 
 def test_a_script_of_shinka_that_leaves_nothing_fails_the_candidate(
     strongest: SandboxEvaluator, tmp_path: Path
 ) -> None:
-    trial = FORMATS["shinka"](made(tmp_path / "p", SHINKA, evaluate_py="raise SystemExit(3)\n")).trial()
+    trial = read_directory("shinka", made(tmp_path / "p", SHINKA, evaluate_py="raise SystemExit(3)\n")).trial()
     failed = score(strongest, trial, SHORT)
     assert failed.failure is not None
     assert "evaluate.py ended with 3" in failed.failure.detail
@@ -255,7 +255,7 @@ def test_a_benchmark_of_skydiscover_has_its_evaluator_in_a_folder(
 
 def test_a_script_of_skydiscover_that_prints_no_json_fails(strongest: SandboxEvaluator, tmp_path: Path) -> None:
     files = {**SKY, "evaluator/evaluator.py": "print('lost')\nraise SystemExit(3)\n"}
-    trial = FORMATS["skydiscover"](made(tmp_path / "theirs", files)).trial()
+    trial = read_directory("skydiscover", made(tmp_path / "theirs", files)).trial()
     failed = score(strongest, trial, trial.seed_program)
     assert failed.failure is not None
     assert "SystemExit: 3" in failed.failure.detail
@@ -305,7 +305,7 @@ def test_an_evaluator_of_alphaevolve_without_a_score_fails_the_candidate(
         "{result}", '{"score": None, "insights": [{"label": "error", "text": "lost"}]}'
     )
     files = {"initial_program.py": "x = 1\n", "evaluator.py": evaluator}
-    trial = FORMATS["alphaevolve"](made(tmp_path / "p", files)).trial()
+    trial = read_directory("alphaevolve", made(tmp_path / "p", files)).trial()
     failed = score(strongest, trial, trial.seed_program)
     assert failed.failure is not None
     assert "lost" in failed.failure.detail or strongest.tier != "A"
