@@ -10,7 +10,6 @@ import asyncio
 import hmac
 import json
 import logging
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from starlette.routing import Route
 
 from speciate.client import AsyncClient
 from speciate.client.aio.run import AsyncRunHandle
-from speciate.compat.alphaevolve_body import require_shape
+from speciate.compat.alphaevolve_body import identifier, problem_of, program_files, require_shape, submission
 from speciate.domain.errors import (
     ConflictError,
     ForbiddenError,
@@ -37,9 +36,7 @@ from speciate.domain.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
-from speciate.domain.files import text_of
-from speciate.domain.language import Language
-from speciate.domain.problem import Problem, ProblemKind
+from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
 from speciate.domain.validation import validation_message
 from speciate.problems.template import slug_of_text
@@ -58,7 +55,6 @@ _NAME: Final = re.compile(
     r"(?::(?P<verb>\w+))?"
 )
 _DURATION: Final = re.compile(r"([0-9.]+)s")
-_NOT_A_NAME: Final = re.compile(r"\W+")
 _STATES: Final = {
     RunState.CREATED: "CREATED",
     RunState.RUNNING: "RUNNING",
@@ -76,7 +72,6 @@ _STATUS: Final[Sequence[tuple[type[SpeciateError], int, str]]] = (
     (TooLargeError, 413, "INVALID_ARGUMENT"),
     (TooManyRequestsError, 429, "RESOURCE_EXHAUSTED"),
 )
-_SENTINEL: Final = 1e9
 _SPARE: Final = 5
 _FINISH_TRIES: Final = 100
 _FINISH_WAIT_S: Final = 0.1
@@ -216,7 +211,7 @@ class AlphaEvolveService:
         known = self._known(key)
         if known.run is not None:
             raise ConflictError(f"experiment {key} has started already.")
-        _files(body)
+        program_files(body)
         known.initial = body
         return self._initial(name, known)
 
@@ -320,7 +315,7 @@ class AlphaEvolveService:
         submissions = body.get("evaluationSubmissions") or []
         if len(submissions) != 1:
             raise InvalidInputError(f"{len(submissions)} evaluations are submitted: expected exactly one.")
-        (outcome,) = await client.evaluations.submit_all([_result(submissions[0])])
+        (outcome,) = await client.evaluations.submit_all([submission(submissions[0])])
         if outcome.reason:
             raise ConflictError(f"the evaluation is refused: {outcome.reason}.")
         if known := self._experiments.get(key):
@@ -328,95 +323,6 @@ class AlphaEvolveService:
             if len(known.evaluated) >= known.most:
                 await _finish(client, await self._run(client, key), known.evaluated)
         return {}
-
-
-def problem_of(config: Mapping[str, Any], initial: Mapping[str, Any]) -> Problem:
-    """Return the problem that an experiment's configuration and initial program describe.
-
-    Every metric of the initial program's evaluation is maximized, as in that API. Its range is wide around the initial
-    score, since none is declared.
-    """
-    files, scores = _files(initial), _scores(initial.get("evaluation") or {})
-    if not scores:
-        raise InvalidInputError("the initial program's evaluation has no scores: expected one per metric.")
-    title, language = str(config["title"]).strip(), str(config["programLanguage"]).strip()
-    context = (config.get("generationSettings") or {}).get("context") or ""
-    python = language.lower().startswith("python")
-    path = next(iter(files))
-    return Problem.model_validate(
-        {
-            "slug": slug_of_text(title, "experiment"),
-            "title": " ".join(title.split())[:200],
-            "description": "\n\n".join(filter(None, (str(config["problemDescription"]), str(context))))[:100_000],
-            "source": "AlphaEvolve experiment",
-            "kind": ProblemKind.EVALUATOR,
-            "evaluation": "external",
-            "objectives": [
-                {"name": _identifier(metric), "range": _range(score), "description": metric[:200]}
-                for metric, score in scores.items()
-            ],
-            "targets": [_target(scores)],
-            "weights": {_identifier(metric): 1.0 for metric in scores},
-            "confirmations": 0,
-            "seed_program": text_of(files) if len(files) > 1 else files[path],
-            "many_files": len(files) > 1,
-            # Nothing runs it here: for programs that are not one Python file, it tells prompts and workers the form.
-            "language": None if python and len(files) == 1 else Language(name=language[:40], file=path, run=(path,)),
-        }
-    )
-
-
-def _range(score: float) -> tuple[float, float]:
-    """Return a range around a score in which differences of a trillionth of it count; failures are no scores."""
-    plain = abs(score) if _plausible(score) else 1.0
-    wide = 10.0 ** (4 + math.ceil(math.log10(max(plain, 1.0))))
-    return -wide, wide
-
-
-def _target(scores: Mapping[str, float]) -> dict[str, Any]:
-    """Return the target: better than the initial scores, or the ends of the ranges if these tell a failure."""
-    known = all(_plausible(score) for score in scores.values())
-    above = {m: f"> {score:.17g}" if known else f">= {_range(score)[1]:.17g}" for m, score in scores.items()}
-    rule = " and ".join(f"{_identifier(metric)} {bound}" for metric, bound in above.items())
-    return {"name": "better_than_initial" if known else "end_of_range", "rule": rule, "unlock": True}
-
-
-def _plausible(score: float) -> bool:
-    return math.isfinite(score) and abs(score) < _SENTINEL
-
-
-def _files(program: Mapping[str, Any]) -> dict[str, str]:
-    given = (program.get("content") or {}).get("files") or []
-    files = {str(one.get("path") or "program.py"): str(one.get("content") or "") for one in given}
-    if not any(text.strip() for text in files.values()):
-        raise InvalidInputError("content.files holds no program: expected at least one file with path and content.")
-    return files
-
-
-def _scores(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    given = (evaluation.get("scores") or {}).get("scores") or []
-    return {str(one.get("metric") or ""): float("nan" if one.get("score") is None else one["score"]) for one in given}
-
-
-def _identifier(name: str) -> str:
-    clean = _NOT_A_NAME.sub("_", name).strip("_")[:60] or "score"
-    return clean if clean[0].isalpha() else f"m_{clean}"
-
-
-def _result(given: Mapping[str, Any]) -> Json:
-    """Return a submission as the routes for external evaluators take it."""
-    evaluation_id, _, lease = str(given.get("lockToken") or "").partition(".")
-    evaluation = given.get("evaluation") or {}
-    scores = {_identifier(metric): score for metric, score in _scores(evaluation).items()}
-    feedback = {
-        _identifier(str(one.get("label") or "insight")): str(one.get("text") or "")[: 64 << 10]
-        for one in ((evaluation.get("insights") or {}).get("insights") or [])[:16]
-    }
-    result: Json = {"id": evaluation_id, "lease": lease, "feedback": feedback}
-    if scores and all(math.isfinite(score) for score in scores.values()):
-        return result | {"rewards": scores}
-    detail = "; ".join(feedback.values())[:4000] or "the evaluator returned no score"
-    return result | {"failure": {"kind": "invalid_output", "reason": "no_score", "detail": detail}}
 
 
 async def _finish(client: AsyncClient, run: AsyncRunHandle, evaluated: set[int]) -> None:
@@ -445,7 +351,7 @@ async def _programs(name: str, run: AsyncRunHandle, query: Mapping[str, str]) ->
     candidates = [one async for one in run.export() if one.rewards is not None and one.duplicate_of is None]
     problem = (await run.problem()).definition
     wanted = (query.get("order_by") or query.get("orderBy") or "").split()
-    metric = _identifier(wanted[0].rpartition(".")[2]) if wanted else ""
+    metric = identifier(wanted[0].rpartition(".")[2]) if wanted else ""
     descending = len(wanted) < 2 or wanted[1].lower() != "asc"
     if wanted:
         chosen = metric if metric in problem.space.names else problem.space.names[0]

@@ -1,11 +1,24 @@
-"""Shape of the request bodies of Google's AlphaEvolve API, as far as this service reads them."""
+"""Request bodies of Google's AlphaEvolve API, as far as this service reads them, and what they mean here."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from speciate.domain.errors import InvalidInputError
+from speciate.domain.files import text_of
+from speciate.domain.language import Language
+from speciate.domain.problem import Problem, ProblemKind
+from speciate.problems.template import slug_of_text
+
+_NOT_A_NAME: Final = re.compile(r"\W+")
+_SENTINEL: Final = 1e9
+"""Scores of this size and beyond tell a failure."""
 
 Count = Annotated[int, Field(ge=0, le=10**6)]
 
@@ -93,3 +106,92 @@ def require_shape(body: Any) -> None:
         pydantic.ValidationError: One differs.
     """
     _Body.model_validate(body)
+
+
+def problem_of(config: Mapping[str, Any], initial: Mapping[str, Any]) -> Problem:
+    """Return the problem that an experiment's configuration and initial program describe.
+
+    Every metric of the initial program's evaluation is maximized, as in that API. Its range is wide around the initial
+    score, since none is declared.
+    """
+    files, scores = program_files(initial), scores_in(initial.get("evaluation") or {})
+    if not scores:
+        raise InvalidInputError("the initial program's evaluation has no scores: expected one per metric.")
+    title, language = str(config["title"]).strip(), str(config["programLanguage"]).strip()
+    context = (config.get("generationSettings") or {}).get("context") or ""
+    python = language.lower().startswith("python")
+    path = next(iter(files))
+    return Problem.model_validate(
+        {
+            "slug": slug_of_text(title, "experiment"),
+            "title": " ".join(title.split())[:200],
+            "description": "\n\n".join(filter(None, (str(config["problemDescription"]), str(context))))[:100_000],
+            "source": "AlphaEvolve experiment",
+            "kind": ProblemKind.EVALUATOR,
+            "evaluation": "external",
+            "objectives": [
+                {"name": identifier(metric), "range": _range(score), "description": metric[:200]}
+                for metric, score in scores.items()
+            ],
+            "targets": [_target(scores)],
+            "weights": {identifier(metric): 1.0 for metric in scores},
+            "confirmations": 0,
+            "seed_program": text_of(files) if len(files) > 1 else files[path],
+            "many_files": len(files) > 1,
+            # Nothing runs it here: for programs that are not one Python file, it tells prompts and workers the form.
+            "language": None if python and len(files) == 1 else Language(name=language[:40], file=path, run=(path,)),
+        }
+    )
+
+
+def _range(score: float) -> tuple[float, float]:
+    """Return a range around a score in which differences of a trillionth of it count; failures are no scores."""
+    plain = abs(score) if _plausible(score) else 1.0
+    wide = 10.0 ** (4 + math.ceil(math.log10(max(plain, 1.0))))
+    return -wide, wide
+
+
+def _target(scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the target: better than the initial scores, or the ends of the ranges if these tell a failure."""
+    known = all(_plausible(score) for score in scores.values())
+    above = {m: f"> {score:.17g}" if known else f">= {_range(score)[1]:.17g}" for m, score in scores.items()}
+    rule = " and ".join(f"{identifier(metric)} {bound}" for metric, bound in above.items())
+    return {"name": "better_than_initial" if known else "end_of_range", "rule": rule, "unlock": True}
+
+
+def _plausible(score: float) -> bool:
+    return math.isfinite(score) and abs(score) < _SENTINEL
+
+
+def program_files(program: Mapping[str, Any]) -> dict[str, str]:
+    given = (program.get("content") or {}).get("files") or []
+    files = {str(one.get("path") or "program.py"): str(one.get("content") or "") for one in given}
+    if not any(text.strip() for text in files.values()):
+        raise InvalidInputError("content.files holds no program: expected at least one file with path and content.")
+    return files
+
+
+def scores_in(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    given = (evaluation.get("scores") or {}).get("scores") or []
+    return {str(one.get("metric") or ""): float("nan" if one.get("score") is None else one["score"]) for one in given}
+
+
+def identifier(name: str) -> str:
+    clean = _NOT_A_NAME.sub("_", name).strip("_")[:60] or "score"
+    return clean if clean[0].isalpha() else f"m_{clean}"
+
+
+def submission(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a submission as the routes for external evaluators take it."""
+    evaluation_id, _, lease = str(given.get("lockToken") or "").partition(".")
+    evaluation = given.get("evaluation") or {}
+    scores = {identifier(metric): score for metric, score in scores_in(evaluation).items()}
+    feedback = {
+        identifier(str(one.get("label") or "insight")): str(one.get("text") or "")[: 64 << 10]
+        for one in ((evaluation.get("insights") or {}).get("insights") or [])[:16]
+    }
+    result: dict[str, Any] = {"id": evaluation_id, "lease": lease, "feedback": feedback}
+    if scores and all(math.isfinite(score) for score in scores.values()):
+        return result | {"rewards": scores}
+    detail = "; ".join(feedback.values())[:4000] or "the evaluator returned no score"
+    return result | {"failure": {"kind": "invalid_output", "reason": "no_score", "detail": detail}}

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from speciate.client import Client
-from speciate.compat.alphaevolve import problem_of
+from speciate.compat.alphaevolve_body import problem_of
 from speciate.domain.errors import InvalidInputError
 
 pytestmark = pytest.mark.servers
