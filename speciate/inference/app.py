@@ -148,7 +148,7 @@ class Routes:
                 f"{len(prompts)} prompts with n = {body.n} are {len(prompts) * body.n} completions: this server"
                 f" answers {_MOST_COMPLETIONS} at once."
             )
-        wanted = (
+        generation_requests = (
             _request(
                 served.text,
                 body,
@@ -158,7 +158,7 @@ class Routes:
             )
             for prompt in prompts
         )
-        requests = await self._complete(body.model, wanted, http)
+        requests = await self._complete(body.model, generation_requests, http)
         answer = completions(
             body.model, served.text, requests, logprobs=body.logprobs is not None, ids=body.return_token_ids
         )
@@ -182,7 +182,7 @@ class Routes:
         return self._served.loaded[model]
 
     async def _complete(
-        self, model: str, asked: Iterable[GenerationRequest], http: HttpRequest
+        self, model: str, unchecked: Iterable[GenerationRequest], http: HttpRequest
     ) -> list[GenerationRequest]:
         """Wait for requests; cancel all of them if the client disconnects or one fails."""
         counters, begun = self._served.loaded[model].counters, time.monotonic()
@@ -190,7 +190,7 @@ class Routes:
         futures: list[asyncio.Future[GenerationRequest]] = []
         try:
             # Check all before any starts, and each before the next one is tokenized.
-            for request in asked:
+            for request in unchecked:
                 self._served.loaded[model].engine.check(request)
                 requests.append(request)
             # Extend one by one, so that the futures before a refused one are cancelled.
@@ -209,11 +209,12 @@ class Routes:
 
 
 def _request(
-    text: TextTokenizer, asked: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int
+    text: TextTokenizer, request: SamplingRequest, prompt: tuple[int, ...], max_tokens: int, tops: int
 ) -> GenerationRequest:
-    seed = secrets.randbits(63) if asked.seed is None else asked.seed
-    params = SamplingParams(asked.n, max_tokens, asked.temperature, asked.top_p, seed, tops, asked.repetition_penalty)
-    return GenerationRequest(prompt, params, stops=text.watch(asked.stops) if asked.stops else None)
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    temperature, top_p, penalty = request.temperature, request.top_p, request.repetition_penalty
+    params = SamplingParams(request.n, max_tokens, temperature, top_p, seed, tops, penalty)
+    return GenerationRequest(prompt, params, stops=text.watch(request.stops) if request.stops else None)
 
 
 async def _while_connected(futures: Sequence[asyncio.Future[GenerationRequest]], http: HttpRequest) -> None:

@@ -72,11 +72,11 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _filled_in(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
+    def _filled_in(cls, config: Any) -> Any:
+        if not isinstance(config, dict):
+            return config
         # Hugging Face omits values that follow from others, and transformers 5 renamed the rotary values.
-        values = {key: value for key, value in given.items() if value is not None}
+        values = {key: value for key, value in config.items() if value is not None}
         heads = values.get("num_attention_heads")
         values.setdefault("num_key_value_heads", heads)
         if isinstance(heads, int) and heads > 0 and isinstance(values.get("hidden_size"), int):
@@ -164,10 +164,10 @@ def checkpoint_of(
     return Checkpoint(name, read, tensors, eos_ids, None)
 
 
-def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
-    _check_supported(path, given)
+def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
+    _check_supported(path, values)
     try:
-        return ModelConfig.model_validate(given)
+        return ModelConfig.model_validate(values)
     except ValidationError as error:
         detail = error.errors()[0]
         place = ".".join(str(part) for part in detail["loc"])
@@ -205,30 +205,30 @@ def _check_regular(path: Path) -> None:
         raise ConfigurationError(f"{path} is not a regular file.", remedy="Export or download the checkpoint again.")
 
 
-def _check_supported(path: Path, given: dict[str, Any]) -> None:
+def _check_supported(path: Path, config: dict[str, Any]) -> None:
     """Refuse every option that is not implemented and would change results."""
-    named = given.get("architectures")
+    named = config.get("architectures")
     if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
         raise ConfigurationError(
             f"{path}: architectures is {named!r}: expected one of {', '.join(ARCHITECTURES)}.", remedy=_REMEDY
         )
-    found = {
-        **_rotary_options(given),
-        "hidden_act": given.get("hidden_act", "silu"),
-        **{name: given.get(name) or _IMPLEMENTED[name] for name in _IMPLEMENTED.keys() - _ALWAYS_READ},
+    unsupported = {
+        **_rotary_options(config),
+        "hidden_act": config.get("hidden_act", "silu"),
+        **{name: config.get(name) or _IMPLEMENTED[name] for name in _IMPLEMENTED.keys() - _ALWAYS_READ},
     }
     for name, expected in _IMPLEMENTED.items():
-        if found[name] != expected:
+        if unsupported[name] != expected:
             raise ConfigurationError(
-                f"{path}: {name} is {found[name]!r}: this server implements {expected!r} only.", remedy=_REMEDY
+                f"{path}: {name} is {unsupported[name]!r}: this server implements {expected!r} only.", remedy=_REMEDY
             )
 
 
-def _rotary_options(given: dict[str, Any]) -> dict[str, Any]:
-    rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+def _rotary_options(config: dict[str, Any]) -> dict[str, Any]:
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rope, dict):
-        return {"rope type": rope, "partial_rotary_factor": given.get("partial_rotary_factor") or 1.0}
-    partial = given.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
+        return {"rope type": rope, "partial_rotary_factor": config.get("partial_rotary_factor") or 1.0}
+    partial = config.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
     return {"rope type": rope.get("rope_type", rope.get("type", "default")), "partial_rotary_factor": partial or 1.0}
 
 
@@ -237,8 +237,8 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         _check_regular(path)
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigurationError(f"{path} is over {_MAX_BYTES >> 30} GiB.", remedy="Models of this size need vLLM.")
-        found = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
-        return {name: _as_float32(path, name, tensor) for name, tensor in found}
+        tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        return {name: _as_float32(path, name, tensor) for name, tensor in tensors}
     except OSError as error:
         sharded = path.with_name("model.safetensors.index.json").exists()
         remedy = "Merge the shards into one file, or use vLLM." if sharded else "Convert the weights to safetensors."

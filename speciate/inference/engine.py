@@ -187,12 +187,12 @@ class Engine:
             InvalidInputError: A prompt is empty, too long or holds an unknown token; ``seeds`` has another length.
             UnavailableError: Out of memory.
         """
-        chosen = range(len(prompts)) if seeds is None else seeds
-        if len(chosen) != len(prompts):
-            raise InvalidInputError(f"there are {len(chosen)} seeds for {len(prompts)} prompts: expected one for each.")
+        all_seeds = range(len(prompts)) if seeds is None else seeds
+        if len(all_seeds) != len(prompts):
+            raise InvalidInputError(f"there are {len(all_seeds)} seeds for {len(prompts)} prompts: expected one each.")
         requests = [
             GenerationRequest(tuple(prompt), SamplingParams(n, max_tokens, temperature, top_p, seed))
-            for prompt, seed in zip(prompts, chosen, strict=True)
+            for prompt, seed in zip(prompts, all_seeds, strict=True)
         ]
         for request in requests:
             self.check(request)
@@ -390,8 +390,8 @@ class Engine:
             rows.live += 1
             self._owners.append(owner)
         # Only the first waiting request may have started.
-        kept = {request.prompt for request in self._waiting if request.started}
-        self._prefilled = {prompt: made for prompt, made in self._prefilled.items() if prompt in kept}
+        started = {request.prompt for request in self._waiting if request.started}
+        self._prefilled = {prompt: prefilled for prompt, prefilled in self._prefilled.items() if prompt in started}
 
     def _prefill(self, prompts: set[tuple[int, ...]]) -> None:
         missing = sorted(prompts - self._prefilled.keys(), key=lambda prompt: (len(prompt), prompt))

@@ -91,8 +91,8 @@ class Model:
         rotations = np.tile(rotations, (rows, 1))  # (R T, d / 2)
         causal = np.triu(np.full((wide, wide), -np.inf, np.float32), 1)
         groups = c.num_attention_heads // c.num_key_value_heads
-        kept = np.empty((c.num_hidden_layers, rows, 2, c.num_key_value_heads, length, c.head_dim), np.float32)
-        for layer, keys_values in zip(self._layers, kept, strict=True):
+        cache = np.empty((c.num_hidden_layers, rows, 2, c.num_key_value_heads, length, c.head_dim), np.float32)
+        for layer, keys_values in zip(self._layers, cache, strict=True):
             q, kv = self._project(x, layer, rotations)
             q = q.reshape(rows, wide, -1, groups, c.head_dim).transpose(0, 2, 3, 1, 4)  # (R, K, G, T, d)
             kv = kv.reshape(rows, wide, 2, -1, c.head_dim).transpose(0, 2, 3, 1, 4)  # (R, 2, K, T, d)
@@ -101,7 +101,7 @@ class Model:
             x += seen.transpose(0, 3, 1, 2, 4).reshape(rows * wide, -1) @ layer.o
             self._feed_forward(x, layer)
         last = x.reshape(rows, wide, -1)[:, length - 1]
-        return self._logits(last), kept
+        return self._logits(last), cache
 
     def decode(self, tokens: Ints, positions: Ints, cache: Array) -> Array:
         """Process one more token of each sequence.

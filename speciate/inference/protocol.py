@@ -82,15 +82,15 @@ class SamplingRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_unsupported(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        for name in given.keys() & _NEUTRAL.keys():
-            if not _is_neutral(given[name], _NEUTRAL[name]):
+    def _without_unsupported(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        for name in body.keys() & _NEUTRAL.keys():
+            if not _is_neutral(body[name], _NEUTRAL[name]):
                 raise ValueError(f"{name} is not supported by this server: leave it out")
         ignored = _NEUTRAL.keys() | _WITHOUT_EFFECT
         # vLLM treats null as an omitted field.
-        return {key: value for key, value in given.items() if key not in ignored and value is not None}
+        return {key: value for key, value in body.items() if key not in ignored and value is not None}
 
     @property
     def stops(self) -> tuple[str, ...]:

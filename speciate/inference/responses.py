@@ -55,8 +55,8 @@ def chat_completions(
     return _answer("chatcmpl", "chat.completion", model, choices, [request])
 
 
-def _ids(sampled: SampledCompletion, wanted: bool) -> dict[str, list[int]]:
-    return {"token_ids": list(sampled.token_ids)} if wanted else {}
+def _ids(sampled: SampledCompletion, include: bool) -> dict[str, list[int]]:
+    return {"token_ids": list(sampled.token_ids)} if include else {}
 
 
 def _answer(
@@ -89,8 +89,8 @@ def _completion_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dic
 
 def _chat_logprobs(text: TextTokenizer, sampled: SampledCompletion) -> dict[str, Any]:
     def entry(token: int, logprob: float) -> dict[str, Any]:
-        shown = text.token(token)
-        return {"token": shown, "logprob": logprob, "bytes": list(shown.encode("utf-8", "replace"))}
+        token_text = text.token(token)
+        return {"token": token_text, "logprob": logprob, "bytes": list(token_text.encode("utf-8", "replace"))}
 
     places = zip(sampled.token_ids, sampled.logprobs, sampled.tops or ((),) * len(sampled.token_ids), strict=True)
     return {

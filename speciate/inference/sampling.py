@@ -79,19 +79,19 @@ def penalize(logits: Array, seen: npt.NDArray[np.bool_], penalty: Array) -> Arra
 
 def nucleus(weights: Array, top_p: Array) -> Array:
     """Return weights (R, V) with those outside the nucleus (arXiv:1904.09751) set to 0; they need not sum to 1."""
-    wanted = top_p * weights.sum(1)
+    least = top_p * weights.sum(1)
     count = min(_HEAD, weights.shape[1])
-    edge = _edge(np.partition(weights, -count, axis=1)[:, -count:], wanted)
+    edge = _edge(np.partition(weights, -count, axis=1)[:, -count:], least)
     if len(wide := np.flatnonzero(np.isnan(edge))):
-        edge[wide] = _edge(weights[wide], wanted[wide])
+        edge[wide] = _edge(weights[wide], least[wide])
         edge = np.nan_to_num(edge, copy=False)  # rounding: the mass of all weights is just short of the wanted one
     return np.where(weights < edge[:, None], np.float32(0), weights)
 
 
-def _edge(largest: Array, wanted: Array) -> Array:
+def _edge(largest: Array, mass: Array) -> Array:
     """Return the least weight that belongs to the nucleus (R,), from the largest weights; NaN if more are needed."""
     descending = np.sort(largest, axis=1)[:, ::-1]
-    reached = descending.cumsum(1) >= wanted[:, None]
+    reached = descending.cumsum(1) >= mass[:, None]
     edge = descending[np.arange(len(largest)), reached.argmax(1)]
     return np.where(reached.any(1), edge, np.float32(np.nan))
 

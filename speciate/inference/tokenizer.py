@@ -144,10 +144,10 @@ class StopStringWatcher:
         before = self._texts.get(index, "")
         text = self._texts[index] = before + piece
         begin = max(0, len(before) - self._longest + 1)
-        found = [place for stop in self._stops if (place := text.find(stop, begin)) >= 0]
-        if found:
-            self.cut[index] = text[: min(found)]
-        return bool(found)
+        places = [place for stop in self._stops if (place := text.find(stop, begin)) >= 0]
+        if places:
+            self.cut[index] = text[: min(places)]
+        return bool(places)
 
 
 @contextlib.contextmanager

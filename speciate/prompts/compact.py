@@ -122,8 +122,8 @@ def _begin(problem: Problem, base: str, policy: Policy) -> str:
 def _first_line(problem: Problem, base: str) -> str:
     """Return the first line of the function to write: the only one of a program, or the one in the description."""
     if not base:
-        found = re.search(rf"\b{problem.entry_point}\([\w, ]*\)", problem.description)
-        return f"def {found[0]}:" if found else ""
+        call = re.search(rf"\b{problem.entry_point}\([\w, ]*\)", problem.description)
+        return f"def {call[0]}:" if call else ""
     tree = read_python(textwrap.dedent(_changeable(base)))
     nodes = [node for node in tree.body if not _is_text(node)] if isinstance(tree, ast.Module) else []
     if len(nodes) != 1 or not isinstance(nodes[0], ast.FunctionDef) or nodes[0].decorator_list:
@@ -155,18 +155,18 @@ def _result(problem: Problem, parent: Individual) -> str:
     if parent.rewards is None:
         return ""
     secret = secret_objectives(problem)
-    shown = [
+    objectives = [
         f"{objective.name} = {short_number(value)} ({_wish(objective.direction)} is better)"
         for objective, value in zip(problem.objectives, parent.rewards, strict=True)
         if objective.role is not ObjectiveRole.RECORD and objective.name not in secret
     ]
-    return f"It scores {', '.join(shown[:_MOST_REWARDS])}." if shown else ""
+    return f"It scores {', '.join(objectives[:_MOST_REWARDS])}." if objectives else ""
 
 
 def _examples(problem: Problem) -> str:
     """Return a few visible cases of a problem as calls."""
-    shown = [case for case in problem.cases if not case.hidden][:_MOST_EXAMPLES] if problem.is_python else []
-    calls = [f"{problem.entry_point}({', '.join(map(repr, case.input))}) == {case.expected!r}" for case in shown]
+    public = [case for case in problem.cases if not case.hidden][:_MOST_EXAMPLES] if problem.is_python else []
+    calls = [f"{problem.entry_point}({', '.join(map(repr, case.input))}) == {case.expected!r}" for case in public]
     return "\n".join(["Examples:", *(bounded(call, _MOST_CALL_CHARS) for call in calls)]) if calls else ""
 
 
@@ -177,10 +177,10 @@ def _wish(direction: Direction) -> str:
 def _form(problem: Problem, code: str, policy: Policy) -> str:
     """Return the form of the answer; the functions keep their names, by which the evaluator calls them."""
     names = sorted(defined_names(code))[:_MOST_NAMES] or [problem.entry_point]
-    kept = f"that defines {' and '.join(names)}"
+    goal = f"that defines {' and '.join(names)}"
     if policy.answers_per_rollout > 1:
         return (
-            f"Give {policy.answers_per_rollout} different programs, each {kept}, each in a ```python block, separated"
+            f"Give {policy.answers_per_rollout} different programs, each {goal}, each in a ```python block, separated"
             " by a line with only ---."
         )
-    return f"Write the complete new code {kept}, in one ```python block."
+    return f"Write the complete new code {goal}, in one ```python block."

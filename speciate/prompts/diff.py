@@ -185,9 +185,9 @@ def apply_edit(text: str, edit: Edit, number: int) -> str | Failure:
         changes = match(lines, edit)
         places = _allowed(text, [change.start for change in changes], len(edit.search))
         if len(places) > 1:
-            found = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
+            numbers = ", ".join(str(place + 1) for place in places[:_MAX_PLACES])
             return rejected(
-                Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {found}: quote more lines around it"
+                Reason.DIFF_AMBIGUOUS, f"block {number}: SEARCH fits at lines {numbers}: quote more lines around it"
             )
         if places:
             change = next(change for change in changes if change.start == places[0])
@@ -377,16 +377,16 @@ def _width(margin: str) -> str:
     return " and ".join(parts) or "no indentation"
 
 
-def _closest(own: Sequence[str], wanted: str, number: int) -> str:
-    wanted = wanted[:_COMPARED_CHARS]
+def _closest(own: Sequence[str], searched: str, number: int) -> str:
+    searched = searched[:_COMPARED_CHARS]
     stripped = [line[:_COMPARED_CHARS] for line in own[:_COMPARED_LINES]]
-    parts = [i for i, line in enumerate(stripped) if len(wanted) > 2 and wanted in line]
+    parts = [i for i, line in enumerate(stripped) if len(searched) > 2 and searched in line]
     if parts:
-        return f"block {number}: SEARCH begins with a part of line {parts[0] + 1}: quote whole lines: {wanted}"
-    close = difflib.get_close_matches(wanted, [line for line in stripped if line], n=3, cutoff=0.5)
+        return f"block {number}: SEARCH begins with a part of line {parts[0] + 1}: quote whole lines: {searched}"
+    close = difflib.get_close_matches(searched, [line for line in stripped if line], n=3, cutoff=0.5)
     if not close:
-        return f"block {number}: no line of the program is like the first line of SEARCH: {wanted}"
+        return f"block {number}: no line of the program is like the first line of SEARCH: {searched}"
     quoted = "\n".join(f"  line {stripped.index(line) + 1}: {line}" for line in dict.fromkeys(close))
     return (
-        f"block {number}: SEARCH is not in the program. Its first line is: {wanted}\nThe closest lines are:\n{quoted}"
+        f"block {number}: SEARCH is not in the program. Its first line is: {searched}\nThe closest lines are:\n{quoted}"
     )

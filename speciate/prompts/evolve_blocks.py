@@ -143,15 +143,15 @@ def _marker_in(line: str) -> re.Match[str] | None:
 
 
 def _marker(line: str, number: int) -> str | None:
-    found = _marker_in(line)
-    shared = (_IN_CODE.search(line) if _WORD in line else None) if found is None else _before_code(line, found)
+    marker = _marker_in(line)
+    shared = (_IN_CODE.search(line) if _WORD in line else None) if marker is None else _before_code(line, marker)
     if shared is not None:
         raise MarkerError(f"EVOLVE-BLOCK-{shared[1]} shares the line with code: it needs a line of its own", number)
-    if found is None:
+    if marker is None:
         return None
-    if _WORD in line[found.end() :]:
+    if _WORD in line[marker.end() :]:
         raise MarkerError("two EVOLVE-BLOCK markers share the line: each needs a line of its own", number)
-    return found[1]
+    return marker[1]
 
 
 def _before_code(line: str, marker: re.Match[str]) -> re.Match[str] | None:

@@ -47,8 +47,8 @@ class Cause:
     @property
     def place(self) -> str:
         """The line in words; empty without one."""
-        shown = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
-        return "" if not self.line else f"at line {self.line}{f': {shown}' if shown else ''}"
+        source = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
+        return "" if not self.line else f"at line {self.line}{f': {source}' if source else ''}"
 
 
 def cause_of(failure: Failure, problem: Problem) -> Cause:

@@ -56,8 +56,8 @@ def guidance_prompt(
     }
     template = template_of(problem, TemplateName.GUIDANCE)
     prompt = Prompt("", "")
-    for shown in _reduced(problem, improved, failed):
-        prompt = Prompt(system="", user=storable(fill(template, values | shown)))
+    for candidates in _reduced(problem, improved, failed):
+        prompt = Prompt(system="", user=storable(fill(template, values | candidates)))
         if prompt_tokens(prompt) <= policy.prompt_tokens:
             break
     return clipped(prompt, policy.prompt_tokens)
@@ -78,9 +78,9 @@ def advice_text(advice: Advice) -> str:
 def _reduced(
     problem: Problem, improved: Sequence[Individual], failed: Sequence[Individual]
 ) -> Iterator[dict[str, str]]:
-    shown = [*improved, *failed]
-    for count in range(len(shown), -1, -1):
-        texts = [individual_text(problem, member, _MAX_PROGRAM_CHARS) for member in shown[:count]]
+    candidates = [*improved, *failed]
+    for count in range(len(candidates), -1, -1):
+        texts = [individual_text(problem, member, _MAX_PROGRAM_CHARS) for member in candidates[:count]]
         yield {
             "problem": problem_text(problem),
             "improved": "\n\n".join(texts[: len(improved)]),

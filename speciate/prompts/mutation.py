@@ -78,7 +78,7 @@ def build_prompt(
         request = wordings[int(rng.integers(len(wordings)))]
         parent = parents[0] if parents else None
         return clipped(compact_prompt(problem, parent, policy, request, causes), policy.prompt_tokens)
-    shown = _PromptParts(
+    content = _PromptParts(
         problem=problem_text(problem),
         others=tuple(
             individual_text(problem, member, changeable=writer.shows_whole) for member in (*parents[1:], *inspirations)
@@ -87,13 +87,13 @@ def build_prompt(
         feedback=artifact_texts(parents[0]) if parents else (),
         causes=tuple(causes),
     )
-    shown = _fitting(writer, shown, policy.prompt_tokens)
-    wordings = writer.requests(shown)
+    content = _fitting(writer, content, policy.prompt_tokens)
+    wordings = writer.requests(content)
     request = wordings[int(rng.integers(len(wordings)))]
-    if shown.others:
-        order = rng.permutation(len(shown.others))
-        shown = replace(shown, others=tuple(shown.others[i] for i in order))
-    return clipped(writer.prompt(shown, request), policy.prompt_tokens)
+    if content.others:
+        order = rng.permutation(len(content.others))
+        content = replace(content, others=tuple(content.others[i] for i in order))
+    return clipped(writer.prompt(content, request), policy.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +138,26 @@ class _Writer:
         values = system_values(problem, policy, with_base=self.shows_whole)
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
-    def requests(self, shown: _PromptParts) -> list[str]:
+    def requests(self, content: _PromptParts) -> list[str]:
         """Return the wordings of the request that fit the parts."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
-        values = {"candidate": word, "others": f"{word}s" if shown.others else ""}
+        values = {"candidate": word, "others": f"{word}s" if content.others else ""}
         values["target"] = "" if self.parent is None else next_target(self.problem, self.parent)
         # An unchecked template may hold no request.
         return requests(template_of(self.problem, self._wordings), values) or requests(
             default_template(self._wordings), values
         )
 
-    def prompt(self, shown: _PromptParts, request: str) -> Prompt:
+    def prompt(self, content: _PromptParts, request: str) -> Prompt:
         """Return the prompt."""
         form = f"Answer in the form given above{': edits of the program to change' if self._edits else ''}."
         values = {
-            "problem": shown.problem,
-            "others": "\n\n".join(shown.others),
+            "problem": content.problem,
+            "others": "\n\n".join(content.others),
             "seed": fenced(self._seed, _label(self.problem)) if self._seed else "",
-            "parent": shown.parent,
-            "feedback": "\n".join(shown.feedback),
-            "failures": causes_text(shown.causes),
+            "parent": content.parent,
+            "feedback": "\n".join(content.feedback),
+            "failures": causes_text(content.causes),
             "advice": self._advice,
             "request": f"{request} {form}{self._goal}",
         }
@@ -166,41 +166,41 @@ class _Writer:
         user = fill(template if uses(template, "failures") else f"{template}\n\n{_FAILURES}", values)
         return Prompt(system=storable(self._system), user=storable(user))
 
-    def tokens(self, shown: _PromptParts) -> int:
+    def tokens(self, content: _PromptParts) -> int:
         """Return the token bound of the prompt with its longest possible request."""
-        return prompt_tokens(self.prompt(shown, max(self.requests(shown), key=token_bound)))
+        return prompt_tokens(self.prompt(content, max(self.requests(content), key=token_bound)))
 
 
-def _fitting(writer: _Writer, shown: _PromptParts, most: int) -> _PromptParts:
+def _fitting(writer: _Writer, content: _PromptParts, most: int) -> _PromptParts:
     """Drop or cut parts until the prompt has at most ``most`` tokens, or no part can shrink."""
     over = 0
-    for less in _reduced(writer.problem, shown):
+    for less in _reduced(writer.problem, content):
         if (over := writer.tokens(less) - most) <= 0:
             return less
-        shown = less
+        content = less
     if writer.parent is not None:
         chars = _cut(writer.parent.program, over)
-        shown = replace(shown, parent=individual_text(writer.problem, writer.parent, chars))
-        over = writer.tokens(shown) - most
+        content = replace(content, parent=individual_text(writer.problem, writer.parent, chars))
+        over = writer.tokens(content) - most
     if over > 0:
         chars = _cut(writer.problem.description, over)
-        shown = replace(shown, problem=problem_text(writer.problem, examples=False, description_chars=chars))
-    return shown
+        content = replace(content, problem=problem_text(writer.problem, examples=False, description_chars=chars))
+    return content
 
 
-def _reduced(problem: Problem, shown: _PromptParts) -> Iterator[_PromptParts]:
+def _reduced(problem: Problem, content: _PromptParts) -> Iterator[_PromptParts]:
     """Yield all parts, then the rest after each omission."""
-    yield shown
-    while shown.others:
-        shown = replace(shown, others=shown.others[:-1])
-        yield shown
-    while shown.feedback:
-        shown = replace(shown, feedback=shown.feedback[:-1])
-        yield shown
-    while shown.causes:
-        shown = replace(shown, causes=shown.causes[:-1])
-        yield shown
-    yield replace(shown, problem=problem_text(problem, examples=False))
+    yield content
+    while content.others:
+        content = replace(content, others=content.others[:-1])
+        yield content
+    while content.feedback:
+        content = replace(content, feedback=content.feedback[:-1])
+        yield content
+    while content.causes:
+        content = replace(content, causes=content.causes[:-1])
+        yield content
+    yield replace(content, problem=problem_text(problem, examples=False))
 
 
 def _cut(text: str, over: int) -> int:

@@ -159,8 +159,8 @@ def _shortened(raw: str | Failure, answer: Answer, base: str | None, problem: Pr
     if isinstance(raw, Failure) or whole or problem.many_files:
         return answer
     part = complete_part(raw, _wanted(base, problem).names)
-    found = answer if part is None else read_program(part, base, problem)
-    return answer if found.failure is not None else found
+    program = answer if part is None else read_program(part, base, problem)
+    return answer if program.failure is not None else program
 
 
 def _wanted(base: str | None, problem: Problem) -> Wanted:
@@ -197,20 +197,20 @@ def _raw_answers(text: str, base: str | None, problem: Problem, policy: Policy) 
         if not blocks:
             return [_no_answer(problem, "the answer is JSON without a program in it")]
         text = blocks
-    wanted = _wanted(base, problem)
-    if not _quotes_edits(text, wanted, problem, policy) and (found := _from_diffs(text, base, problem, policy)):
-        return found
+    expected = _wanted(base, problem)
+    if not _quotes_edits(text, expected, problem, policy) and (diffs := _from_diffs(text, base, problem, policy)):
+        return diffs
     if problem.many_files:
-        choose = partial(best_program, wanted=wanted) if problem.is_python else last_long
+        choose = partial(best_program, expected=expected) if problem.is_python else last_long
         return file_sets(text, policy.answers_per_rollout, choose)
     if not problem.is_python:
         return _texts(text, policy.answers_per_rollout, problem.language)
     if not filled_blocks(text):  # a program may mention the marks of a call
         text = with_programs(text)
-    return _programs(text, wanted, several=several)
+    return _programs(text, expected, several=several)
 
 
-def _quotes_edits(text: str, wanted: Wanted, problem: Problem, policy: Policy) -> bool:
+def _quotes_edits(text: str, expected: Wanted, problem: Problem, policy: Policy) -> bool:
     """Return True if the marks of edits in an answer stand within a whole program, such as in its strings."""
     if MARK.search(text) is None:
         return False
@@ -218,7 +218,7 @@ def _quotes_edits(text: str, wanted: Wanted, problem: Problem, policy: Policy) -
     if problem.is_python:
         whole = [*texts, text, _all_fenced(text) or ""]
         programs = [each for each in whole if MARK.search(each) and is_python(each)]  # an edit itself is not Python
-        return any(problem.many_files or not wanted.names.isdisjoint(defined_names(each)) for each in programs)
+        return any(problem.many_files or not expected.names.isdisjoint(defined_names(each)) for each in programs)
     if policy.edit_format is EditFormat.DIFF:
         return False
     return any(not _begins_or_ends_with_edit(each) for each in [*texts, *_tagged(text)])
@@ -261,25 +261,25 @@ def _from_diffs(text: str, base: str | None, problem: Problem, policy: Policy) -
     return [apply_edits(base or "", edits, apply) for edits in groups]
 
 
-def _texts(text: str, wanted: int, language: Language | None) -> list[str | Failure]:
+def _texts(text: str, count: int, language: Language | None) -> list[str | Failure]:
     """Return answers whose syntax is not checked: documents, and programs in languages other than Python.
 
     Blocks labelled with the problem's language are preferred, because models also quote build commands.
     """
-    found = _tagged(text)
-    if not found:
+    tagged = _tagged(text)
+    if not tagged:
         blocks = filled_blocks(text)
         if language:
-            found = [block.text for block in _preferred(blocks, language.labels)]
+            tagged = [block.text for block in _preferred(blocks, language.labels)]
         else:  # a document, beside which a model may show a program that checks it
-            found = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
-        if not found and (opened := _ANSWER.search(text)) is not None:
-            found = [text[opened.end() :]]  # without an end
-    if found and wanted == 1:
-        return [last_long(found) if language else found[-1]]
-    if found:
-        return [*found]
-    if wanted > 1:
+            tagged = [block.text for block in blocks if block.info not in _PROGRAM_LABELS] or [b.text for b in blocks]
+        if not tagged and (opened := _ANSWER.search(text)) is not None:
+            tagged = [text[opened.end() :]]  # without an end
+    if tagged and count == 1:
+        return [last_long(tagged) if language else tagged[-1]]
+    if tagged:
+        return [*tagged]
+    if count > 1:
         return [*sections(text)]
     return [text] if text.strip() else []
 
@@ -291,18 +291,18 @@ def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
 
 def _tagged(text: str) -> list[str]:
     # An explicit loop: a lazy regex over unclosed tags takes quadratic time.
-    found: list[str] = []
+    texts: list[str] = []
     opening = _ANSWER.search(text)
     unclosed = set[str]()
     while opening is not None:
         end = -1 if opening[1] in unclosed else text.find(f"</{opening[1]}>", opening.end())
         if end >= 0:
             # From the last opening tag on: a model may mention the tag before its answer.
-            found.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
+            texts.append(unfenced(text[opening.end() : end].rpartition(opening[0])[2]))
         else:
             unclosed.add(opening[1])
         opening = _ANSWER.search(text, max(end, opening.end()))
-    return found
+    return texts
 
 
 def unfenced(text: str) -> str:
@@ -314,26 +314,26 @@ def unfenced(text: str) -> str:
     return blocks[0].text if len(blocks) == 1 else text
 
 
-def _programs(text: str, wanted: Wanted, *, several: bool) -> list[str | Failure]:
+def _programs(text: str, expected: Wanted, *, several: bool) -> list[str | Failure]:
     blocks = filled_blocks(text)
     if not blocks:
         return [*_plain_programs(text, several=several)]
     blocks = [replace(block, text=repaired(block.text)) for block in _preferred(blocks, PYTHON_LABELS)]
-    blocks = [block for block in blocks if _may_be_python(block, wanted)]
+    blocks = [block for block in blocks if _may_be_python(block, expected)]
     if not blocks:
         return []
     if not several:
         whole = _all_fenced(text)
-        return [best_program([block.text for block in blocks], wanted) if whole is None else whole]
+        return [best_program([block.text for block in blocks], expected) if whole is None else whole]
     groups = by_section(blocks)
     if len(groups) == 1:
-        return [*separate_programs(groups[0], wanted)]
-    return [best_program(group, wanted) for group in groups]
+        return [*separate_programs(groups[0], expected)]
+    return [best_program(group, expected) for group in groups]
 
 
-def _may_be_python(block: Fenced, wanted: Wanted) -> bool:
+def _may_be_python(block: Fenced, expected: Wanted) -> bool:
     if block.info in _FOREIGN or is_unified_diff(block.text):
-        return not wanted.names.isdisjoint(names_of(block.text).bound)
+        return not expected.names.isdisjoint(names_of(block.text).bound)
     return True
 
 
@@ -357,7 +357,7 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
 
     Args:
         raw: The program, or only its changed files; or why there is none.
-        base: Its parent, whose protected regions and other files are kept; None for a program from scratch.
+        base: Its parent, whose protected regions and other files are restored; None for a program from scratch.
         problem: Determines the kind of candidate.
     """
     if isinstance(raw, Failure):
@@ -365,14 +365,14 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
     raw = _repaired(raw, problem)
     if failure := _unstorable(raw):
         return Answer("", failure)
-    kept = _restored(raw, base, problem)
-    if isinstance(kept, Failure):
-        return Answer(raw, kept)
-    program = kept
+    restored = _restored(raw, base, problem)
+    if isinstance(restored, Failure):
+        return Answer(raw, restored)
+    program = restored
     if problem.kind is ProblemKind.DATA:
-        program = kept.strip()
+        program = restored.strip()
     elif base is None:
-        program = kept.lstrip("\n").rstrip() + "\n"
+        program = restored.lstrip("\n").rstrip() + "\n"
     # Check again, because text of the parent was merged in.
     if failure := _unstorable(program):
         return Answer("", failure)
@@ -394,8 +394,8 @@ def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Fai
     if not problem.is_python or problem.many_files or (line := elision_in(raw, base or "")) is None:
         return None
     names = names_of(program)
-    wanted = _wanted(base, problem).names if base else frozenset[str]()
-    if is_python(program) and not names.free and wanted <= names.bound:
+    required = _wanted(base, problem).names if base else frozenset[str]()
+    if is_python(program) and not names.free and required <= names.bound:
         return None
     return rejected(Reason.CODE_LEFT_OUT, f"this line stands for code that the answer leaves out: {line}")
 
@@ -404,12 +404,12 @@ def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:
     """Return the answer completed from its parent: other files, and everything outside of the EVOLVE-BLOCKs."""
     if problem.kind is ProblemKind.DATA:
         return raw
-    kept = _completed(raw, base or "", problem)
-    if base is None or isinstance(kept, Failure) or not blocks_or_none(problem.seed_program):
-        return kept
-    if protected_digest(kept) != protected_digest(problem.seed_program):
+    whole = _completed(raw, base or "", problem)
+    if base is None or isinstance(whole, Failure) or not blocks_or_none(problem.seed_program):
+        return whole
+    if protected_digest(whole) != protected_digest(problem.seed_program):
         return rejected(Reason.PROTECTED_REGION_CHANGED, _PROTECTED)
-    return kept
+    return whole
 
 
 def _completed(raw: str, base: str, problem: Problem) -> str | Failure:

@@ -63,41 +63,41 @@ def last_long(texts: Sequence[str]) -> str:
     return [text for text in texts if 2 * len(text) >= longest][-1]
 
 
-def best_program(texts: Sequence[str], wanted: Wanted) -> str:
+def best_program(texts: Sequence[str], expected: Wanted) -> str:
     """Return the last complete program among several blocks, joined with the blocks that it needs.
 
-    A program is complete if it and the blocks that it needs define all names that it uses and all wanted names that
-    the answer defines. Without a complete one the last with all wanted names is chosen, else the last with one of them,
-    else of those that define anything the last one at least half as long as the longest.
+    A program is complete if it and the blocks that it needs define all names that it uses and all expected names that
+    the answer defines. Without a complete one the last with all expected names is chosen, else the last with one of
+    them, else of those that define anything the last one at least half as long as the longest.
     """
     if len(texts) == 1:
         return texts[0]
     blocks = _Blocks([text for text in texts[-_MOST_BLOCKS:] if is_python(text)])
     if not blocks.texts:
         return max(texts, key=len)
-    makers = blocks.makers(wanted.names)
-    quotes = set(makers[-_MOST_TRIED:]) & blocks.quoting(wanted) if len(makers) > 1 else set()
+    makers = blocks.makers(expected.names)
+    quotes = set(makers[-_MOST_TRIED:]) & blocks.quoting(expected) if len(makers) > 1 else set()
     for i in reversed([i for i in makers[-_MOST_TRIED:] if i not in quotes] or makers[-_MOST_TRIED:]):
-        order = blocks.order(i, wanted)
-        if blocks.complete(order, wanted):
+        order = blocks.order(i, expected)
+        if blocks.complete(order, expected):
             return blocks.joined(order)
-    fitting = [i for i in makers if wanted.names <= blocks.names[i].bound] or makers
+    fitting = [i for i in makers if expected.names <= blocks.names[i].bound] or makers
     if not fitting:
         defining = [text for text in blocks.texts if defined_names(text)]
         fitting = [blocks.texts.index(last_long(defining or blocks.texts))]
-    return blocks.joined(blocks.order(fitting[-1], wanted))
+    return blocks.joined(blocks.order(fitting[-1], expected))
 
 
-def separate_programs(texts: Sequence[str], wanted: Wanted) -> list[str]:
-    """Return a program for each block that defines a wanted name, joined with the blocks that it needs.
+def separate_programs(texts: Sequence[str], expected: Wanted) -> list[str]:
+    """Return a program for each block that defines an expected name, joined with the blocks that it needs.
 
     If no block does, every block is a program.
     """
     blocks = _Blocks([text if is_python(text) else "" for text in texts[-_MOST_BLOCKS:]])
-    makers = blocks.makers(wanted.names)[:_MOST_TRIED]
+    makers = blocks.makers(expected.names)[:_MOST_TRIED]
     if not makers or len(makers) == len(texts):
         return [*texts]
-    return [blocks.joined(blocks.order(i, wanted, before=i)) for i in makers]
+    return [blocks.joined(blocks.order(i, expected, before=i)) for i in makers]
 
 
 class _Blocks:
@@ -111,46 +111,46 @@ class _Blocks:
             for name in names.bound:
                 self._places[name].append(i)
 
-    def makers(self, wanted: frozenset[str]) -> list[int]:
-        """Return the blocks that define a wanted name, or the first that imports one: an example imports it later."""
-        makers = [i for i, names in enumerate(self.names) if not wanted.isdisjoint(names.written)]
-        return makers or [i for i, names in enumerate(self.names) if not wanted.isdisjoint(names.bound)][:1]
+    def makers(self, required: frozenset[str]) -> list[int]:
+        """Return the blocks that define a required name, or the first that imports one: an example imports it later."""
+        makers = [i for i, names in enumerate(self.names) if not required.isdisjoint(names.written)]
+        return makers or [i for i, names in enumerate(self.names) if not required.isdisjoint(names.bound)][:1]
 
-    def quoting(self, wanted: Wanted) -> set[int]:
+    def quoting(self, expected: Wanted) -> set[int]:
         """Return the blocks that define wanted names only as the base does."""
-        old = _definitions(wanted.base, wanted.names)
-        new = [(i, _definitions(self.texts[i], wanted.names)) for i in self.makers(wanted.names)[-_MOST_TRIED:]]
+        old = _definitions(expected.base, expected.names)
+        new = [(i, _definitions(self.texts[i], expected.names)) for i in self.makers(expected.names)[-_MOST_TRIED:]]
         return {i for i, own in new if own and own.items() <= old.items()}
 
-    def order(self, last: int, wanted: Wanted, *, before: int | None = None) -> list[int]:
+    def order(self, last: int, expected: Wanted, *, before: int | None = None) -> list[int]:
         """Return the blocks that a block needs, in the order of their needs, and itself as the last.
 
         The last block that binds a name provides it, if possible one at a position below ``before``.
         """
         order, opened, stack = list[int](), {last}, [(last, False)]
-        needs = self.names[last].free | ((wanted.names & self._places.keys()) - self.names[last].bound)
+        needs = self.names[last].free | ((expected.names & self._places.keys()) - self.names[last].bound)
         while stack:
             i, provided = stack.pop()
             if provided:
                 order.append(i)
                 continue
             stack.append((i, True))
-            for name in sorted((needs if i == last else self.names[i].free) - wanted.available):
+            for name in sorted((needs if i == last else self.names[i].free) - expected.available):
                 places = self._places.get(name, [])
                 own = bisect_left(places, i)
                 places = [*places[:own], *places[own + 1 :]] if own < len(places) and places[own] == i else places
                 if places and len(opened) < _MOST_JOINED:
                     provider = places[(bisect_left(places, before) if before is not None else 0) - 1]
-                    if provider not in opened and not self._is_example(provider, wanted.names):
+                    if provider not in opened and not self._is_example(provider, expected.names):
                         opened.add(provider)
                         stack.append((provider, False))
         return order
 
-    def complete(self, order: Sequence[int], wanted: Wanted) -> bool:
+    def complete(self, order: Sequence[int], expected: Wanted) -> bool:
         """Return True if joined blocks leave no name open and no code out."""
         bound = frozenset[str]().union(*(self.names[i].bound for i in order))
-        needed = frozenset[str]().union(*(self.names[i].free for i in order)) | (wanted.names & self._places.keys())
-        return needed <= bound | wanted.available and not any(elision_in(self.texts[i], wanted.base) for i in order)
+        needed = frozenset[str]().union(*(self.names[i].free for i in order)) | (expected.names & self._places.keys())
+        return needed <= bound | expected.available and not any(elision_in(self.texts[i], expected.base) for i in order)
 
     def joined(self, order: Sequence[int]) -> str:
         """Return the blocks as one program; definitions that a later block replaces are left out."""
@@ -164,9 +164,9 @@ class _Blocks:
         program = "\n\n".join(part.strip("\n") for part in reversed(parts) if part.strip()) + "\n"
         return "".join(f"{line}\n" for line in _FUTURE.findall(program)) + _FUTURE.sub("", program)
 
-    def _is_example(self, i: int, wanted: frozenset[str]) -> bool:
+    def _is_example(self, i: int, names: frozenset[str]) -> bool:
         """Return True if a block shows or tests a wanted name that it does not define."""
-        return not wanted.isdisjoint(self.names[i].early)
+        return not names.isdisjoint(self.names[i].early)
 
 
 def _definitions(text: str, names: frozenset[str]) -> dict[str, str]:

@@ -19,19 +19,19 @@ from speciate.prompts.rejection import Reason, rejected
 _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
-def file_sets(text: str, wanted: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
+def file_sets(text: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
     """Return the answers of a completion, each with the files that it changes or adds.
 
     Args:
         text: The completion.
-        wanted: m. With one, all blocks are files of one answer; otherwise separators divide answers.
+        count: m. With one, all blocks are files of one answer; otherwise separators divide answers.
         choose: Returns the main file among blocks without a heading.
     """
     blocks = filled_blocks(_headings_inside(text))
     if not blocks:
-        parts = sections(text) if wanted > 1 else [text]
+        parts = sections(text) if count > 1 else [text]
         return [part for part in parts if _has_heading(part)]
-    if wanted == 1:
+    if count == 1:
         return [_joined([block.text for block in blocks], choose)]
     groups = by_section(blocks)
     return [*groups[0]] if len(groups) == 1 else [_joined(texts, choose) for texts in groups]
@@ -110,8 +110,8 @@ def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:
     elif not "".join(edit.search).strip():
         outcome = "\n".join(edit.replace)
     else:
-        known = ", ".join(files)
-        outcome = rejected(Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: no file {edit.file!r} among {known}")
+        paths = ", ".join(files)
+        outcome = rejected(Reason.DIFF_SEARCH_NOT_FOUND, f"block {number}: no file {edit.file!r} among {paths}")
     return outcome if isinstance(outcome, Failure) else text_of_sections(files | {edit.file: outcome})
 
 

@@ -54,13 +54,13 @@ def keep_protected(base: str, child: str) -> str | Failure:
         The child, or the failure ``protected_region_changed``: the place of some text is not certain, or only protected
         text was changed.
     """
-    kept = restore(base, child)
-    if isinstance(kept, Failure):
-        return kept
+    restored = restore(base, child)
+    if isinstance(restored, Failure):
+        return restored
     return (
-        rejected(Reason.PROTECTED_REGION_CHANGED, kept.difference)
-        if kept.difference and kept.text == base
-        else kept.text
+        rejected(Reason.PROTECTED_REGION_CHANGED, restored.difference)
+        if restored.difference and restored.text == base
+        else restored.text
     )
 
 
@@ -87,10 +87,10 @@ def restore(base: str, child: str) -> Kept | Failure:
         return rejected(Reason.PROTECTED_REGION_CHANGED, difference)
     if isinstance(contents, Failure):
         return contents
-    kept = with_contents(base, blocks, contents)
-    if len(blocks_or_none(kept)) != len(blocks):
+    restored = with_contents(base, blocks, contents)
+    if len(blocks_or_none(restored)) != len(blocks):
         return rejected(Reason.PROTECTED_REGION_CHANGED, "an EVOLVE-BLOCK marker shares a line with code")
-    return Kept(kept, "" if equal else difference)
+    return Kept(restored, "" if equal else difference)
 
 
 def protected_digest(text: str) -> str:
@@ -238,9 +238,9 @@ def _assigned(base: str, blocks: Sequence[Block], child: str) -> list[str] | Non
                 parts.append("".join(lines[end : node.end_lineno]))
                 seen |= names & own
         end = node.end_lineno or node.lineno
-    wanted = {node.name for node in inside if isinstance(node, DEFINITIONS)}
+    defined = {node.name for node in inside if isinstance(node, DEFINITIONS)}
     imports = _new_imports(new.body, outside, "".join(parts))
-    if imports is None or not parts or (wanted and not wanted & seen):
+    if imports is None or not parts or (defined and not defined & seen):
         return None
     return ["".join(f"{line}\n" for line in imports) + "".join(parts).strip("\n") + "\n"]
 

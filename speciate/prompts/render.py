@@ -59,21 +59,21 @@ def secret_objectives(problem: Problem) -> frozenset[str]:
     if problem.kind is not ProblemKind.CASES:
         return frozenset(objective.name for objective in problem.objectives if objective.held_out)
     first = problem.objectives[0].name
-    shown = {case.reward or first for case in problem.cases if not case.hidden}
-    return frozenset({case.reward or first for case in problem.cases if case.hidden} - shown)
+    public = {case.reward or first for case in problem.cases if not case.hidden}
+    return frozenset({case.reward or first for case in problem.cases if case.hidden} - public)
 
 
 def rewards_text(problem: Problem, rewards: Sequence[float]) -> str:
     """Return a raw reward vector of shape (d,) with names; of many components, those furthest from their best end."""
     secret = secret_objectives(problem)
-    shown = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
+    public = [(o, value) for o, value in zip(problem.objectives, rewards, strict=True) if o.name not in secret]
     lines = [
-        f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in sorted(shown, key=_gap)[:_MAX_REWARDS]
+        f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in sorted(public, key=_gap)[:_MAX_REWARDS]
     ]
-    if len(shown) <= _MAX_REWARDS:
-        lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in shown]
+    if len(public) <= _MAX_REWARDS:
+        lines = [f"- {o.name} = {short_number(value)}{_status(o, value)}" for o, value in public]
     else:
-        lines.append(f"- … and {len(shown) - _MAX_REWARDS} more, closer to their best end")
+        lines.append(f"- … and {len(public) - _MAX_REWARDS} more, closer to their best end")
     return "\n".join(lines)
 
 
@@ -110,12 +110,12 @@ def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], 
     secret = secret_objectives(problem)
     met = problem.targets_met(member.rewards or (), stopped_at=member.stopped_at)
     order = sorted(range(len(problem.targets)), key=lambda i: not problem.targets[i].unlock)
-    told = [i for i in order if problem.targets[i].unlock or not problem.rules[i].uses & secret]
-    reached = [i for i in told if met >> i & 1]
+    public = [i for i in order if problem.targets[i].unlock or not problem.rules[i].uses & secret]
+    reached = [i for i in public if met >> i & 1]
     return (
         [i for i in reached if not member.refuted >> i & 1],
         [i for i in reached if member.refuted >> i & 1],
-        [i for i in told if not met >> i & 1],
+        [i for i in public if not met >> i & 1],
     )
 
 
@@ -136,9 +136,9 @@ def _lacking(problem: Problem, target: Target, rewards: Sequence[float]) -> str:
         return f"Does not meet the {_name(target)}: {target.rule}."
     names, secret = problem.space.names, secret_objectives(problem)
     open_ones = [
-        f"{found[0]} (now {short_number(rewards[names.index(found[1])])})"
-        for found in _COMPARISON.finditer(target.rule)
-        if found[1] not in secret and not _comparison(found[0], names).holds(rewards)
+        f"{comparison[0]} (now {short_number(rewards[names.index(comparison[1])])})"
+        for comparison in _COMPARISON.finditer(target.rule)
+        if comparison[1] not in secret and not _comparison(comparison[0], names).holds(rewards)
     ]
     rule = _comparison(target.rule, names)
     rest = f"what is {_NOT_SHOWN}" if rule.uses & secret else target.rule
@@ -165,9 +165,9 @@ def artifact_texts(member: Individual) -> tuple[str, ...]:
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):
         if text.strip() and left > 0:
-            shown = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
-            left -= len(shown)
-            parts.append(f"{_one_line(name)}:\n{fenced(shown)}")
+            excerpt = bounded(printable(text), min(left, MAX_ARTIFACT_CHARS))
+            left -= len(excerpt)
+            parts.append(f"{_one_line(name)}:\n{fenced(excerpt)}")
     return tuple(parts)
 
 
@@ -256,14 +256,14 @@ def _language(language: Language, *, called: bool) -> str:
 
 
 def _examples(problem: Problem) -> str:
-    shown = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
+    cases = [case for case in problem.cases if not case.hidden][:_MAX_CASES]
     language = problem.language
     called = problem.entry_point if language is None else "input "
     written = _json if language is not None and language.exchange is Exchange.JSON else repr
     lines = [
         f"- {called}({bounded(', '.join(map(written, case.input)), _MAX_CASE_CHARS)})"
         f" -> {bounded(written(case.expected), _MAX_CASE_CHARS)}"
-        for case in shown
+        for case in cases
     ]
     return "\n".join(["## Examples", "", *lines]) if lines else ""
 

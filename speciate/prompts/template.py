@@ -118,13 +118,13 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
         text: The template.
         where: Path to report.
     """
-    known = PLACEHOLDERS[name]
+    names = PLACEHOLDERS[name]
     placeholders = list(_placeholders(text))
-    mistakes = ((line, _placeholder_mistake(name, text, found, line)) for found, line in placeholders)
+    mistakes = ((line, _placeholder_mistake(name, text, placeholder, line)) for placeholder, line in placeholders)
     field_errors = [FieldError(mistake, where, line=line) for line, mistake in mistakes if mistake]
-    present = {found for found, _ in placeholders}
+    present = {placeholder for placeholder, _ in placeholders}
     field_errors += [
-        FieldError(f"${missing} is missing: it stands for {known[missing]}", where, line=1)
+        FieldError(f"${missing} is missing: it stands for {names[missing]}", where, line=1)
         for missing in REQUIRED.get(name, ())
         if missing not in present
     ]
@@ -136,11 +136,11 @@ def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[
 
 
 def _placeholder_mistake(name: TemplateName, text: str, placeholder: str | None, line: int) -> str | None:
-    known = PLACEHOLDERS[name]
+    names = PLACEHOLDERS[name]
     if placeholder is None:
         return "a lone '$': write '$$' for a dollar sign"
-    if placeholder not in known:
-        return f"unknown placeholder ${placeholder}: expected one of {', '.join(f'${each}' for each in known)}"
+    if placeholder not in names:
+        return f"unknown placeholder ${placeholder}: expected one of {', '.join(f'${each}' for each in names)}"
     if name in REQUIRED and placeholder in _BLOCKS and (wrong := _out_of_place(text, placeholder, line)):
         return f"${placeholder} {wrong}: its value brings its own fences"
     return None
@@ -164,12 +164,12 @@ def _parts(template: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _placeholders(text: str) -> Iterator[tuple[str | None, int]]:
     """Yield each placeholder with its line, from 1; None for a lone dollar sign."""
-    for found in Template.pattern.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        if found["invalid"] is not None:
+    for match in Template.pattern.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["invalid"] is not None:
             yield None, line
-        elif found["escaped"] is None:
-            yield found["named"] or found["braced"], line
+        elif match["escaped"] is None:
+            yield match["named"] or match["braced"], line
 
 
 def _out_of_place(text: str, name: str, line: int) -> str | None:

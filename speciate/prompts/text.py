@@ -17,11 +17,11 @@ _SEPARATOR: Final = "\n\n"
 
 def unstorable(text: str) -> str | None:
     """Return the reason why PostgreSQL or UTF-8 cannot store a text, or None."""
-    found = UNSTORABLE.search(text)
-    if found is None:
+    match = UNSTORABLE.search(text)
+    if match is None:
         return None
-    name = "a null byte" if found.group() == "\x00" else "half of a surrogate pair"
-    return f"{name} at character {found.start() + 1}"
+    name = "a null byte" if match.group() == "\x00" else "half of a surrogate pair"
+    return f"{name} at character {match.start() + 1}"
 
 
 def printable(text: str) -> str:

@@ -36,8 +36,8 @@ def with_programs(text: str) -> str:
     if call is None:
         return text
     head, calls = text[: call.start()], text[call.end() :]
-    found = [max(group, key=lambda value: (value.count("\n"), len(value))) for group in _arguments(calls) if group]
-    blocks = [value if "```" in value else f"```python\n{value.strip()}\n```" for value in found]
+    programs = [max(group, key=lambda value: (value.count("\n"), len(value))) for group in _arguments(calls) if group]
+    blocks = [value if "```" in value else f"```python\n{value.strip()}\n```" for value in programs]
     return "\n".join([head, *blocks])
 
 

@@ -93,9 +93,9 @@ def goal_conditioned(
     expected = (batch.count, batch.dimensions)
     goals = np.asarray([] if config.goals is None else config.goals, dtype=np.float64)
     if goals.shape != expected:
-        given = "none" if config.goals is None else f"shape {goals.shape}"
+        actual = "none" if config.goals is None else f"shape {goals.shape}"
         raise InvalidInputError(
-            f"goal_conditioned got goals of {given}: expected shape {expected}, the weighting in each group's prompt."
+            f"goal_conditioned got goals of {actual}: expected shape {expected}, the weighting in each group's prompt."
         )
     return batch.standardised(np.einsum("bk,bk->b", batch.answers, goals[batch.index]))
 

@@ -121,11 +121,11 @@ def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) ->
     """
     codec = codec_of(str(task.codec))
     for problem in task.problems(Split.TRAIN, count):
-        shown = [_tokens(codec, task.demonstrate(problem, rng)) for _ in range(_SINGLES + task.answers)]
+        examples = [_tokens(codec, task.demonstrate(problem, rng)) for _ in range(_SINGLES + task.answers)]
         single = codec.prompt(problem, answers=1)
-        for answer in shown[:_SINGLES]:
+        for answer in examples[:_SINGLES]:
             yield single, f"{answer} {END}"
-        many = "".join(f"{answer} {CLOSE} " for answer in shown[_SINGLES:])
+        many = "".join(f"{answer} {CLOSE} " for answer in examples[_SINGLES:])
         yield codec.prompt(problem, answers=task.answers), f"{many}{END}"
         yield from _edits(task, codec, problem, rng)
 
@@ -151,18 +151,16 @@ def _batches(
     while True:
         order = rng.permutation(len(encoded))
         for start in range(0, len(order) - size + 1, size):
-            chosen = sorted(
-                (encoded[i] for i in order[start : start + size]), key=lambda one: len(one[0]) + len(one[1])
-            )
-            yield [_padded(chosen[i : i + AT_ONCE], pad) for i in range(0, size, AT_ONCE)]
+            batch = sorted((encoded[i] for i in order[start : start + size]), key=lambda one: len(one[0]) + len(one[1]))
+            yield [_padded(batch[i : i + AT_ONCE], pad) for i in range(0, size, AT_ONCE)]
 
 
-def _padded(chosen: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    longest = max(len(prompt) + len(answer) for prompt, answer in chosen)
-    ids = np.full((len(chosen), longest), pad)
-    labels = np.full((len(chosen), longest), _IGNORED)
-    mask = np.zeros((len(chosen), longest), dtype=np.int64)
-    for row, (prompt, answer) in enumerate(chosen):
+def _padded(pairs: list[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
+    ids = np.full((len(pairs), longest), pad)
+    labels = np.full((len(pairs), longest), _IGNORED)
+    mask = np.zeros((len(pairs), longest), dtype=np.int64)
+    for row, (prompt, answer) in enumerate(pairs):
         end = len(prompt) + len(answer)
         ids[row, :end] = [*prompt, *answer]
         labels[row, len(prompt) : end] = answer

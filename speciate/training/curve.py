@@ -46,9 +46,9 @@ def draw_training_curve(history: Sequence[dict[str, float]], path: Path, title: 
 
 
 def _draw_law(axes: Axes, history: Sequence[dict[str, float]]) -> None:
-    known = [(entry["entropy"], entry["mean"]) for entry in history if "entropy" in entry and "mean" in entry]
-    size = min(_MEAN_OF, max(1, len(known) // 5))
-    means = np.array([np.mean(known[i : i + size], axis=0) for i in range(0, len(known) - size + 1, size)])
+    points = [(entry["entropy"], entry["mean"]) for entry in history if "entropy" in entry and "mean" in entry]
+    size = min(_MEAN_OF, max(1, len(points) // 5))
+    means = np.array([np.mean(points[i : i + size], axis=0) for i in range(0, len(points) - size + 1, size)])
     axes.set(title="entropy law", xlabel="entropy", ylabel="mean reward")
     if not len(means):
         return
@@ -65,8 +65,8 @@ def _draw_law(axes: Axes, history: Sequence[dict[str, float]]) -> None:
 
 
 def _series(history: Sequence[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
-    known = [(entry["step"], entry[name]) for entry in history if name in entry]
-    return [step for step, _ in known], [value for _, value in known]
+    points = [(entry["step"], entry[name]) for entry in history if name in entry]
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def save_svg(figure: Figure, path: Path) -> None:

@@ -82,8 +82,8 @@ def write_rollouts(
             remedy="Start again in another folder with a smaller learning_rate.",
         ) from None
     requests: list[GenerationRequest] = []
-    for place, (asked, same) in enumerate(groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))):
-        prompt, answers, most = asked
+    groups = groupby(prompts, key=lambda one: (tuple(one[0]), *one[1:]))
+    for place, ((prompt, answers, most), same) in enumerate(groups):
         params = SamplingParams(n=len(list(same)), max_tokens=most, temperature=temperature, seed=seed + place)
         rule = _closed(close, answers) if answers > 1 and close is not None else None
         further = rules[sum(request.params.n for request in requests)] if rules else None

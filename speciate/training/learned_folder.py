@@ -58,8 +58,9 @@ def base_folder(learned: Path, policy: Policy) -> Path:
     served = policy.served
     named = (served.base_root or served.root) if served is not None else None
     places = [learned / model, checkpoints().get(model), Path(named) if named else None]
-    if (found := next((place for place in places if place is not None and place.is_dir()), None)) is not None:
-        return found
+    for place in places:
+        if place is not None and place.is_dir():
+            return place
     raise LearningError(
         f"the learn worker has no folder with the weights of policy {policy.slug!r}.",
         remedy="Use a bundled policy, or a server that names the folder of its weights, readable for the worker.",

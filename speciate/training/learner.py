@@ -83,12 +83,13 @@ class TorchLearner:
             optimizer.load_state_dict(state)
         try:
             metrics = self._update(task, model, optimizer, rows)
-            made = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
+            checkpoint = keep_checkpoint(self._folder, task, weights, optimizer.state_dict())
         except BaseException:
             self._kept = None  # its model may be updated already
             raise
-        self._kept = (made.digest, replace(weights, folder=made.folder))
-        return LearnedCheckpoint(made.folder.name, made.digest, made.options, time.perf_counter() - started, metrics)
+        self._kept = (checkpoint.digest, replace(weights, folder=checkpoint.folder))
+        duration_s = time.perf_counter() - started
+        return LearnedCheckpoint(checkpoint.folder.name, checkpoint.digest, checkpoint.options, duration_s, metrics)
 
     def _weights(self, task: LearningTask) -> Weights:
         if self._kept is not None and self._kept[0] == task.parent.checkpoint_digest and task.step:
@@ -157,18 +158,18 @@ class TorchLearner:
 def _advantages(task: LearningTask, rows: _Rows) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the advantage of every row, shape (B,). Groups of problems with other rewards are estimated apart."""
     kinds = [(group.weights, len(group.rollouts[0].rewards[0])) for group in task.groups]
-    found = np.zeros(len(rows.groups))
+    advantages = np.zeros(len(rows.groups))
     for number, kind in enumerate(dict.fromkeys(kinds)):
         mine = np.isin(rows.groups, [i for i, each in enumerate(kinds) if each == kind])
-        found[mine] = ESTIMATORS[task.learning.estimator.value](
-            np.array([rewards for rewards, chosen in zip(rows.rewards, mine, strict=True) if chosen]),
+        advantages[mine] = ESTIMATORS[task.learning.estimator.value](
+            np.array([rewards for rewards, is_mine in zip(rows.rewards, mine, strict=True) if is_mine]),
             rows.groups[mine],
             config=EstimatorConfig(
                 weights=kind[0], draws=task.learning.draws, kappa=task.learning.kappa, step=task.step
             ),
             rng=np.random.default_rng([task.seed, task.step, *([number] if number else [])]),
         ).values
-    return found
+    return advantages
 
 
 def _check_gap(gap: float, task: LearningTask) -> None:
@@ -190,18 +191,18 @@ def _logps(model: Any, rows: _Rows, part: slice) -> tuple[torch.Tensor, torch.Te
 
 
 def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
-    found = [(i, group, rollout) for i, group in enumerate(task.groups) for rollout in group.rollouts]
-    if any(len(r.token_ids) != len(r.logprobs) or not r.token_ids for _, _, r in found):
+    rollouts = [(i, group, rollout) for i, group in enumerate(task.groups) for rollout in group.rollouts]
+    if any(len(r.token_ids) != len(r.logprobs) or not r.token_ids for _, _, r in rollouts):
         raise LearningError("a completion was stored without its tokens or their log-probabilities.")
     prompts = [_prompt_ids(task, tokenizer, group.prompt) for group in task.groups]
     vocabulary = len(tokenizer)
-    if any(max(r.token_ids) >= vocabulary for _, _, r in found):
+    if any(max(r.token_ids) >= vocabulary for _, _, r in rollouts):
         raise LearningError(f"the server reports token ids beyond the {vocabulary} of the weights: another tokenizer.")
-    longest = max(len(prompts[i]) + len(r.token_ids) for i, _, r in found)
-    ids = torch.zeros((len(found), longest), dtype=torch.long)
-    mask = torch.zeros((len(found), longest), dtype=torch.long)
-    written, sampled = torch.zeros((len(found), longest - 1)), torch.zeros((len(found), longest - 1))
-    for row, (i, _, rollout) in enumerate(found):
+    longest = max(len(prompts[i]) + len(r.token_ids) for i, _, r in rollouts)
+    ids = torch.zeros((len(rollouts), longest), dtype=torch.long)
+    mask = torch.zeros((len(rollouts), longest), dtype=torch.long)
+    written, sampled = torch.zeros((len(rollouts), longest - 1)), torch.zeros((len(rollouts), longest - 1))
+    for row, (i, _, rollout) in enumerate(rollouts):
         start, end = len(prompts[i]), len(prompts[i]) + len(rollout.token_ids)
         ids[row, :end] = torch.tensor([*prompts[i], *rollout.token_ids])
         mask[row, :end] = 1
@@ -212,9 +213,9 @@ def _rows(task: LearningTask, tokenizer: Any, device: str) -> _Rows:
         mask.to(device),
         written.to(device),
         sampled.to(device),
-        np.array([i for i, _, _ in found], dtype=np.int64),
-        torch.tensor([group.age for _, group, _ in found]).to(device),
-        [np.array(rollout.rewards, dtype=np.float64) for _, _, rollout in found],
+        np.array([i for i, _, _ in rollouts], dtype=np.int64),
+        torch.tensor([group.age for _, group, _ in rollouts]).to(device),
+        [np.array(rollout.rewards, dtype=np.float64) for _, _, rollout in rollouts],
     )
 
 

@@ -44,10 +44,10 @@ def token_losses(
         low, high = config.cov_range
         among = torch.nonzero(((covariance >= low) & (covariance <= high) & (mask > 0)).flatten())[:, 0]
         count = min(len(among), max(1, round(config.clip_cov * tokens)))
-        chosen = among[torch.randperm(len(among), generator=rng)[:count].to(among.device)]
-        kept = torch.ones_like(losses).flatten()
-        kept[chosen] = 0.0
-        losses = losses * kept.view_as(losses)
+        dropped = among[torch.randperm(len(among), generator=rng)[:count].to(among.device)]
+        weights = torch.ones_like(losses).flatten()
+        weights[dropped] = 0.0
+        losses = losses * weights.view_as(losses)
     if config.kl_cov > 0:
         count = max(1, round(config.kl_cov * tokens))
         ranked = torch.where(mask > 0, covariance, -torch.inf).flatten()

@@ -121,13 +121,13 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str =
 
 def library_versions() -> dict[str, str]:
     """Return the versions of the installed libraries that training uses, for a manifest."""
-    found = {}
+    installed = {}
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @contextmanager

@@ -70,10 +70,10 @@ def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress:
     """
     if folder.exists() and any(folder.iterdir()):
         try:
-            found = read_manifest(folder)
+            present = read_manifest(folder)
         except (NotFoundError, InvalidInputError):
-            found = None
-        if found is None or found.config != json.loads(json.dumps(asdict(config))) or found.task != task.name:
+            present = None
+        if present is None or present.config != json.loads(json.dumps(asdict(config))) or present.task != task.name:
             raise ConflictError(
                 f"{folder} does not hold this base of task {task.name!r}.",
                 remedy="Choose another folder with --out, or remove that one.",
@@ -237,18 +237,18 @@ def _manifest(
 
 def last_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of an unfinished run, or None."""
-    found = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
-    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    checkpoints = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
+    return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Return the measurements of every step from TRL's log."""
-    kept = []
+    curve = []
     for entry in log:
         values = {_MEASURED.get(n, n.removeprefix("speciate/")): v for n, v in entry.items() if _is_ours(n, v)}
         if "mean" in values or "mutation_mean" in values:
-            kept.append({"step": float(entry["step"]), **{n: round(float(v), 5) for n, v in values.items()}})
-    return kept
+            curve.append({"step": float(entry["step"]), **{n: round(float(v), 5) for n, v in values.items()}})
+    return curve
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:
@@ -261,11 +261,11 @@ def _is_complete(identity: dict[str, Any], folder: Path, *, resume: bool) -> boo
     """Return True if the folder holds the same run, complete; False if the run may start or resume there."""
     written, complete = folder / CHECKPOINTS / RUN, (folder / MANIFEST).is_file()
     if complete or written.is_file():
-        found = read_manifest(folder).model_dump() if complete else _read_identity(written)
+        recorded = read_manifest(folder).model_dump() if complete else _read_identity(written)
         # The micro-batch is no part of the identity: a run that ran out of memory resumes with a smaller one.
-        found["config"]["micro_batch"] = identity["config"]["micro_batch"]
+        recorded["config"]["micro_batch"] = identity["config"]["micro_batch"]
         # The first check does not know the digest of the problems yet.
-        if other := [_NAMES[name] for name, value in identity.items() if found.get(name, value) != value]:
+        if other := [_NAMES[name] for name, value in identity.items() if recorded.get(name, value) != value]:
             raise ConflictError(
                 f"{folder} holds a run with {' and '.join(other)}.",
                 remedy="Choose another folder with --out, or remove it.",
@@ -302,13 +302,13 @@ def _write_identity(identity: dict[str, Any], folder: Path) -> None:
 
 def _read_identity(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        identity: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise ConflictError(
             f"{path}, which identifies the run in this folder, is not JSON: {error}.",
             remedy="Choose another folder with --out, or remove that one.",
         ) from None
-    return found
+    return identity
 
 
 def _check_tokenizer(task: Task, tokenizer: Any, base: Path) -> None:

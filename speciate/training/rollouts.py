@@ -93,12 +93,12 @@ def measure(
         readable and no repeat), ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has
         no entry.
     """
-    found: dict[str, float] = {}
+    measures: dict[str, float] = {}
     if not scratch.all():
-        found["mutation_mean"] = float(batch.rewards[~scratch, 0].mean())
+        measures["mutation_mean"] = float(batch.rewards[~scratch, 0].mean())
     numbers = np.unique(groups[scratch])
     if not len(numbers):
-        return found
+        return measures
     weightings = rng.dirichlet(np.ones(batch.rewards.shape[2]), size=_WEIGHTINGS)
     best, weighted, diversity = [], [], []
     for number in numbers:
@@ -108,14 +108,14 @@ def measure(
         diversity.append(
             np.abs(answers[:, None] - answers[None]).sum(axis=2).sum() / (len(answers) * (len(answers) - 1))
         )
-    found |= {
+    measures |= {
         "mean": float(batch.rewards[scratch].mean()),
         "best": float(np.mean(best)),
         "best_weighted": float(np.mean(weighted)),
         "diversity": float(np.mean(diversity)),
         "answered": float(batch.answered[scratch].mean()),
     }
-    return found
+    return measures
 
 
 class TrainingPopulations:

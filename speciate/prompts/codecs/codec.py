@@ -65,12 +65,12 @@ def split_answers(text: str, answers: int) -> list[list[str]]:
     tokens = text.split()
     if answers == 1:
         return [tokens[: tokens.index(CLOSE)] if CLOSE in tokens else tokens]
-    found: list[list[str]] = []
+    parts: list[list[str]] = []
     rest: list[str] = []
     for token in tokens:
         if token == CLOSE:
-            found.append(rest)
+            parts.append(rest)
             rest = []
         else:
             rest.append(token)
-    return (found or [rest])[:answers]
+    return (parts or [rest])[:answers]

@@ -42,8 +42,8 @@ def page(report: Report) -> str:
         _section(section, _FIGURES[section.key](report) if section.key in _FIGURES else "")
         for section in sections(report)
     )
-    said = (*map(method_verdict, report.standings.methods), *map(verdict, report.standings.comparisons))
-    verdicts = "".join(f"<li>{escape(each)}</li>" for each in said)
+    sentences = (*map(method_verdict, report.standings.methods), *map(verdict, report.standings.comparisons))
+    verdicts = "".join(f"<li>{escape(each)}</li>" for each in sentences)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'

@@ -23,7 +23,7 @@ from speciate.tournaments.report.models import Comparison, Design, ProblemFacts,
 
 def sections(report: Report) -> tuple[Section, ...]:
     """Return all tables of a report, in reading order."""
-    made = (
+    all_tables = (
         _design(report.design),
         _problems(report.design),
         _standings(report),
@@ -46,7 +46,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         _costs(report),
         _missing(report),
     )
-    return tuple(section for section in made if section.rows or section.note)
+    return tuple(section for section in all_tables if section.rows or section.note)
 
 
 def short_sections(report: Report) -> tuple[Section, ...]:
@@ -61,7 +61,7 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ("compared", ">Δ", ">win/tie/loss", ">e" if stops else ">Holm p", "verdict"),
     )
     verdicts = tuple((*row[:-1], c.verdict.value) for row, c in zip(differences.rows, comparisons, strict=True))
-    made = (
+    tables = (
         _narrow(
             methods(report),
             "The training run is the unit.",
@@ -76,7 +76,7 @@ def short_sections(report: Report) -> tuple[Section, ...]:
         ),
         replace(differences, rows=verdicts),
     )
-    return tuple(section for section in made if section.rows)
+    return tuple(section for section in tables if section.rows)
 
 
 def _narrow(section: Section, note: str, columns: tuple[str, ...]) -> Section:
@@ -146,12 +146,12 @@ def _mark(problem: ProblemFacts) -> str:
 def _entrant(entrant: Entrant, baseline: str) -> str:
     proposer, mutator = entrant.role_labels()
     policies = proposer + (f", mutator {mutator}" if mutator else "")
-    chosen = f", chosen by {entrant.choice.value}" if entrant.policies or entrant.mutators else ""
+    choice = f", chosen by {entrant.choice.value}" if entrant.policies or entrant.mutators else ""
     against = "baseline" if entrant.name == baseline else f"against {entrant.against or baseline}"
     options = " ".join(f"{key}={value}" for key, value in entrant.strategy_options.items())
     how = f"{entrant.strategy} {options}".strip()
     trained = "" if entrant.method is None else f"; method {entrant.method}, training seed {entrant.training_seed}"
-    return f"{policies}{chosen}{trained}; {how}; {entrant.batch} answers per batch; {against}"
+    return f"{policies}{choice}{trained}; {how}; {entrant.batch} answers per batch; {against}"
 
 
 def _standings(report: Report) -> Section:

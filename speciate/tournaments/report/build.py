@@ -79,10 +79,10 @@ def make_report(
         problems: Facts of each problem, by name.
         policies: Facts of each policy, by name.
     """
-    kept = _until_decided(schedule, results)
+    decided = _until_decided(schedule, results)
     resamples = Resamples(schedule)
-    withheld = contrasts_withheld(schedule, kept)
-    policy_health = health(schedule, kept, resamples)
+    withheld = contrasts_withheld(schedule, decided)
+    policy_health = health(schedule, decided, resamples)
     names = dict.fromkeys(name for entrant in schedule.declared.entrants for name in entrant.policy_names)
     return Report(
         design=Design(
@@ -93,24 +93,24 @@ def make_report(
             policies=tuple(policies[name] for name in names),
             seeds=schedule.seeds,
             planned=results.state.size,
-            ended=int(kept.ended.sum()),
-            missing=int((kept.state == MISSING).sum()),
-            pending=int((kept.state == PENDING).sum()),
+            ended=int(decided.ended.sum()),
+            missing=int((decided.state == MISSING).sum()),
+            pending=int((decided.state == PENDING).sum()),
             decided_after=decided_after(schedule, results),
             k=len(schedule.seeds),
         ),
         standings=make_standings(schedule, amendments, results, resamples),
         matrix=make_matrix(schedule, results),
-        reached=reached_curves(schedule, kept),
-        budget_laws=solve_rate_laws(schedule, kept),
-        score_laws=best_score_laws(schedule, kept),
-        pairwise=_pairwise(schedule, kept, resamples, withheld),
-        strengths=_strengths(schedule, kept, withheld),
-        costs=_costs(schedule, kept),
-        missing=_missing_runs(schedule, kept),
-        draws=draws(schedule, kept, resamples),
-        profiles=profiles(schedule, kept),
-        qualities=qualities(schedule, kept, resamples),
+        reached=reached_curves(schedule, decided),
+        budget_laws=solve_rate_laws(schedule, decided),
+        score_laws=best_score_laws(schedule, decided),
+        pairwise=_pairwise(schedule, decided, resamples, withheld),
+        strengths=_strengths(schedule, decided, withheld),
+        costs=_costs(schedule, decided),
+        missing=_missing_runs(schedule, decided),
+        draws=draws(schedule, decided, resamples),
+        profiles=profiles(schedule, decided),
+        qualities=qualities(schedule, decided, resamples),
         health=policy_health,
         entropy_fits=entropy_fits(policy_health, policies),
     )

@@ -90,11 +90,11 @@ def metric_values(
         and successes of the same shape.
     """
     used = np.flatnonzero(pairs.any(axis=1))
-    kept = pairs[used][..., None]
-    successes = (results.reached[used][..., entrants] & kept).sum(axis=1)
+    complete = pairs[used][..., None]
+    successes = (results.reached[used][..., entrants] & complete).sum(axis=1)
     if schedule.declared.metric is Metric.SOLVE_RATE:
-        return used, successes / kept.sum(axis=1), successes
-    spent = (results.evaluations[used][..., entrants] * kept).sum(axis=1)
+        return used, successes / complete.sum(axis=1), successes
+    spent = (results.evaluations[used][..., entrants] * complete).sum(axis=1)
     return used, -np.log(np.maximum(spent, 1.0) / np.maximum(successes, 0.5)), successes
 
 

@@ -35,12 +35,12 @@ def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
 def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Reached:
     curve = ecdf(spent, reached)
     steps = len(curve.spent)
-    kept = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
+    drawn = np.unique(np.linspace(0, steps - 1, min(steps, _STEPS)).astype(int)) if steps else np.zeros(0, dtype=int)
     return Reached(
         entrant=name,
         unit=unit,
-        spent=tuple(curve.spent[kept].tolist()),
-        share=tuple(curve.share[kept].tolist()),
+        spent=tuple(curve.spent[drawn].tolist()),
+        share=tuple(curve.share[drawn].tolist()),
         pairs=curve.pairs,
         censored=len(curve.censored),
         sound_until=curve.sound_until if math.isfinite(curve.sound_until) else None,

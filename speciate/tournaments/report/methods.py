@@ -36,28 +36,28 @@ def methods_power(declared: Tournament) -> tuple[str, ...]:
     for a, b in declared.method_comparisons:
         design = (len(a.runs), len(b.runs), declared.alpha, len(declared.method_comparisons))
         paired = a.paired_with(b)
-        said = too_few_runs(*design, paired=paired)
-        if not said:
+        sentence = too_few_runs(*design, paired=paired)
+        if not sentence:
             least = detectable_difference(*design, paired=paired)
             unit = "the difference between paired runs" if paired else "runs of one method"
             seeds = (
                 f"{len(a.runs)} paired training seeds" if paired else f"{len(a.runs)} and {len(b.runs)} training runs"
             )
-            said = (
+            sentence = (
                 f"{seeds} detect, with a probability of 80 %, a difference between methods of about {least:.2g}"
                 f" standard deviations of {unit}"
             )
-        sentences.append(said)
+        sentences.append(sentence)
     return tuple(dict.fromkeys(sentences))
 
 
 def methods_doubt(declared: Tournament) -> str:
     """Return why no comparison of methods can be decided, whatever the results; empty if one can."""
     pairs = declared.method_comparisons
-    said = [
+    reasons = [
         too_few_runs(len(a.runs), len(b.runs), declared.alpha, len(pairs), paired=a.paired_with(b)) for a, b in pairs
     ]
-    return said[0] if said and all(said) else ""
+    return reasons[0] if reasons and all(reasons) else ""
 
 
 def compare_groups(
@@ -118,19 +118,19 @@ class _Measured:
 def _measure(schedule: Schedule, results: Results, a: MethodGroup, b: MethodGroup) -> _Measured:
     index = {entrant.name: i for i, entrant in enumerate(schedule.declared.entrants)}
     seen = {name: bool(results.ended[..., i].any()) for name, i in index.items()}
-    kept = [tuple(run for run in group.runs if seen[run.name]) for group in (a, b)]
+    complete_runs = [tuple(run for run in group.runs if seen[run.name]) for group in (a, b)]
     if a.paired_with(b):
-        seeds = {run.training_seed for run in kept[0]} & {run.training_seed for run in kept[1]}
-        kept = [tuple(run for run in runs if run.training_seed in seeds) for runs in kept]
-    columns = [index[run.name] for runs in kept for run in runs]
+        seeds = {run.training_seed for run in complete_runs[0]} & {run.training_seed for run in complete_runs[1]}
+        complete_runs = [tuple(run for run in runs if run.training_seed in seeds) for runs in complete_runs]
+    columns = [index[run.name] for runs in complete_runs for run in runs]
     pairs = np.asarray(results.ended[..., columns].all(axis=-1))
     state = results.state[..., columns]
     lost = (state == MISSING).any(axis=-1) & (state != PENDING).all(axis=-1)
     _, values, _ = metric_values(schedule, results, pairs, columns)
     return _Measured(
-        (a._replace(runs=kept[0]), b._replace(runs=kept[1])),
+        (a._replace(runs=complete_runs[0]), b._replace(runs=complete_runs[1])),
         (a, b),
-        (values.T[: len(kept[0])], values.T[len(kept[0]) :]),
+        (values.T[: len(complete_runs[0])], values.T[len(complete_runs[0]) :]),
         int(lost.sum()),
     )
 
@@ -152,7 +152,7 @@ def _comparison(
         )
         for whole, rates in zip(measured.declared, _rates(measured, test), strict=True)
     ]
-    shown = test if finished else None  # like p-values, an interval that is inspected repeatedly loses its level
+    final_test = test if finished else None  # like p-values, an interval that is inspected repeatedly loses its level
     verdict, note = _verdict(declared, measured, test, adjusted, finished=finished, extended_late=extended_late)
     counts = (len(a.runs) or 1, len(b.runs) or 1)
     return MethodComparison(
@@ -165,15 +165,15 @@ def _comparison(
         problems=measured.values[0].shape[1] if measured.complete else 0,
         missing_pairs=measured.missing,
         difference=None if test is None else test.difference,
-        low=None if shown is None else shown.low,
-        high=None if shown is None else shown.high,
+        low=None if final_test is None else final_test.low,
+        high=None if final_test is None else final_test.high,
         level=LEVEL,
         wins=0 if test is None else test.wins,
         ties=0 if test is None else test.ties,
         losses=0 if test is None else test.losses,
-        p_value=None if shown is None else shown.p_value,
-        exact=shown is not None and shown.exact,
-        holm=None if shown is None else adjusted,
+        p_value=None if final_test is None else final_test.p_value,
+        exact=final_test is not None and final_test.exact,
+        holm=None if final_test is None else adjusted,
         smallest_p=smallest_p(*counts, paired=measured.paired) if test is None else test.smallest_p,
         verdict=verdict,
         note=note,

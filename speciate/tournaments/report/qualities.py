@@ -57,12 +57,12 @@ def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[
 
 def _mean(values: FloatArray, ended: BoolArray, resamples: Resamples, empty: str) -> Estimate:
     """Return the mean over problems of the mean over completed runs that have a number."""
-    known = np.where(ended, values, np.nan)
-    some = np.isfinite(known).any(axis=1)
+    measured = np.where(ended, values, np.nan)
+    some = np.isfinite(measured).any(axis=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        means = np.nanmean(known[some], axis=1)
-    return resamples.mean(means, int(np.isfinite(known).sum()), empty)
+        means = np.nanmean(measured[some], axis=1)
+    return resamples.mean(means, int(np.isfinite(measured).sum()), empty)
 
 
 def entropy_fits(health: Sequence[PolicyHealth], policies: Mapping[str, PolicyFacts]) -> tuple[EntropyFit, ...]:

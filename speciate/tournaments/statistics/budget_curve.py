@@ -72,17 +72,17 @@ def fit_budget_curve(
         InvalidInputError: There are too few problems or budgets, the budgets are not ascending, shapes do not match, a
             value is not finite, or the level is not between 0 and 1.
     """
-    means_of, ks, asked = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
-    if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (asked < ks[0]).any():
+    means_of, ks, points = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
+    if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (points < ks[0]).any():
         raise InvalidInputError(
-            f"Cannot fit a curve of shape {means_of.shape} to budgets {ks.tolist()} and predict at {asked.tolist()}.",
+            f"Cannot fit a curve of shape {means_of.shape} to budgets {ks.tolist()} and predict at {points.tolist()}.",
             remedy="Give at least 4 ascending budgets with one column each, and predict at none below the first.",
         )
     problems = len(means_of)
     counts = resample_counts(problems, draws, rng)
     samples = np.concatenate([means_of.mean(axis=0, keepdims=True), counts @ means_of / problems])
     starts, gains, decays = _fits(samples, ks / ks[0])
-    predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, asked / ks[0]), largest)
+    predicted = np.minimum(starts[:, None] + gains[:, None] * _growth(decays, points / ks[0]), largest)
     low, high = percentiles(predicted[1:], level)
     if all_equal(means_of):
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
@@ -90,7 +90,7 @@ def fit_budget_curve(
     fitted = start + gain * _growth(decays[:1], ks / ks[0])[0]
     ceiling = start if gain == 0.0 else min(start + gain / decay if decay else np.inf, largest)
     worst = float(np.abs(samples[0] - fitted).max())
-    return BudgetCurve(start, gain, decay, float(ceiling), worst, asked, predicted[0], low, high, level)
+    return BudgetCurve(start, gain, decay, float(ceiling), worst, points, predicted[0], low, high, level)
 
 
 def _growth(decays: FloatArray, ratios: FloatArray) -> FloatArray:
@@ -106,7 +106,7 @@ def _fits(means: FloatArray, ratios: FloatArray) -> tuple[FloatArray, FloatArray
     centred = growth - growth.mean(axis=1, keepdims=True)
     power = (centred**2).sum(axis=1)
     gains = np.maximum(means @ centred.T / power, 0.0)
-    chosen = (gains**2 * power).argmax(axis=1)  # reduction of the squared residuals
-    gain = gains[np.arange(len(means)), chosen]
-    starts = means.mean(axis=1) - gain * growth.mean(axis=1)[chosen]
-    return starts, gain, DECAYS[chosen]
+    best = (gains**2 * power).argmax(axis=1)  # reduction of the squared residuals
+    gain = gains[np.arange(len(means)), best]
+    starts = means.mean(axis=1) - gain * growth.mean(axis=1)[best]
+    return starts, gain, DECAYS[best]

@@ -59,10 +59,10 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
     Raises:
         InvalidInputError: A score is not finite, or a k is out of range.
     """
-    given = finite(scores, "scores")
-    if given.ndim == 0:
+    values = finite(scores, "scores")
+    if values.ndim == 0:
         raise InvalidInputError("scores is a single number.", remedy="Give the samples along the last axis.")
-    ascending = np.sort(given, axis=-1)
+    ascending = np.sort(values, axis=-1)
     weights = _shares_of_ranks(ascending.shape[-1], [k] if isinstance(k, int | np.integer) else list(k))
     # As a loss against the largest score: exact for k = n and for equal scores.
     largest = ascending[..., -1:]
@@ -113,9 +113,9 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
         InvalidInputError: The shapes do not match, or a reward is not finite.
     """
     points = finite(rewards, "rewards", 2)
-    kept = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
-    check_same_shape(kept, points[:, 0], "valid and the first axis of rewards")
-    return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[kept]), len(points), int(kept.sum()))
+    used = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
+    check_same_shape(used, points[:, 0], "valid and the first axis of rewards")
+    return Diversity(_mean_pairwise_l1(points), _mean_pairwise_l1(points[used]), len(points), int(used.sum()))
 
 
 def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:

@@ -102,11 +102,11 @@ def hypervolume_curve(points: ArrayLike, ends: Sequence[int], draws: int = 8192)
     for begin, end in pairwise([0, *ends]):
         new = raised[begin:end]
         pool = np.concatenate([front, new[(new > 0).all(axis=1)]])
-        kept = large_front(pool)
+        reduced = large_front(pool)
         if raised.shape[1] > _FLAT:
-            for point in pool[kept[kept >= len(front)]]:
+            for point in pool[reduced[reduced >= len(front)]]:
                 missed = missed[(missed > point).any(axis=1)]
-        front = pool[kept]
+        front = pool[reduced]
         values.append(_sliced(front) if raised.shape[1] <= _FLAT else 1.0 - len(missed) / draws)
     return np.array(values)
 

@@ -202,19 +202,19 @@ def _permute(x: FloatArray, y: FloatArray, rng: np.random.Generator, draws: int)
     observed = abs(float(x.mean() - y.mean())) - _ROUNDING * float(np.abs(pooled).max())
     if math.comb(len(pooled), len(x)) <= _ENUMERATED:
         return float((_distances(pooled, _assignments(len(pooled), len(x))) >= observed).mean()), True
-    chosen = rng.permuted(np.tile(np.arange(len(pooled)), (draws, 1)), axis=1)[:, : len(x)]
-    return (1 + int((_distances(pooled, chosen) >= observed).sum())) / (1 + draws), False
+    drawn = rng.permuted(np.tile(np.arange(len(pooled)), (draws, 1)), axis=1)[:, : len(x)]
+    return (1 + int((_distances(pooled, drawn) >= observed).sum())) / (1 + draws), False
 
 
 @lru_cache(maxsize=4)
-def _assignments(runs: int, chosen: int) -> NDArray[np.int8]:
+def _assignments(runs: int, size: int) -> NDArray[np.int8]:
     """Return every choice of so many runs as a row of indices: at most 2 MB, and far slower to make than to use."""
-    return np.array([*combinations(range(runs), chosen)], dtype=np.int8)
+    return np.array([*combinations(range(runs), size)], dtype=np.int8)
 
 
-def _distances(pooled: FloatArray, chosen: NDArray[np.integer[Any]]) -> FloatArray:
+def _distances(pooled: FloatArray, members: NDArray[np.integer[Any]]) -> FloatArray:
     """Return |mean of the chosen runs − mean of the others|, for each row of indices."""
-    sums, n = pooled[chosen].sum(axis=1), chosen.shape[1]
+    sums, n = pooled[members].sum(axis=1), members.shape[1]
     return np.asarray(np.abs(sums / n - (pooled.sum() - sums) / (len(pooled) - n)))
 
 

@@ -55,8 +55,8 @@ def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | 
             raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")
         return GENERATED[name] if name in GENERATED else SANDBOXED[name](evaluator)
     if name not in DATASETS:
-        known = (*GENERATED, *SANDBOXED, *DATASETS)
-        remedy = did_you_mean(name, known) or f"Tasks: {', '.join(known)}."
+        names = (*GENERATED, *SANDBOXED, *DATASETS)
+        remedy = did_you_mean(name, names) or f"Tasks: {', '.join(names)}."
         raise InvalidInputError(f"no task is called {name!r}.", remedy=remedy)
     if data is None:
         raise InvalidInputError(

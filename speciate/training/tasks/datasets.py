@@ -96,7 +96,7 @@ class DatasetTask:
         name: str,
         rewards: tuple[str, ...],
         max_tokens: int,
-        found: Iterable[tuple[Split, Problem]],
+        problems_read: Iterable[tuple[Split, Problem]],
         evaluator: EvaluatorClient | None,
     ) -> DatasetTask:
         """Return the task with its problems in an order that does not depend on the files.
@@ -109,7 +109,8 @@ class DatasetTask:
         pools: dict[Split, list[Problem]] = {split: [] for split in Split}
         slugs: set[str] = set()
         seen: set[str] = set()
-        for split, problem in sorted(found, key=lambda item: (item[0] is Split.TRAIN, text_digest(item[1].slug))):
+        by_split = sorted(problems_read, key=lambda item: (item[0] is Split.TRAIN, text_digest(item[1].slug)))
+        for split, problem in by_split:
             content = text_digest(problem.description)
             if content in seen:
                 continue

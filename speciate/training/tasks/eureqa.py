@@ -43,12 +43,12 @@ def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
     Raises:
         InvalidInputError: Files are missing, or a row is invalid.
     """
-    return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _found(folder), evaluator)
+    return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
 
 
-def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
-    wanted = "questions_normal_5-*.parquet and questions_hard_5-*.parquet"
-    for path in files_of("eureqa", folder, wanted, r"questions_(normal|hard)_5\b.*\.(parquet|jsonl?)$"):
+def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+    files = "questions_normal_5-*.parquet and questions_hard_5-*.parquet"
+    for path in files_of("eureqa", folder, files, r"questions_(normal|hard)_5\b.*\.(parquet|jsonl?)$"):
         hard = "questions_hard_5" in path.relative_to(folder).as_posix()
         for row in read_rows(path):
             problem = _problem(row, "hard" if hard else "normal")

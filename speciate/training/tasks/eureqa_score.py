@@ -13,14 +13,14 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 def score(text: str, context: Any) -> dict[str, float]:
     """Return which entities a document with lines such as ``A: Robert Rodriguez`` names, 1 or 0 each."""
     entities = json.loads(context.files["entities.json"])
-    given: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for line in text.splitlines():
         letter, colon, name = line.partition(":")
         if colon and letter.strip().upper() in entities:
-            given.setdefault(letter.strip().upper(), plain(name))
-    if not any(given.values()):
+            answers.setdefault(letter.strip().upper(), plain(name))
+    if not any(answers.values()):
         context.invalid("there is no line such as 'A: name'")
-    return {f"entity_{letter}": float(given.get(letter) == plain(name)) for letter, name in entities.items()}
+    return {f"entity_{letter}": float(answers.get(letter) == plain(name)) for letter, name in entities.items()}
 
 
 def plain(name: str) -> str:

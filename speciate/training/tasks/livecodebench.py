@@ -65,12 +65,12 @@ def open_livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> Datas
         InvalidInputError: Files are missing, or a row is invalid.
     """
     rewards = tuple(f"test_{i + 1}" for i in range(MAX_TESTS))
-    return DatasetTask.gathered("livecodebench", rewards, 2048, _found(folder), evaluator)
+    return DatasetTask.gathered("livecodebench", rewards, 2048, _read_problems(folder), evaluator)
 
 
-def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
-    wanted = "test.jsonl, test2.jsonl, … of code_generation_lite"
-    for path in files_of("livecodebench", folder, wanted, r"(^|/)test\d*\.jsonl$"):
+def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+    files = "test.jsonl, test2.jsonl, … of code_generation_lite"
+    for path in files_of("livecodebench", folder, files, r"(^|/)test\d*\.jsonl$"):
         for row in read_rows(path):
             tests = _chosen(row)
             if tests:
@@ -133,8 +133,8 @@ def _function(row: DatasetRow) -> str:
 def _signature(row: DatasetRow, name: str) -> str:
     """Return the first line of the function, without ``self`` and with types that need no import."""
     starter = row.text("starter_code", 10_000)
-    found = re.search(rf"\bdef {name}\(\s*self\s*,?\s*", starter)
-    rest, *ended = re.split(r":[ \t]*(?:\n|$)", starter[found.end() :], maxsplit=1) if found else ("",)
+    start = re.search(rf"\bdef {name}\(\s*self\s*,?\s*", starter)
+    rest, *ended = re.split(r":[ \t]*(?:\n|$)", starter[start.end() :], maxsplit=1) if start else ("",)
     if not ended:
         raise row.refusal("starter_code", f"expected a line such as 'def {name}(self, …):'")
     return f"def {name}({_GENERICS.sub(lambda match: match[1].lower(), rest)}:"
@@ -142,14 +142,14 @@ def _signature(row: DatasetRow, name: str) -> str:
 
 def _case(row: DatasetRow, test: Test, reward: str) -> dict[str, object]:
     try:
-        given = [strict_json(line) for line in test["input"].split("\n") if line.strip()]
+        arguments = [strict_json(line) for line in test["input"].split("\n") if line.strip()]
         expected = strict_json(test["output"])
     except ValueError as error:
         raise row.refusal(test["where"], f"expected JSON in every line of a functional test: {error}") from None
     # With a tolerance 1 equals 1.0, as in the benchmark; integers stay exact however large they are.
     tolerance = 1e-9 if _has_fraction(expected) else 0.0
     return {
-        "input": given,
+        "input": arguments,
         "expected": expected,
         "reward": reward,
         "tolerance": tolerance,
@@ -171,10 +171,10 @@ def _chosen(row: DatasetRow) -> list[Test]:
     for test in tests:
         if _size(test) <= _MAX_TEST_CHARS:
             distinct.setdefault((test["input"], test["output"]), test)
-    chosen = list(distinct.values())[:MAX_TESTS]
-    if len({test["testtype"] for test in chosen}) > 1:
+    first = list(distinct.values())[:MAX_TESTS]
+    if len({test["testtype"] for test in first}) > 1:
         raise row.refusal("private_test_cases", "expected tests of one testtype in a problem")
-    return chosen
+    return first
 
 
 def _tests(row: DatasetRow, field: str) -> list[Test]:
@@ -207,15 +207,15 @@ def _unpacked(text: str) -> str:
         raise ValueError(f"zlib: {error}") from None
     if stream.unconsumed_tail or not stream.eof:
         raise ValueError(f"incomplete, or more than {MAX_UNPACKED_BYTES} bytes unpacked")
-    found: list[str] = []
+    unpickled: list[str] = []
     for opcode, value, _ in pickletools.genops(data):
         if opcode.name in _TEXT:
-            found.append(str(value))
+            unpickled.append(str(value))
         elif opcode.name not in _AROUND:
             raise ValueError(f"the pickle contains {opcode.name}, which a text does not need: it is not loaded")
-    if len(found) != 1:
-        raise ValueError(f"the pickle contains {len(found)} texts: expected one")
-    return found[0]
+    if len(unpickled) != 1:
+        raise ValueError(f"the pickle contains {len(unpickled)} texts: expected one")
+    return unpickled[0]
 
 
 def _size(test: Test) -> int:

@@ -76,8 +76,8 @@ class MazeTask:
         treasure = sorted(maze.gold if rng.random() < 0.5 else maze.diamonds)
         some = len(treasure) if rng.random() < _ALL else int(rng.integers(1, max(2, len(treasure))))
         pieces = 0 if rng.random() < _DIRECT else some
-        chosen = frozenset(treasure[i] for i in rng.choice(len(treasure), size=pieces, replace=False))
-        route = maze.shortest_route(chosen, avoid_lava=avoid, rng=rng)
+        goals = frozenset(treasure[i] for i in rng.choice(len(treasure), size=pieces, replace=False))
+        route = maze.shortest_route(goals, avoid_lava=avoid, rng=rng)
         if route is None or len(route) - 1 > maze.budget:
             route = maze.shortest_route(frozenset(), rng=rng) or []
         return _text(route)
@@ -86,8 +86,8 @@ class MazeTask:
         """Return a route and a better one that collects one more piece or avoids lava, by a detour or a new plan."""
         maze = _maze(problem)
         # Parents resemble those of a search: the best of a few that have not met a target yet.
-        shown = [maze_score.read_route(self.demonstrate(problem, rng)) for _ in range(_FEW)]
-        unsolved = [route for route in shown if max(maze.score(route)[1:3]) < 1]
+        routes = [maze_score.read_route(self.demonstrate(problem, rng)) for _ in range(_FEW)]
+        unsolved = [route for route in routes if max(maze.score(route)[1:3]) < 1]
         if not unsolved:
             return None
         parent = max(unsolved, key=lambda route: sum(maze.score(route)))
@@ -136,7 +136,7 @@ def _read(text: str) -> Maze:
     cells = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row) if mark != "#"}
 
     def marked(mark: str) -> frozenset[Cell]:
-        return frozenset(cell for cell, found in cells.items() if found == mark)
+        return frozenset(cell for cell, character in cells.items() if character == mark)
 
     (start,), (finish,) = marked("S"), marked("E")
     return Maze(
@@ -180,9 +180,9 @@ def _replanned(maze: Maze, route: Sequence[Cell], rng: np.random.Generator) -> l
     """Return the shortest route through a route's pieces of one treasure and one more piece."""
     treasure = (maze.gold, maze.diamonds)[int(rng.integers(2))]
     missing = sorted(treasure - set(route))
-    wanted = (treasure & set(route)) | {missing[int(rng.integers(len(missing)))]}
-    found = maze.shortest_route(wanted, rng=rng)
-    return found if found is not None and len(found) - 1 <= maze.budget else None
+    goals = (treasure & set(route)) | {missing[int(rng.integers(len(missing)))]}
+    replanned = maze.shortest_route(goals, rng=rng)
+    return replanned if replanned is not None and len(replanned) - 1 <= maze.budget else None
 
 
 def _ways(maze: Maze, begin: Cell) -> dict[Cell, list[Cell]]:

@@ -109,11 +109,11 @@ class Maze:
         completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
         return completion, gold, diamond, avoid_lava
 
-    def shortest(self, wanted: frozenset[Cell], *, within: int | None = None) -> int | None:
+    def shortest(self, goals: frozenset[Cell], *, within: int | None = None) -> int | None:
         """Return the steps of the shortest route to the exit through given cells.
 
         Args:
-            wanted: Cells to pass.
+            goals: Cells to pass.
             within: Upper limit of the steps.
 
         Returns:
@@ -122,8 +122,8 @@ class Maze:
         # Breadth-first over boards: bit r · width + c of an integer is a cell, and the extra column is a wall.
         width = self.side + 1
         walkable = self._board(self.open - self.lava, width)
-        wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(wanted))]
-        everything = (1 << len(wanted)) - 1
+        wanted_cells = [(self._board({cell}, width), 1 << i) for i, cell in enumerate(sorted(goals))]
+        everything = (1 << len(goals)) - 1
         finish = self._board({self.exit}, width)
         begin = self._board({self.start}, width)
         front = {sum(bit for cell, bit in wanted_cells if cell == begin): begin}  # by collected cells
@@ -136,13 +136,13 @@ class Maze:
         return None
 
     @staticmethod
-    def _ahead(front: dict[int, int], walkable: int, wanted: Sequence[tuple[int, int]], width: int) -> dict[int, int]:
+    def _ahead(front: dict[int, int], walkable: int, goals: Sequence[tuple[int, int]], width: int) -> dict[int, int]:
         """Return the boards that one step reaches, by collected cells."""
         ahead: dict[int, int] = {}
-        pieces = sum(cell for cell, _ in wanted)
+        pieces = sum(cell for cell, _ in goals)
         for have, board in front.items():
             reached = (board << 1 | board >> 1 | board << width | board >> width) & walkable
-            for cell, bit in wanted if reached & pieces else ():
+            for cell, bit in goals if reached & pieces else ():
                 if reached & cell and not have & bit:
                     ahead[have | bit] = ahead.get(have | bit, 0) | cell
                     reached ^= cell
@@ -154,16 +154,16 @@ class Maze:
         return sum(1 << r * width + c for r, c in cells)
 
     def shortest_route(
-        self, wanted: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
+        self, goals: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
     ) -> list[Cell] | None:
         """Return a shortest route to the exit through given cells, or None.
 
         Args:
-            wanted: Cells to pass.
+            goals: Cells to pass.
             avoid_lava: True to treat lava as a wall.
             rng: Draws among routes of equal length; without it the choice is fixed.
         """
-        bits = {cell: 1 << i for i, cell in enumerate(sorted(wanted))}
+        bits = {cell: 1 << i for i, cell in enumerate(sorted(goals))}
         begin = (self.start, bits.get(self.start, 0))
         came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
         queue = deque([begin])
@@ -243,10 +243,10 @@ def _unseen(ahead: dict[int, int], seen: dict[int, int]) -> dict[int, int]:
     """Return the cells that are reached for the first time, and mark them as seen."""
     front = {}
     for have, board in ahead.items():
-        known = seen.get(have, 0)
-        if new := board & ~known:
+        old = seen.get(have, 0)
+        if new := board & ~old:
             front[have] = new
-            seen[have] = known | new
+            seen[have] = old | new
     return front
 
 

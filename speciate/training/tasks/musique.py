@@ -44,12 +44,12 @@ def open_musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask
     Raises:
         InvalidInputError: Files are missing, or a row is invalid.
     """
-    return DatasetTask.gathered("musique", tuple(_WEIGHTS), 512, _found(folder), evaluator)
+    return DatasetTask.gathered("musique", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
 
 
-def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
-    wanted = "musique_ans_v1.0_train.jsonl and musique_ans_v1.0_dev.jsonl"
-    for path in files_of("musique", folder, wanted, r"musique_[^/]*_(train|dev)\.jsonl$"):
+def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+    files = "musique_ans_v1.0_train.jsonl and musique_ans_v1.0_dev.jsonl"
+    for path in files_of("musique", folder, files, r"musique_[^/]*_(train|dev)\.jsonl$"):
         split = Split.TRAIN if path.stem.endswith("train") else Split.TEST
         for row in read_rows(path):
             if row.values.get("answerable", True) is True:
@@ -58,8 +58,8 @@ def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
 
 def _problem(row: DatasetRow) -> Problem:
     question = row.text("question", 2000)
-    shown = [_paragraph(row, f"paragraphs.{i}") for i in range(row.length("paragraphs", 1, 100))]
-    numbers = {number for number, _ in shown}
+    numbered = [_paragraph(row, f"paragraphs.{i}") for i in range(row.length("paragraphs", 1, 100))]
+    numbers = {number for number, _ in numbered}
     support = []
     for i in range(row.length("question_decomposition", 2, musique_score.HOPS)):
         place = f"question_decomposition.{i}.paragraph_support_idx"
@@ -74,7 +74,7 @@ def _problem(row: DatasetRow) -> Problem:
         {"question.json": {"support": support, "answers": answers}},
         slug=slug_of("musique", row.text("id", 200)),
         title=question,
-        description=_DESCRIPTION.format(paragraphs="\n\n".join(text for _, text in shown), question=question),
+        description=_DESCRIPTION.format(paragraphs="\n\n".join(text for _, text in numbered), question=question),
         source="MuSiQue-Ans v1.0 (Trivedi et al., TACL 2022), rewards after arXiv 2605.22817.",
     )
 

@@ -17,18 +17,18 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 def score(text: str, context: Any) -> dict[str, float]:
     """Return the rewards of a document with the lines ``support: 3, 7`` and ``answer: …``, each in [0, 1].
 
-    A hop that the question does not have counts as found. Only the first four numbers count, so that naming all
+    A hop that the question does not have counts as supported. Only the first four numbers count, so that naming all
     paragraphs earns nothing. A document without an answer is invalid, whatever it supports.
     """
-    wanted = json.loads(context.files["question.json"])
+    reference = json.loads(context.files["question.json"])
     answer = line(text, "answer")
     if not answer:
         context.invalid("there is no line 'answer: …'")
     named = list(dict.fromkeys(map(int, re.findall(r"\d{1,6}", line(text, "support")))))[:HOPS]
-    found = [float(number in named) for number in wanted["support"]]
-    found += [1.0] * (HOPS - len(found))
-    rewards = {f"hop_{i + 1}": value for i, value in enumerate(found)}
-    return rewards | {"answer_f1": max(f1(answer, right) for right in wanted["answers"])}
+    supported = [float(number in named) for number in reference["support"]]
+    supported += [1.0] * (HOPS - len(supported))
+    rewards = {f"hop_{i + 1}": value for i, value in enumerate(supported)}
+    return rewards | {"answer_f1": max(f1(answer, right) for right in reference["answers"])}
 
 
 def line(text: str, name: str) -> str:

@@ -77,11 +77,11 @@ class ProgramsTask:
         levels = int(rng.integers(1, self.shown + 1))
         thresholds = np.sort(rng.choice(np.arange(1, INPUTS), size=levels - 1, replace=False))
         cases = _cases(problem)
-        chosen = []
+        examples = []
         for low, high in pairwise([0, *thresholds.tolist(), INPUTS]):
             inside = [y for x, y in cases if low <= x < high]
-            chosen.append(inside[int(rng.integers(len(inside)))] if inside else int(rng.integers(LEVELS)))
-        return _python((tuple(chosen), tuple(thresholds.tolist())))
+            examples.append(inside[int(rng.integers(len(inside)))] if inside else int(rng.integers(LEVELS)))
+        return _python((tuple(examples), tuple(thresholds.tolist())))
 
     def improve(self, problem: Problem, rng: np.random.Generator) -> tuple[str, str] | None:
         """Return a step function with a child one edit away that passes more cases.
@@ -118,8 +118,8 @@ class ProgramsTask:
             values = rng.integers(LEVELS, size=levels).tolist()
             inputs = np.sort(rng.choice(INPUTS, size=CASES, replace=False)).tolist()
             outputs = [_value(values, thresholds, x) for x in inputs]
-            shown = {sum(x >= limit for limit in thresholds) for x in inputs}
-            if all(a != b for a, b in pairwise(values)) and len(shown) == levels:
+            classes = {sum(x >= limit for limit in thresholds) for x in inputs}
+            if all(a != b for a, b in pairwise(values)) and len(classes) == levels:
                 return {"cases": [[x, y] for x, y in zip(inputs, outputs, strict=True)]}
 
     def _problem(self, slug: str, content: dict[str, object]) -> Problem:

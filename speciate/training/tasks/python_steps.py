@@ -122,12 +122,12 @@ def draw_chain(kind: str, length: int, rng: np.random.Generator) -> Chain:
 
 def draw_inputs(kind: str, count: int, rng: np.random.Generator) -> list[Any]:
     """Draw different inputs of a type."""
-    found: list[Any] = []
-    while len(found) < count:
+    values: list[Any] = []
+    while len(values) < count:
         value = _input(kind, rng)
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in values:
+            values.append(value)
+    return values
 
 
 def _input(kind: str, rng: np.random.Generator) -> Any:

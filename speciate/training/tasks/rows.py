@@ -36,24 +36,24 @@ class DatasetRow:
 
     def value(self, path: str) -> object:
         """Return the value at a path."""
-        found: object = self.values
+        node: object = self.values
         for step in path.split("."):
-            if isinstance(found, Mapping) and step in found:
-                found = found[step]
-            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-                found = found[int(step)]
+            if isinstance(node, Mapping) and step in node:
+                node = node[step]
+            elif isinstance(node, list) and step.isdigit() and int(step) < len(node):
+                node = node[int(step)]
             else:
                 raise self.refusal(path, "it is missing")
-        return found
+        return node
 
     def text(self, path: str, most: int = 20_000, *, empty: bool = False) -> str:
         """Return a text of at most ``most`` characters."""
-        found = self.value(path)
-        if not isinstance(found, str) or not (found.strip() or empty):
-            raise self.refusal(path, f"expected a text, got {_kind(found)}")
-        if len(found) > most:
-            raise self.refusal(path, f"{len(found)} characters: expected at most {most}")
-        return storable(found)
+        value = self.value(path)
+        if not isinstance(value, str) or not (value.strip() or empty):
+            raise self.refusal(path, f"expected a text, got {_kind(value)}")
+        if len(value) > most:
+            raise self.refusal(path, f"{len(value)} characters: expected at most {most}")
+        return storable(value)
 
     def texts(self, path: str, least: int, most: int) -> list[str]:
         """Return a list of texts."""
@@ -61,19 +61,19 @@ class DatasetRow:
 
     def whole(self, path: str) -> int:
         """Return a whole number of at least 0."""
-        found = self.value(path)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-            raise self.refusal(path, f"expected a whole number, got {_kind(found)}")
-        return found
+        value = self.value(path)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self.refusal(path, f"expected a whole number, got {_kind(value)}")
+        return value
 
     def length(self, path: str, least: int, most: int) -> int:
         """Return the length of a list."""
-        found = self.value(path)
-        if not isinstance(found, list):
-            raise self.refusal(path, f"expected a list, got {_kind(found)}")
-        if not least <= len(found) <= most:
-            raise self.refusal(path, f"{len(found)} entries: expected {least} to {most}")
-        return len(found)
+        value = self.value(path)
+        if not isinstance(value, list):
+            raise self.refusal(path, f"expected a list, got {_kind(value)}")
+        if not least <= len(value) <= most:
+            raise self.refusal(path, f"{len(value)} entries: expected {least} to {most}")
+        return len(value)
 
     def problem(self, definition: Mapping[str, object]) -> Problem:
         """Return the problem of a definition that was made from the row."""
@@ -122,19 +122,19 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
         raise InvalidInputError(f"{field_error}.", field_errors=(field_error,)) from None
 
 
-def files_of(task: str, folder: Path, wanted: str, pattern: str) -> list[Path]:
+def files_of(task: str, folder: Path, names: str, pattern: str) -> list[Path]:
     """Return the files in a folder, at any depth, whose paths match a regular expression, in order.
 
     Raises:
-        InvalidInputError: There is none; the message quotes ``wanted``.
+        InvalidInputError: There is none; the message quotes ``names``.
     """
-    found = [path for path in sorted(folder.rglob("*")) if re.search(pattern, path.relative_to(folder).as_posix())]
-    if not found:
+    files = [path for path in sorted(folder.rglob("*")) if re.search(pattern, path.relative_to(folder).as_posix())]
+    if not files:
         raise InvalidInputError(
             f"{folder} contains no files of task {task!r}.",
-            remedy=f"Expected: {wanted} (sources: docs/howto/train-on-your-data.md).",
+            remedy=f"Expected: {names} (sources: docs/howto/train-on-your-data.md).",
         )
-    return found
+    return files
 
 
 def _lines(path: Path) -> Iterator[tuple[int, object]]:

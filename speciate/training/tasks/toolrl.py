@@ -58,12 +58,12 @@ def open_toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
         InvalidInputError: Files are missing, or a row is invalid.
         ConfigurationError: Files are Parquet and pyarrow is not installed.
     """
-    return DatasetTask.gathered("toolrl", tuple(_WEIGHTS), 1024, _found(folder), evaluator)
+    return DatasetTask.gathered("toolrl", tuple(_WEIGHTS), 1024, _read_problems(folder), evaluator)
 
 
-def _found(folder: Path) -> Iterator[tuple[Split, Problem]]:
-    wanted = "train.parquet and test.parquet of rlla_4k, or rlla_rl.json"
-    files = files_of("toolrl", folder, wanted, r"(^|/)((train|test)\.parquet|rlla_rl\.json)$")
+def _read_problems(folder: Path) -> Iterator[tuple[Split, Problem]]:
+    names = "train.parquet and test.parquet of rlla_4k, or rlla_rl.json"
+    files = files_of("toolrl", folder, names, r"(^|/)((train|test)\.parquet|rlla_rl\.json)$")
     parquet = [path for path in files if path.suffix == ".parquet"]
     for path in parquet or files:
         for row in read_rows(path):
@@ -75,9 +75,9 @@ def _problem(row: DatasetRow, *, packed: bool) -> Problem:
     system, user, answer = "instruction", "input", "output"
     if packed:
         system, user, answer = "prompt.0.content", "prompt.1.content", "reward_model.ground_truth"
-    _, found, tools = row.text(system, 50_000).partition(_TOOLS)
+    _, heading, tools = row.text(system, 50_000).partition(_TOOLS)
     tools, ended, _ = tools.partition(_STEPS)
-    if not (found and ended):
+    if not (heading and ended):
         raise row.refusal(system, f"expected a list of tools between {_TOOLS!r} and {_STEPS!r}")
     dialogue = row.text(user, 40_000)
     description = _DESCRIPTION.format(tools=tools.strip(), dialogue=dialogue.strip())

@@ -20,11 +20,11 @@ def score(text: str, context: Any) -> dict[str, float]:
     """Return the rewards of a document with a section of tool calls, of a response, or both, each in [0, 1]."""
     right = json.loads(context.files["calls.json"])
     called, rest = section(text, "tool_call")
-    said, rest = section(rest, "response")
-    if called is None and said is None:
+    reply, rest = section(rest, "response")
+    if called is None and reply is None:
         context.invalid("there is neither a <tool_call> nor a <response> section")
     calls, readable = read_calls(called or "")
-    needed = bool(calls) if right else not calls and bool((said or "").strip())
+    needed = bool(calls) if right else not calls and bool((reply or "").strip())
     names, keys, values = compare(calls, right)
     tidy = needed and readable and not rest.strip()
     return {"format": float(tidy), "tool_name": names, "arg_key": keys, "arg_value": values}
@@ -66,37 +66,37 @@ def compare(calls: list[Call], right: list[Call]) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     names = f1((plain(call["name"]) for call in calls), (plain(call["name"]) for call in right))
     open_calls, keys, values = list(calls), 0.0, 0.0
-    for wanted in right:
+    for right_call in right:
         if not open_calls:
             break
-        call = max(open_calls, key=lambda each: _likeness(each, wanted))
+        call = max(open_calls, key=lambda each: _likeness(each, right_call))
         open_calls.remove(call)
-        given, expected = call["parameters"], wanted["parameters"]
-        keys += f1(given, expected)
-        matches = [match(given[key], value) for key, value in expected.items() if key in given]
+        actual, expected = call["parameters"], right_call["parameters"]
+        keys += f1(actual, expected)
+        matches = [match(actual[key], value) for key, value in expected.items() if key in actual]
         values += sum(matches) / len(expected) if expected else 1.0
     pairs = max(len(calls), len(right))
     return names, keys / pairs, values / pairs
 
 
-def match(given: Any, right: Any) -> float:
+def match(answer: Any, right: Any) -> float:
     """Return how well a value matches: words of texts by F1, lists by their items, objects by keys, others exactly."""
-    if isinstance(right, bool) or isinstance(given, bool):
-        return float(given is right)
+    if isinstance(right, bool) or isinstance(answer, bool):
+        return float(answer is right)
     if isinstance(right, int | float):
-        return float((_number(given) if isinstance(given, str) else given) == right)
+        return float((_number(answer) if isinstance(answer, str) else answer) == right)
     if isinstance(right, list):
-        return f1(map(plain, given if isinstance(given, list) else [given]), map(plain, right))
+        return f1(map(plain, answer if isinstance(answer, list) else [answer]), map(plain, right))
     if isinstance(right, dict):
-        return f1(given, right) if isinstance(given, dict) else 0.0
-    if isinstance(right, str) and isinstance(given, str):
-        return f1(plain(given).split(), plain(right).split())
-    return float(plain(given) == plain(right))
+        return f1(answer, right) if isinstance(answer, dict) else 0.0
+    if isinstance(right, str) and isinstance(answer, str):
+        return f1(plain(answer).split(), plain(right).split())
+    return float(plain(answer) == plain(right))
 
 
-def f1(given: Iterable[str], right: Iterable[str]) -> float:
+def f1(answers: Iterable[str], right: Iterable[str]) -> float:
     """Return the F1 of two collections in which things may be repeated; 1 where both are empty."""
-    a, b = Counter(list(given)), Counter(list(right))
+    a, b = Counter(list(answers)), Counter(list(right))
     return 2 * (a & b).total() / (a.total() + b.total()) if a or b else 1.0
 
 
@@ -106,8 +106,8 @@ def plain(value: Any) -> str:
     return " ".join(text.translate(PUNCTUATION).split()) or text.strip()
 
 
-def _likeness(call: Call, wanted: Call) -> tuple[bool, int]:
-    return plain(call["name"]) == plain(wanted["name"]), len(call["parameters"].keys() & wanted["parameters"].keys())
+def _likeness(call: Call, right: Call) -> tuple[bool, int]:
+    return plain(call["name"]) == plain(right["name"]), len(call["parameters"].keys() & right["parameters"].keys())
 
 
 def _number(text: str) -> float | None:
@@ -118,8 +118,8 @@ def _number(text: str) -> float | None:
 
 
 def _next(text: str, place: int) -> int:
-    found = BETWEEN.match(text, place)
-    return found.end() if found else place
+    match = BETWEEN.match(text, place)
+    return match.end() if match else place
 
 
 def _refuse(name: str) -> NoReturn:
