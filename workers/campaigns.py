@@ -6,12 +6,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from uuid import UUID
 
-from speciate.domain.campaign import AllocationMode, Campaign
+from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
 from speciate.runs.declarations import campaign_policies
-from speciate.runs.lanes import WAITING
 from speciate.schema.declarations import CampaignProblem, CampaignRecord
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
 from speciate.storage.declarations.campaigns import CampaignStore, StoredSlice
@@ -83,7 +82,7 @@ def _advance(stores: Stores, record: CampaignRecord, stored: StoredSlice) -> Non
         # What the project's quota does not allow in this pass, a later pass grants.
         if record.state is DeclarationState.RUNNING and stores.runs.free_slots() != 0:
             _grant(stores, record, stored, run)
-    elif run.ended or run.reason == WAITING:
+    elif run.ended or waits_for_grant(run.reason):
         stores.campaigns.settle(record.id, stored, run, _why_closed(run) if run.ended else None)
 
 

@@ -141,15 +141,15 @@ def show(ctx: typer.Context, name: Name, rows: Rows = 20, as_json: AsJson = Fals
 
 def status(problem: CampaignProblem) -> str:
     """Return the status of a problem in a word or two, with the reason if it needs attention."""
+    from speciate.domain.campaign import waits_for_grant
     from speciate.domain.run import RunState
-    from speciate.runs.lanes import WAITING
 
     match problem.state:
         case _ if problem.unlocked:
             return "unlocked"
         case None | RunState.CREATED:
             return "not started"
-        case RunState.PAUSED if problem.reason == WAITING:
+        case RunState.PAUSED if waits_for_grant(problem.reason):
             return "waiting"
         case RunState.PAUSED | RunState.FAILED | RunState.CANCELLED:
             return problem.state.value + (f": {problem.reason}" if problem.reason else "")

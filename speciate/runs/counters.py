@@ -5,25 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from speciate.domain.candidate import BUILD_FAILED, FailureKind, Individual
+from speciate.domain.candidate import BUILD_FAILED, Individual
 from speciate.domain.event import EventKind
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import CandidateOutcome, RunContext
-from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
+from speciate.runs.progress import Effects, RunProgress
 
 MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
 
-_CAUSES: Final[dict[str, str]] = {
-    FailureKind.TIMEOUT: "they took too long",
-    FailureKind.OUT_OF_MEMORY: "they ran out of memory",
-    FailureKind.CRASHED: "they crashed",
-    FailureKind.INVALID_OUTPUT: "their output was invalid",
-    FailureKind.REJECTED: "their answers were refused before the evaluation",
-    BUILD_FAILED: "they did not build",
-}
-_DUPLICATE = "duplicate"
-_REPEATING = "set a temperature above 0, and check that the endpoint heeds temperature, seed and n"
+DUPLICATE: Final = "duplicate"
+"""Label of a repeated answer in ``RunProgress.recent``."""
 
 
 def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
@@ -35,7 +27,7 @@ def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome)
     if outcome.proposal.failure is not None:
         label = outcome.proposal.failure.reason
     elif outcome.repeats and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
-        label = _DUPLICATE
+        label = DUPLICATE
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
         progress.failed += 1
@@ -116,31 +108,3 @@ def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
         "duplicate_of": outcome.duplicate_of,
         "targets": outcome.targets,
     }
-
-
-def judge_alarm(progress: RunProgress, effects: Effects) -> None:
-    """Raise the alarm if more than half of the latest window of candidates failed or repeat others, else clear it.
-
-    The first alarm does not wait for a full window if more than nine tenths failed or three quarters repeat others.
-    """
-    total = sum(progress.recent.values())
-    failed = {kind: count for kind, count in progress.recent.items() if kind not in ("ok", _DUPLICATE)}
-    repeated = progress.recent.get(_DUPLICATE, 0)
-    share = max(sum(failed.values()), repeated) / max(total, 1)
-    early = progress.alarm is None and total >= EARLY_ALARM and (share > 0.9 or repeated >= 0.75 * total)
-    if total < ALARM_WINDOW and not early:
-        return
-    if share > 0.5:
-        if repeated > sum(failed.values()):
-            failed = {_DUPLICATE: repeated}
-            message = f"{share:.0%} of the last {total} candidates repeat earlier programs: {_REPEATING}"
-        else:
-            worst = max(failed, key=lambda kind: (failed[kind], kind))
-            cause = _CAUSES.get(worst, f"{_CAUSES[FailureKind.REJECTED]} ({worst})")
-            message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
-        progress.alarm = message
-        effects.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
-    elif progress.alarm:
-        progress.alarm = None
-        effects.event(EventKind.ALARM_CLEARED, share=share)
-    progress.recent = {}

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from speciate.domain.budget import Charge
+from speciate.domain.campaign import waits_for_grant
 from speciate.domain.candidate import FailureKind, Individual, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
@@ -33,22 +34,16 @@ from speciate.runs.counters import (
     claim_targets,
     count,
     fresh_rivals,
-    judge_alarm,
     keep_best,
     summary,
 )
-from speciate.runs.diagnosis import diagnose, forget
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
     EXTERNAL_LANE,
-    WAITING,
     add_evaluate,
-    cap_seconds,
-    complete_when_idle,
     continue_held,
     continue_lane,
-    end_run,
     open_lanes,
     proceed,
 )
@@ -56,6 +51,7 @@ from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.payloads import read_confirmations
 from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
 from speciate.search.cells import improves
 from speciate.search.strategies import build_strategy
 from speciate.search.strategy import Placement
@@ -261,8 +257,7 @@ def record_evaluations(
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:
-        progress.diagnosis = diagnosis.stored_json()
-        _pause(progress, effects, diagnosis.summary, fault=True, diagnosis=progress.diagnosis)
+        effects.extend(pause(progress, diagnosis.summary, fault=True, diagnosis=diagnosis))
     return effects
 
 
@@ -372,10 +367,7 @@ def poison_learn(progress: RunProgress, context: RunContext, lease: Lease) -> Ef
     effects = Effects()
     reason = f"step {lease.ordinal + 1} lost its worker {MAX_ATTEMPTS} times"
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
-    ended = end_learning(progress, context, lease, reason)
-    effects.events.extend(ended.events)
-    effects.works.extend(ended.works)
-    effects.cancel_rest = ended.cancel_rest
+    effects.extend(end_learning(progress, context, lease, reason))
     return effects
 
 
@@ -389,30 +381,12 @@ def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, in
     return effects
 
 
-def pause(progress: RunProgress, reason: str | None = None, *, fault: bool = False) -> Effects:
-    """Stop dispatching work. Results of work in flight are still recorded.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        reason: Explanation for users.
-        fault: True if a failure caused the pause. Webhooks then report it.
-    """
-    effects = Effects()
-    _pause(progress, effects, reason, fault=fault)
-    return effects
-
-
-def _pause(progress: RunProgress, effects: Effects, reason: str | None, *, fault: bool, **more: Any) -> None:
-    progress.state, progress.reason = RunState.PAUSED, reason
-    effects.event(EventKind.RUN_PAUSED, reason=reason, **({"fault": True} if fault else {}), **more)
-
-
 def resume(progress: RunProgress, context: RunContext) -> Effects:
     """Dispatch work again."""
     effects = Effects()
     progress.state, progress.reason = RunState.RUNNING, None
     effects.event(EventKind.RUN_RESUMED)
-    forget(progress)
+    forget_streaks(progress)
     if progress.live == 0:  # the seed was not scored, or the run spent its grant or received a new one
         _begin(progress, context, effects)
     return effects
@@ -424,7 +398,7 @@ def grant_budget(progress: RunProgress, context: RunContext, granted: int) -> Ef
     if progress.state.ended or progress.granted is None or granted <= progress.granted:
         return effects
     _grant(progress, effects, granted)
-    if progress.state is RunState.PAUSED and progress.reason == WAITING:
+    if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
         open_lanes(progress, context, effects)
     return effects
@@ -433,43 +407,6 @@ def grant_budget(progress: RunProgress, context: RunContext, granted: int) -> Ef
 def _grant(progress: RunProgress, effects: Effects, granted: int) -> None:
     progress.granted = granted
     effects.event(EventKind.RUN_GRANTED, evaluations=granted)
-
-
-def complete_waiting_run(progress: RunProgress, reason: str) -> Effects:
-    """Complete a run that waits for a further grant; leave any other run unchanged."""
-    if progress.state is not RunState.PAUSED or progress.reason != WAITING:
-        return Effects()
-    return end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
-
-
-def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
-    """End the run and discard work in flight."""
-    return end_run(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
-
-
-def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
-    """End a run whose budget of seconds is spent, and discard work in flight.
-
-    Pending confirmations still run, since they check candidates found in time. The run ends after the last of them.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        context: The run.
-        confirming: Number of its ``confirm`` units that are ready or leased.
-    """
-    if confirming:
-        effects = Effects(cancel_rest=True, spare_confirmations=True)
-        progress.live = confirming
-        progress.reserved_evaluations = 0
-    else:
-        effects = end_run(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
-    cap_seconds(progress, context)
-    return effects
-
-
-def out_of_time(progress: RunProgress, context: RunContext) -> bool:
-    """Return True if the budget of seconds is spent, so that results arrive too late."""
-    return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
 def charge(progress: RunProgress, spent: Charge) -> None:
@@ -504,7 +441,7 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
     continue_lane(progress, context, effects, lease.lane)
     if progress.state is RunState.RUNNING:
-        _pause(progress, effects, reason, fault=True)
+        effects.extend(pause(progress, reason, fault=True))
     return effects
 
 

@@ -15,7 +15,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import Commit, RunContext
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.progress import RunProgress
 from speciate.schema.policies import RunPolicies
 from speciate.storage.runs.progress import lock_progress
@@ -49,13 +49,13 @@ class MemoryHarness:
         return self.work.start(context.run_id)
 
     def pause(self, run_id: UUID) -> Commit:
-        return self.work.move(run_id, ledger.pause)
+        return self.work.move(run_id, stopping.pause)
 
     def resume(self, run_id: UUID) -> Commit:
         return self.work.move(run_id, lambda progress: ledger.resume(progress, self.work.context(run_id)))
 
     def cancel(self, run_id: UUID) -> Commit:
-        return self.work.move(run_id, ledger.cancel)
+        return self.work.move(run_id, stopping.cancel)
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
         return self.work.grant(run_id, granted)

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from speciate.domain.budget import Budget, Charge
+from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.candidate import Evaluation, Failure, FailureKind
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
@@ -29,7 +30,6 @@ from speciate.ports.work import (
     WorkRef,
     WorkStore,
 )
-from speciate.runs.lanes import WAITING
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import RunProgress
 from speciate.search.strategy import Placement
@@ -281,7 +281,7 @@ class WorkStoreConformance:
         commit = self._waiting()
         progress = self.harness.progress(commit.run_id)
         assert (commit.dispatch, progress.evaluations, progress.live, progress.granted) == ((), 3, 0, 3)
-        assert (progress.state, progress.reason) == (RunState.PAUSED, WAITING)
+        assert (progress.state, progress.reason) == (RunState.PAUSED, WAITS_FOR_GRANT)
         assert self.harness.grant(commit.run_id, 3).dispatch == ()
         lease = self._claim(self._only(self.harness.grant(commit.run_id, 5)))
         assert lease.payload["answers"] == 2
@@ -294,7 +294,7 @@ class WorkStoreConformance:
     def test_a_resumed_run_without_a_new_grant_waits_again(self) -> None:
         commit = self._waiting()
         assert self.harness.resume(commit.run_id).dispatch == ()
-        assert self.harness.progress(commit.run_id).reason == WAITING
+        assert self.harness.progress(commit.run_id).reason == WAITS_FOR_GRANT
 
     def test_a_grant_does_not_resume_a_run_paused_by_a_user(self) -> None:
         commit = self._evaluate(self._only(self.harness.begin(toy_problem(), toy_spec(40), 3)))

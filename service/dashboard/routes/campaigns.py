@@ -26,8 +26,7 @@ from service.dashboard.routes.declarations import (
     shown_charts,
 )
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from speciate.domain.campaign import MAX_SLICES
-from speciate.runs.lanes import WAITING
+from speciate.domain.campaign import MAX_SLICES, waits_for_grant
 from speciate.schema.declarations import CampaignRecord
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")
@@ -102,7 +101,7 @@ def _context(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, A
     problems = sorted(record.problems, key=lambda p: (-p.chance, -p.spent, p.problem))
     return {
         "problems": problems[:_MAX_PROBLEMS],
-        "waiting": WAITING,
+        "waits": waits_for_grant,
         "targets": sum(len(problem.reached) for problem in record.problems),
         "decisions": dashboard.stores.campaigns.decisions(record.id, limit=_MAX_DECISIONS).items,
     }

@@ -20,7 +20,7 @@ from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkKind, WorkRef
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.learning import LearningState
 from speciate.runs.progress import Effects, RunProgress
 from speciate.schema.base import Page
@@ -278,7 +278,7 @@ class PostgresRunStore(ScopedStore):
             reason: Explanation for users.
             fault: True if a failure caused the pause. Webhooks then report it.
         """
-        return self._move(run_id, RunState.PAUSED, lambda p, _: ledger.pause(p, _stored_reason(reason), fault=fault))
+        return self._move(run_id, RunState.PAUSED, lambda p, _: stopping.pause(p, _stored_reason(reason), fault=fault))
 
     def resume(self, run_id: UUID) -> Commit:
         """Dispatch a paused run's work again."""
@@ -286,7 +286,7 @@ class PostgresRunStore(ScopedStore):
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End a run. Committed results stay, work in flight is discarded."""
-        return self._move(run_id, RunState.CANCELLED, lambda p, _: ledger.cancel(p, _stored_reason(reason)))
+        return self._move(run_id, RunState.CANCELLED, lambda p, _: stopping.cancel(p, _stored_reason(reason)))
 
     @with_retries
     def grant(self, run_id: UUID, granted: int) -> Commit:
@@ -302,7 +302,7 @@ class PostgresRunStore(ScopedStore):
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a further grant."""
         return self._move(
-            run_id, RunState.COMPLETED, lambda p, _: ledger.complete_waiting_run(p, reason), only_from=RunState.PAUSED
+            run_id, RunState.COMPLETED, lambda p, _: stopping.complete_waiting_run(p, reason), only_from=RunState.PAUSED
         )
 
     @with_retries

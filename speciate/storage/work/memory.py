@@ -37,7 +37,7 @@ from speciate.ports.work import (
     WorkKind,
     WorkRef,
 )
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Effects, RunProgress
@@ -311,7 +311,7 @@ class MemoryWorkStore:
             return self._write(run, Effects())
         if any(event.kind is EventKind.RUN_RESUMED for event in run.events[lease.last_event :]):
             return replace(self._write(run, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
-        return self._write(run, ledger.pause(run.progress, reason, fault=True))
+        return self._write(run, stopping.pause(run.progress, reason, fault=True))
 
     def move(self, run_id: UUID, step: Callable[[RunProgress], Effects]) -> Commit:
         """Change a run's state by a function of the ledger, and dispatch the ready work of a running run."""
@@ -337,7 +337,7 @@ class MemoryWorkStore:
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a grant."""
-        return self.move(run_id, lambda progress: ledger.complete_waiting_run(progress, reason))
+        return self.move(run_id, lambda progress: stopping.complete_waiting_run(progress, reason))
 
     def reconcile(self) -> ReconcileReport:
         """End runs that exceed their time; leases of a single process do not expire."""
@@ -345,8 +345,8 @@ class MemoryWorkStore:
         for run in self.runs.values():
             self._tick(run)
             left = open_confirmations(run)
-            if ledger.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
-                commits.append(self._write(run, ledger.expire(run.progress, run.context, left)))
+            if stopping.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
+                commits.append(self._write(run, stopping.expire(run.progress, run.context, left)))
         return ReconcileReport(tuple(commits))
 
     def _finish(
@@ -357,8 +357,8 @@ class MemoryWorkStore:
             return None
         self._tick(run)
         unit.state, unit.token = "done", None
-        if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(run.progress, run.context):
-            return self._write(run, ledger.expire(run.progress, run.context, open_confirmations(run)))
+        if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(run.progress, run.context):
+            return self._write(run, stopping.expire(run.progress, run.context, open_confirmations(run)))
         effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
         return replace(self._write(run, effects), placements=tuple(granted))
 

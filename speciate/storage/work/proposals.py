@@ -14,7 +14,7 @@ from speciate.domain.run import RunState
 from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.proposals import Ask, SentProposal, StoredAsk, plan_asks
 from speciate.runs.propose import ReadProposal, admit, ask_record, read_proposal, require_open, without_secrets
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
@@ -147,7 +147,7 @@ class Proposals(ScopedStore):
                     stored = connection.execute(SQL.receipts, {"id": first_id}).scalar_one()
                     return tuple(ProposalReceipt.model_validate(each) for each in stored), None
             require_open(run_id, locked.progress.state, locked.progress.reason)
-            if ledger.out_of_time(locked.progress, context):
+            if stopping.out_of_time(locked.progress, context):
                 raise ConflictError(f"run {run_id} takes no proposals: its budget of seconds is spent.")
             admission = admit(context, locked.progress, request_id, proposals, duplicates)
             commit = None

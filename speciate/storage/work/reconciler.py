@@ -25,7 +25,7 @@ from speciate.ports.work import (
     WorkKind,
     WorkRef,
 )
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
@@ -131,8 +131,8 @@ class Reconciler:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             context, left = self.load_context(run_id), open_confirmations(connection, run_id)
-            if ledger.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
-                self._commits.append(write_effects(connection, locked, ledger.expire(locked.progress, context, left)))
+            if stopping.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
+                self._commits.append(write_effects(connection, locked, stopping.expire(locked.progress, context, left)))
 
     def _start(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
@@ -211,7 +211,7 @@ def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) 
     reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
     running = locked.progress.state is RunState.RUNNING
     return write_effects(
-        connection, locked, ledger.pause(locked.progress, reason, fault=True) if running else Effects()
+        connection, locked, stopping.pause(locked.progress, reason, fault=True) if running else Effects()
     )
 
 

@@ -37,7 +37,7 @@ from speciate.ports.work import (
     WorkKind,
     WorkRef,
 )
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.ensemble import read_arms
 from speciate.runs.progress import Effects
 from speciate.search.strategy import EliteTable
@@ -400,7 +400,7 @@ class PostgresWorkStore(Store):
                 return replace(
                     write_effects(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),)
                 )
-            return write_effects(connection, locked, ledger.pause(locked.progress, reason, fault=True))
+            return write_effects(connection, locked, stopping.pause(locked.progress, reason, fault=True))
 
     def reconcile(self) -> ReconcileReport:
         """Return expired leases, abandon poisoned work, send lost messages again and end late runs."""
@@ -414,7 +414,7 @@ class PostgresWorkStore(Store):
             if finished is None:
                 return None
             locked, reserved = finished
-            if lease.kind is not WorkKind.CONFIRM and ledger.out_of_time(locked.progress, context):
+            if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):
                 left = open_confirmations(connection, lease.run_id)
-                return write_effects(connection, locked, ledger.expire(locked.progress, context, left))
+                return write_effects(connection, locked, stopping.expire(locked.progress, context, left))
             return body(connection, locked, reserved)

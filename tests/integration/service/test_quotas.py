@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.errors import QuotaExceededError
 from speciate.domain.run import RunState
-from speciate.runs.lanes import WAITING
 from speciate.schema.policies import RunPolicies
 from tests.integration.service.conftest import Lab, refused
 from tests.integration.service.tournament_lab import body as tournament
@@ -103,7 +103,7 @@ def test_slice_grant_counts_towards_the_quota(lab: Lab) -> None:
     waiting, _ = lab.stores.runs.create(stored, RunPolicies(policy), toy_spec(10), granted=2)
     lab.stores.signals.committed(lab.stores.runs.start(waiting))
     lab.work()
-    assert lab.stores.runs.get(waiting).reason == WAITING
+    assert lab.stores.runs.get(waiting).reason == WAITS_FOR_GRANT
     limit(lab, concurrent_runs=1)
     under_way = lab.start()
     with pytest.raises(QuotaExceededError):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from speciate.domain.campaign import Campaign
+from speciate.domain.campaign import WAITS_FOR_GRANT, Campaign
 from speciate.domain.declaration import DeclarationState
 from speciate.domain.run import RunState
-from speciate.runs.lanes import WAITING
 from speciate.schema.declarations import CampaignProblem, CampaignRecord, SliceRecord
 from tests.unit.client.fake_service import AT, RUN
 
@@ -16,7 +15,7 @@ DECLARED = Campaign.model_validate(
     {"slug": "sweep", "problems": ["a@1", "b@1", "c@1"], "policy": {"p@1": 1, "q@2": 3}, "evaluations": 200}
 )
 WAITS = CampaignProblem(
-    problem="a@1", run_id=RUN, state=RunState.PAUSED, reason=WAITING, granted=32, spent=32, slices=1,
+    problem="a@1", run_id=RUN, state=RunState.PAUSED, reason=WAITS_FOR_GRANT, granted=32, spent=32, slices=1,
     reached=("half",), unlocked=False, gap=8, chance=0.1,
 )  # fmt: skip
 

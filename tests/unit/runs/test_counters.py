@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from speciate.domain.documented import attribute_docs
 from speciate.domain.run import Display, RunCounters
 from speciate.runs.progress import RunProgress
 from speciate.schema.runs import RunRecord
@@ -11,9 +12,10 @@ from speciate.storage.tables import progress
 
 
 def test_every_counter_is_a_column_and_a_field_of_the_record() -> None:
-    for name, field in RunCounters.model_fields.items():
+    described = attribute_docs(RunCounters)
+    for name in RunCounters.model_fields:
         assert isinstance(progress.c[name].type, sa.BigInteger)
-        assert field.description
+        assert name in described
         assert name in RunRecord.model_fields
         assert name in RunProgress.model_fields
 

@@ -25,7 +25,7 @@ from speciate.policies import build_client
 from speciate.ports.policy import PolicyClient, SampleRequest, SampleResult
 from speciate.ports.work import Commit, RunContext
 from speciate.prompts.mutation import individual_text
-from speciate.runs import ledger
+from speciate.runs import ledger, stopping
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.payloads import confirm_payload, read_confirmations
 from speciate.runs.replay import RecordedCompletion, replay
@@ -503,7 +503,7 @@ def test_a_replay_parses_the_stored_text() -> None:
 def test_a_replay_ignores_a_pause() -> None:
     s = session(toy_spec(40))
     drain(s.executor(), s.signals, most_units=5)
-    s.store.move(s.context.run_id, ledger.pause)
+    s.store.move(s.context.run_id, stopping.pause)
     s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
     assert _replayed(s) == (True, "")
@@ -515,7 +515,7 @@ def test_an_unfinished_run_is_replayed_up_to_its_last_event(units: int, cancels:
     s = session(toy_spec(40))
     drain(s.executor(), s.signals, most_units=units)
     if cancels:
-        s.store.move(s.context.run_id, ledger.cancel)
+        s.store.move(s.context.run_id, stopping.cancel)
     assert _replayed(s) == (True, "")
     s.policy.recorded[0] = replace(s.policy.recorded[0], completion=Completion("```python\nx = 9\ny = 9\n```"))
     assert not _replayed(s)[0]

@@ -1,0 +1,348 @@
+"""Decide when a run ends, pauses or raises its alarm: all of these rules are here.
+
+- A run is completed when no unit is in flight and the budget holds no further batch (``complete_when_idle``); when its
+  archive has not improved for ``stop_on_plateau`` evaluations (``notice_plateau``); when its unlock target is confirmed
+  and ``stop_on_unlock`` is set (``complete_unlocked``); when its budget of seconds is spent (``expire``); or when its
+  campaign is completed while it waits for a grant (``complete_waiting_run``).
+- It is cancelled by a user, a tournament or a campaign (``cancel``).
+- It pauses when it has spent what its campaign granted (``complete_when_idle``), or when a user, a tournament or a
+  campaign pauses it (``pause``). Reported as a fault, it pauses when a shared service is unavailable, a unit loses its
+  worker three times or the disk is full (``pause``), or when the evaluator or the answers of the policies show that it
+  cannot make progress (``diagnose``).
+- It goes on and raises its alarm when most of its latest candidates failed or repeat others (``judge_alarm``).
+
+The functions change the given ``RunProgress`` and return, or add to the given ``Effects``, what to write besides it.
+A run that ends discards its work in flight, except after a plateau or a spent budget: work in flight is paid for, and
+its results may meet a target. Counts of answers and failures in a row are in ``RunProgress.streaks``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
+from speciate.domain.candidate import BUILD_FAILED, Failure, FailureKind
+from speciate.domain.diagnosis import REPEATED, Diagnosis, Fault
+from speciate.domain.event import EventKind
+from speciate.domain.policy import PolicyRole
+from speciate.domain.problem import Problem
+from speciate.domain.run import RunState
+from speciate.ports.work import CandidateOutcome, RunContext
+from speciate.prompts.rejection import Reason
+from speciate.runs.counters import DUPLICATE
+from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
+from speciate.runs.silent_failure import silent_failure
+
+FAULTY_BATCHES: Final = 3
+FAULTY_PROGRAMS: Final = 16
+"""A run pauses after this many batches and programs without a score for the evaluator's reason."""
+
+UNREADABLE_FIRST: Final = 48
+"""A run pauses if its first answers cannot be read: three batches of the default size."""
+UNREADABLE_LATER: Final = 160
+"""A run pauses after this many unreadable answers in a row: ten batches of the default size."""
+
+SAYING_WHY: Final = frozenset({Reason.REFUSED, Reason.ONLY_REASONING})
+"""Reasons that say what to do. A second line of the detail is the remedy."""
+SAYING_WHY_FIRST: Final = 6
+SAYING_WHY_LATER: Final = 32
+"""A run pauses after this many answers in a row with the same one of these reasons; a refused prompt is one answer."""
+
+REPEATS: Final = {1: 15, 2: 22}
+REPEATS_OF_MORE: Final = 96
+"""A run pauses after this many answers in a row that repeat programs of the run, by the number of these programs.
+
+An endpoint at temperature 0 gives the same answer to every request. A policy that still finds something new now and
+then repeats more of its programs.
+"""
+_MOST_REPEATED: Final = 32
+"""Programs that are counted; a policy that repeats more of them still varies its answers."""
+
+_SPOILED: Final = (
+    "A learned version of the policy wrote these completions: training has spoiled it. Start a new run with a smaller"
+    " learning_rate or a larger kl of learning."
+)
+_ALARM_CAUSES: Final[dict[str, str]] = {
+    FailureKind.TIMEOUT: "they took too long",
+    FailureKind.OUT_OF_MEMORY: "they ran out of memory",
+    FailureKind.CRASHED: "they crashed",
+    FailureKind.INVALID_OUTPUT: "their output was invalid",
+    FailureKind.REJECTED: "their answers were refused before the evaluation",
+    BUILD_FAILED: "they did not build",
+}
+
+
+def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effects) -> None:
+    """Complete a run without work in flight, or pause it until its campaign grants more evaluations.
+
+    A run that waits for proposals completes when its budget is spent or it stops improving.
+    """
+    if progress.live or progress.state not in {RunState.RUNNING, RunState.PAUSED}:
+        return
+    if _awaits_grant(progress, context):
+        if progress.state is RunState.RUNNING:
+            effects.extend(pause(progress, WAITS_FOR_GRANT))
+        return
+    spent = spent_limits(progress, context)
+    if context.waits_for_proposals and not spent and not progress.stopping:
+        return
+    scarce = "token budget" if context.spec.budget.dollars is None else "budget"
+    unaffordable = f"the rest of the {scarce} does not suffice for another request"
+    exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
+    progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
+    _cap_seconds(progress, context)
+    effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+
+
+def spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
+    """Return the limits of the budget that are spent; a run starts no batch then."""
+    budget, spent = context.spec.budget, progress.spent()
+    left = {
+        "evaluations": spent.evaluations_left(budget),
+        "tokens": spent.tokens_left(budget),
+        "seconds": spent.seconds_left(budget),
+        "dollars": spent.dollars_left(budget, context.token_price),
+    }
+    return [name for name, amount in left.items() if amount == 0]
+
+
+def _awaits_grant(progress: RunProgress, context: RunContext) -> bool:
+    exhausted = progress.granted == progress.evaluations
+    return exhausted and not progress.stopping and progress.spent().evaluations_left(context.spec.budget) != 0
+
+
+def _cap_seconds(progress: RunProgress, context: RunContext) -> None:
+    """Charge no more seconds than the budget: detecting the end and confirmations take extra time."""
+    if context.spec.budget.seconds is not None:
+        progress.seconds = min(progress.seconds, context.spec.budget.seconds)
+
+
+def notice_plateau(progress: RunProgress, context: RunContext) -> None:
+    """Start no further batch once the archive has not improved for ``stop_on_plateau`` evaluations."""
+    patience = context.spec.stop_on_plateau
+    if patience is not None and progress.since_improvement() >= patience and progress.stopping is None:
+        progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
+
+
+def complete_unlocked(progress: RunProgress) -> Effects:
+    """Complete a run whose unlock target is confirmed."""
+    return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
+
+
+def complete_waiting_run(progress: RunProgress, reason: str) -> Effects:
+    """Complete a run that waits for a further grant; leave any other run unchanged."""
+    if progress.state is not RunState.PAUSED or not waits_for_grant(progress.reason):
+        return Effects()
+    return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
+
+
+def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
+    """End the run and discard work in flight."""
+    return _end(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
+
+
+def out_of_time(progress: RunProgress, context: RunContext) -> bool:
+    """Return True if the budget of seconds is spent, so that results arrive too late."""
+    return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
+
+
+def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
+    """End a run whose budget of seconds is spent, and discard work in flight.
+
+    Pending confirmations still run, since they check candidates found in time. The run ends after the last of them.
+
+    Args:
+        progress: Progress of the run, changed in place.
+        context: The run.
+        confirming: Number of its ``confirm`` units that are ready or leased.
+    """
+    if confirming:
+        effects = Effects(cancel_rest=True, spare_confirmations=True)
+        progress.live = confirming
+        progress.reserved_evaluations = 0
+    else:
+        effects = _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
+    _cap_seconds(progress, context)
+    return effects
+
+
+def _end(progress: RunProgress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
+    effects = Effects(cancel_rest=True)
+    progress.state, progress.reason = state, reason
+    progress.live = 0
+    # Tokens of open requests stay reserved: their real use remains unknown, and quotas must count it.
+    progress.reserved_evaluations = 0
+    effects.event(kind, reason=reason, evaluations=progress.evaluations)
+    return effects
+
+
+def pause(
+    progress: RunProgress, reason: str | None = None, *, fault: bool = False, diagnosis: Diagnosis | None = None
+) -> Effects:
+    """Stop dispatching work. Results of work in flight are still recorded.
+
+    Args:
+        progress: Progress of the run, changed in place.
+        reason: Explanation for users.
+        fault: True if a failure caused the pause. Webhooks then report it.
+        diagnosis: The diagnosis, if there is one.
+    """
+    effects = Effects()
+    data: dict[str, Any] = {"fault": True} if fault else {}
+    if diagnosis is not None:
+        progress.diagnosis = diagnosis.stored_json()
+        data["diagnosis"] = progress.diagnosis
+    progress.state, progress.reason = RunState.PAUSED, reason
+    effects.event(EventKind.RUN_PAUSED, reason=reason, **data)
+    return effects
+
+
+def forget_streaks(progress: RunProgress) -> None:
+    """Start counting from scratch when the run resumes."""
+    progress.streaks = {name: count for name, count in progress.streaks.items() if name == "readable"}
+    progress.diagnosis = {}
+
+
+def judge_alarm(progress: RunProgress, effects: Effects) -> None:
+    """Raise the alarm if more than half of the latest window of candidates failed or repeat others, else clear it.
+
+    The first alarm does not wait for a full window if more than nine tenths failed or three quarters repeat others.
+    """
+    total = sum(progress.recent.values())
+    failed = {kind: count for kind, count in progress.recent.items() if kind not in ("ok", DUPLICATE)}
+    repeated = progress.recent.get(DUPLICATE, 0)
+    share = max(sum(failed.values()), repeated) / max(total, 1)
+    early = progress.alarm is None and total >= EARLY_ALARM and (share > 0.9 or repeated >= 0.75 * total)
+    if total < ALARM_WINDOW and not early:
+        return
+    if share > 0.5:
+        if repeated > sum(failed.values()):
+            failed = {DUPLICATE: repeated}
+            advice = "set a temperature above 0, and check that the endpoint heeds temperature, seed and n"
+            message = f"{share:.0%} of the last {total} candidates repeat earlier programs: {advice}"
+        else:
+            worst = max(failed, key=lambda kind: (failed[kind], kind))
+            cause = _ALARM_CAUSES.get(worst, f"{_ALARM_CAUSES[FailureKind.REJECTED]} ({worst})")
+            message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
+        progress.alarm = message
+        effects.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
+    elif progress.alarm:
+        progress.alarm = None
+        effects.event(EventKind.ALARM_CLEARED, share=share)
+    progress.recent = {}
+
+
+def diagnose(
+    progress: RunProgress, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
+) -> Diagnosis | None:
+    """Count a batch; return a diagnosis if the run must pause, since it cannot make progress.
+
+    Args:
+        progress: Progress of the run; its ``streaks`` change in place.
+        context: The run.
+        first: Number of the first candidate.
+        outcomes: Outcomes of the batch.
+    """
+    numbered = list(enumerate(outcomes, start=first))
+    return (
+        _worst_seeds(context.problem, numbered)
+        or _faulty_evaluator(progress.streaks, numbered)
+        or _unreadable_answers(progress.streaks, numbered)
+        or (_repeated_answers(progress.streaks, numbered) if context.samples_at_endpoint else None)
+    )
+
+
+def _worst_seeds(problem: Problem, outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    """Return a diagnosis if the evaluator gave every seed program the worst value of every reward."""
+    seeds = [(number, o.evaluation) for number, o in outcomes if o.proposal.role is PolicyRole.SEED]
+    silent = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
+    if not silent or any(failure is None for _, failure in silent):
+        return None
+    number, failure = silent[-1]
+    assert failure is not None  # noqa: S101 - checked above
+    return Diagnosis.of(Fault.EVALUATOR, failure.as_failure(), number, len(silent), remedy=failure.remedy)
+
+
+def _faulty_evaluator(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    new = [(number, o) for number, o in outcomes if o.proposal.failure is None and o.duplicate_of is None]
+    if any(outcome.evaluation.rewards is not None for _, outcome in new):
+        streaks.pop("batches", None)
+        streaks.pop("programs", None)
+        return None
+    failures = [(number, outcome.evaluation.failure) for number, outcome in new]
+    faults = [(number, failure) for number, failure in failures if failure and failure.by_evaluator]
+    # A batch in which most programs fail by themselves says nothing about the evaluator.
+    if not faults or 2 * len(faults) < len(new):
+        return None
+    streaks["batches"] = batches = streaks.get("batches", 0) + 1
+    streaks["programs"] = programs = streaks.get("programs", 0) + len(faults)
+    seed = any(outcome.proposal.role is PolicyRole.SEED for _, outcome in new)
+    if not seed and (batches < FAULTY_BATCHES or programs < FAULTY_PROGRAMS):
+        return None
+    number, failure = faults[-1]
+    return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
+
+
+def _unreadable_answers(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    answers = [
+        (number, o.proposal)
+        for number, o in outcomes
+        if o.proposal.role is not PolicyRole.SEED and not o.proposal.proposed_by
+    ]
+    unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
+    if len(unreadable) < len(answers):
+        for name in ("unreadable", *SAYING_WHY):
+            streaks.pop(name, None)
+        streaks["readable"] = 1
+    elif unreadable:
+        if (diagnosis := _saying_why(streaks, unreadable)) is not None:
+            return diagnosis
+        streaks["unreadable"] = count = streaks.get("unreadable", 0) + len(unreadable)
+        if count >= (UNREADABLE_LATER if "readable" in streaks else UNREADABLE_FIRST):
+            number, failure = unreadable[-1]
+            spoiled = _SPOILED if any(proposal.version for _, proposal in answers) else None
+            return Diagnosis.of(Fault.POLICY, failure, number, count, remedy=spoiled)
+    return None
+
+
+def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]]) -> Diagnosis | None:
+    """Return a diagnosis if enough answers in a row have the same reason that says what to do."""
+    for reason in SAYING_WHY:
+        if any(failure.reason != reason for _, failure in unreadable):
+            streaks.pop(reason, None)
+            continue
+        streaks[reason] = count = streaks.get(reason, 0) + len(unreadable)
+        if count >= (SAYING_WHY_LATER if "readable" in streaks else SAYING_WHY_FIRST):
+            number, failure = unreadable[-1]
+            said, _, remedy = failure.detail.partition("\n")
+            return Diagnosis.of(Fault.POLICY, replace(failure, detail=said), number, count, remedy=remedy or None)
+    return None
+
+
+def _repeated_answers(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+    """Return a diagnosis if the policies give the same few answers again and again."""
+    numbers = Counter({name: count for name, count in streaks.items() if name.startswith(REPEATED)})
+    last = 0
+    for number, outcome in outcomes:
+        proposal = outcome.proposal
+        if outcome.repeats and proposal.role is not PolicyRole.SEED and not proposal.proposed_by:
+            numbers[f"{REPEATED}:{outcome.duplicate_of}"] += 1
+            last = number
+        elif outcome.duplicate_of is None and proposal.failure is None:
+            numbers.clear()
+    for name in [name for name in streaks if name.startswith(REPEATED)]:
+        del streaks[name]
+    if len(numbers) > _MOST_REPEATED:
+        return None
+    streaks |= numbers
+    count = numbers.total()
+    if not last or count < REPEATS.get(len(numbers), REPEATS_OF_MORE):
+        return None
+    such = [name.rpartition(":")[2] for name, _ in numbers.most_common(3)]
+    detail = f"all give the program of candidate {such[0]}"
+    if len(numbers) > 1:
+        detail = f"all give one of {len(numbers)} programs, such as those of candidates {', '.join(such)}"
+    return Diagnosis.of(Fault.POLICY, Failure(FailureKind.REJECTED, REPEATED, detail), last, count)
