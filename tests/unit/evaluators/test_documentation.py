@@ -10,7 +10,9 @@ from speciate.domain.problem import Problem, ProblemKind
 from speciate.problems.loader import load_problem
 
 HOWTO = Path(__file__).resolve().parents[3] / "docs" / "howto"
-PAGES = [(HOWTO / name).read_text() for name in ("write-evaluators.md", "cascade-evaluators.md", "evolve-other-languages.md")]
+PAGES = [
+    (HOWTO / name).read_text() for name in ("write-evaluators.md", "cascade-evaluators.md", "evolve-other-languages.md")
+]
 BLOCKS = [block for page in PAGES for block in re.findall(r"```toml\n(slug.*?)```", page, re.DOTALL)]
 EXAMPLES = {problem.slug: problem for block in BLOCKS for problem in [Problem.model_validate(tomllib.loads(block))]}
 
