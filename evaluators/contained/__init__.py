@@ -7,5 +7,5 @@ Read in this order: ``zygote`` (one fork per supervisor), ``supervise`` (one for
 does), ``bounds`` and ``meter`` (limits), ``sweep`` (ends everything), ``tier_a``, ``tier_b`` and ``unsafe``
 (isolation), ``kernel``, ``landlock``, ``seccomp`` and ``syscalls`` (its building blocks), ``candidate``, ``author`` and
 ``command`` (the contained programs), ``direct_channel`` and ``untrusted`` (calls of an author), ``program``,
-``seeding``, ``libraries`` and ``wire`` (shared by those), ``huge_pages`` and ``warmup`` (cheaper forks).
+``seeding``, ``libraries`` and ``wire`` (shared by those).
 """

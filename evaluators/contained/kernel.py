@@ -17,7 +17,6 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 _MNT_DETACH = 2
 _ANY_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
-_MADV_COLLAPSE = 25
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 8, 32, 4096, 16384
 
@@ -111,11 +110,6 @@ def wait(pid: int, status: int, usage: int) -> None:
 
 def childless() -> bool:
     return bool(_syscall(number("waitid"), 0, 0, 0, _ANY_ENDED, 0) < 0)
-
-
-def collapse(start: int, size: int) -> None:
-    """Move a range of this process's memory to huge pages; raises as ``call`` does."""
-    _checked(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_COLLAPSE), "madvise")
 
 
 def out_of_the_way(fd: int) -> int:

@@ -84,7 +84,7 @@ class BootMessage:
     """Configuration of a zygote.
 
     Attributes:
-        tier: Isolation to apply: a key of ``TIERS`` in ``zygote``.
+        tier_module: Module of this package whose ``open_tier`` returns the isolation to apply.
         user: User and group id to switch to if root starts the zygote; None keeps the user.
         preload: Modules to import before the first request, for all processes.
         path: Module search path.
@@ -92,17 +92,17 @@ class BootMessage:
             are only those beneath ``/tmp``, which the private ``/tmp`` would cover.
         hidden: Folders beneath ``readable`` whose files they may not read.
         folders: Root of the problem folders, or "" (tier B).
-        foreign: True if the modules to preload are not the worker's: they are imported after the switch of the user.
+        preload_early: True to import modules before the switch of the user, who may not be able to read their folders.
     """
 
-    tier: str
+    tier_module: str
     user: int | None
     preload: tuple[str, ...]
     path: tuple[str, ...]
     readable: tuple[str, ...]
     hidden: tuple[str, ...] = ()
     folders: str = ""
-    foreign: bool = False
+    preload_early: bool = False
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -14,7 +14,7 @@ import resource
 from pathlib import Path
 
 from . import kernel, landlock
-from .requests import SpawnRequest
+from .requests import BootMessage, SpawnRequest
 from .seccomp import Filter, SyscallPolicy, template
 
 NAME = "A"
@@ -144,6 +144,10 @@ class NamespaceTier:
     def _restart_pids(self) -> None:
         # Otherwise a candidate's process and thread ids tell how many its predecessor used.
         os.pwrite(self._last_pid, b"1", 0)
+
+
+def open_tier(boot: BootMessage) -> NamespaceTier:
+    return NamespaceTier(boot.readable)
 
 
 def _hold(path: str) -> int:

@@ -10,7 +10,7 @@ import os
 import resource
 
 from . import kernel, landlock
-from .requests import SpawnRequest
+from .requests import BootMessage, SpawnRequest
 from .seccomp import Filter, SyscallPolicy, template
 
 NAME = "B"
@@ -88,3 +88,7 @@ class LandlockTier:
     def _rules_with(self, folder: str) -> int:
         paths = self._readable | ({folder: landlock.READ} if folder else {})
         return kernel.out_of_the_way(landlock.ruleset(self._abi, paths))
+
+
+def open_tier(boot: BootMessage) -> LandlockTier:
+    return LandlockTier(boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None)

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from . import kernel
-from .requests import SpawnRequest
+from .requests import BootMessage, SpawnRequest
 
 NAME = "unsafe"
 
@@ -50,6 +50,10 @@ class UnsafeTier:
     def cleanup(self) -> None:
         os.chdir("/")
         remove(self.folder)
+
+
+def open_tier(_: BootMessage) -> UnsafeTier:
+    return UnsafeTier()
 
 
 def orphaned_folders(zygote: int) -> list[str]:

@@ -19,28 +19,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from . import huge_pages, kernel, tier_a, tier_b
+from . import kernel
 from .bounds import Bounds
 from .enter import Tier
 from .meter import Footprint, Meter
 from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
 from .supervise import supervise
-from .warmup import warm_up
-
-
-def _unsafe(_: BootMessage) -> Tier:
-    from . import unsafe  # late: its imports would enlarge every fork of another tier
-
-    return unsafe.UnsafeTier()
-
-
-TIERS: dict[str, Callable[[BootMessage], Tier]] = {
-    tier_a.NAME: lambda boot: tier_a.NamespaceTier(boot.readable),
-    tier_b.NAME: lambda boot: tier_b.LandlockTier(
-        boot.readable, boot.hidden, boot.folders, own_user=boot.user is not None
-    ),
-    "unsafe": _unsafe,
-}
 
 _EXPENDABLE = ("random", "threading", "logging")
 """Modules whose fork hooks are left out: generators are seeded later, and with one thread no lock needs renewal."""
@@ -105,17 +89,16 @@ def _get_ready(requests: socket.socket) -> Tier:
         boot = BootMessage.decode(requests.recv(MESSAGE_BYTES))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors need no reaping: they report themselves
         sys.path.extend(boot.path)
-        # In tier A before switching the user, who may not be able to read Python's folders.
-        missing = _preload(boot.preload if boot.tier == tier_a.NAME and not boot.foreign else ())
+        missing = _preload(boot.preload if boot.preload_early else ())
         if boot.user is not None:
             os.setgroups([])
             os.setresgid(boot.user, boot.user, boot.user)
             os.setresuid(boot.user, boot.user, boot.user)
         kernel.forbid_new_privileges()
-        tier = TIERS[boot.tier](boot)
+        # Only this tier: every import enlarges all forks.
+        tier: Tier = importlib.import_module(f"{__package__}.{boot.tier_module}").open_tier(boot)
         missing |= _preload(boot.preload)
         _refuse_threads(boot.preload)
-        warm_up()
     except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
@@ -125,7 +108,6 @@ def _get_ready(requests: socket.socket) -> Tier:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     gc.disable()
     gc.collect()
-    huge_pages.collapse()
     gc.freeze()  # the collector does not touch frozen pages, so forks do not copy them
     requests.send(json.dumps({"missing": missing}).encode())
     return tier

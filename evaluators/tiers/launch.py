@@ -17,10 +17,7 @@ from speciate.domain.errors import EvaluatorUnavailableError
 
 _HERE = Path(__file__).resolve().parent.parent
 _CONTAINED = _HERE / "contained"
-_BOOT = (
-    "import sys; sys.path.insert(0, {here!r}); from contained import huge_pages; huge_pages.reserve();"
-    " from contained.zygote import main; del sys.path[0]; main({fd})"
-)
+_BOOT = "import sys; sys.path.insert(0, {here!r}); from contained.zygote import main; del sys.path[0]; main({fd})"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = (
     "/usr",
@@ -123,7 +120,7 @@ def _tier_a(
     argv += ["--remount-ro", "/", "--chdir", "/"]
     covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
     return Launch(
-        (*argv, *_python(fd)), BootMessage(tier_a.NAME, user, preload, _site(site), covered, foreign=site is not None)
+        (*argv, *_python(fd)), BootMessage("tier_a", user, preload, _site(site), covered, preload_early=site is None)
     )
 
 
@@ -136,12 +133,12 @@ def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     paths = (*shown, *_kept(hidden, site), *_DEVICES)
     # No namespaces contain this zygote: packages that a problem names are imported by its candidates only.
     preload = preload if site is None else ()
-    boot = BootMessage(tier_b.NAME, user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
+    boot = BootMessage("tier_b", user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
     return Launch(_python(fd), boot)
 
 
 def _unsafe(fd: int, preload: tuple[str, ...], _: Path | None, site: Path | None, __: tuple[str, ...]) -> Launch:
-    return Launch(_python(fd), BootMessage(unsafe.NAME, None, preload if site is None else (), _site(site), ()))
+    return Launch(_python(fd), BootMessage("unsafe", None, preload if site is None else (), _site(site), ()))
 
 
 TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None, tuple[str, ...]], Launch]] = {
