@@ -216,11 +216,11 @@ def require_free(directory: Path, run_id: UUID | None) -> None:
     try:
         if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
             return
-        held = json.loads((directory / FACTS).read_text(encoding="utf-8"))["run"]
+        owner = json.loads((directory / FACTS).read_text(encoding="utf-8"))["run"]
     except (OSError, ValueError, LookupError, TypeError):
-        held = None
-    if held is None or held != str(run_id):
-        what = f"the answer of run {held}" if held else "other files"
+        owner = None
+    if owner is None or owner != str(run_id):
+        what = f"the answer of run {owner}" if owner else "other files"
         raise ConflictError(f"{directory} holds {what}.", remedy="Choose another directory with --out DIR.")
 
 

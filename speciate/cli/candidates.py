@@ -102,8 +102,8 @@ def show(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) -> No
         _show(candidate)
 
 
-def _reasoning(asked: RolloutDetail) -> str:
-    return f" ({asked.reasoning_tokens:,} of reasoning)" if asked.reasoning_tokens else ""
+def _reasoning(record: RolloutDetail) -> str:
+    return f" ({record.reasoning_tokens:,} of reasoning)" if record.reasoning_tokens else ""
 
 
 @app.command("rollout", epilog=examples("speciate candidates rollout RUN/17"))
@@ -113,23 +113,26 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
         candidate = resolve_candidate(service, name)
         if candidate.rollout_id is None:
             raise NotFoundError(f"candidate {candidate.number} is the seed program: no policy wrote it.")
-        asked = service.rollout(candidate.rollout_id)
+        record = service.rollout(candidate.rollout_id)
     if as_json:
-        output.print_json(asked)
+        output.print_json(record)
         return
     output.print_fields(
         (
             ("candidate", f"{candidate.run_id}/{candidate.number}"),
-            ("rollout", asked.id),
-            ("finish reason", asked.finish_reason),
-            ("tokens", f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion{_reasoning(asked)}"),
-            ("answers", f"{asked.answers:,}"),
+            ("rollout", record.id),
+            ("finish reason", record.finish_reason),
+            (
+                "tokens",
+                f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{_reasoning(record)}",
+            ),
+            ("answers", f"{record.answers:,}"),
         )
     )
     failure = (
         f"{candidate.failure_reason}: {candidate.failure_detail}" if candidate.failure else "The answer could be read."
     )
-    prompts = (("system prompt", asked.system), ("prompt", asked.user), ("completion", asked.completion))
+    prompts = (("system prompt", record.system), ("prompt", record.user), ("completion", record.completion))
     output.print_sections((*prompts, ("result", failure)))
 
 

@@ -130,10 +130,10 @@ def demo_command(
         from speciate.settings import load_settings
 
         # Its own service, not the one at SPECIATE_URL, and its own directory beside that of `speciate up`.
-        given = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
-        own = given.data_dir if data_dir else given.data_dir.with_name(f"{given.data_dir.name}-demo")
-        settings = given.model_copy(update={"url": None, "data_dir": own})
-        models = {} if model is None else {model: _fetched(model, given.data_dir, out)}
+        defaults = load_settings(data_dir=data_dir, port=0, host="127.0.0.1")
+        own = defaults.data_dir if data_dir else defaults.data_dir.with_name(f"{defaults.data_dir.name}-demo")
+        settings = defaults.model_copy(update={"url": None, "data_dir": own})
+        models = {} if model is None else {model: _fetched(model, defaults.data_dir, out)}
         with LocalService(settings, models) as service:
             try:
                 start_service(service, out)

@@ -245,8 +245,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _environment(candidate: LeasedEvaluation, folder: Path) -> dict[str, str]:
     """Return the environment of the command: this process's, without the service's secrets."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPECIATE_")}
-    return kept | {
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPECIATE_")}
+    return inherited | {
         "SPECIATE_FILES": str(folder),
         "SPECIATE_SEED": str(candidate.seed),
         "SPECIATE_RUN": str(candidate.run_id),

@@ -202,9 +202,9 @@ class LocalService:
         self.servers = EmbeddedServers(self.settings.data_dir)
         endpoints = self.servers.start()
         urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        given = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
-        self._embedded_database = "database_url" in given
-        self.settings = self.settings.model_copy(update=given)
+        embedded = {name: SecretStr(url) for name, url in urls.items() if getattr(self.settings, name) is None}
+        self._embedded_database = "database_url" in embedded
+        self.settings = self.settings.model_copy(update=embedded)
 
     def _migrate(self) -> None:
         # Imported late: these are slow to load and rarely needed.
@@ -266,7 +266,7 @@ class LocalService:
 
     def _environment(self) -> dict[str, str]:
         s = self.settings
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("SPECIATE_")}
         # Without an operator token every user has an account on this machine; holders of project tokens may have none.
         is_open = s.token is None and is_loopback(s.host)
         networks = s.allowed_networks or ((LOOPBACK,) if is_open else ())
@@ -281,7 +281,7 @@ class LocalService:
         if (serve_token := secret_of(SERVE_TOKEN_VARIABLE)) is not None:
             ours[SERVE_TOKEN_VARIABLE] = serve_token
         ours |= {**_ONE_THREAD, "PYTHONUNBUFFERED": "1"}
-        return process_roots.child_environment(kept | ours)
+        return process_roots.child_environment(inherited | ours)
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
@@ -300,12 +300,12 @@ class LocalService:
         from speciate.messaging.presence import present_workers
 
         deadline = time.monotonic() + self.ready_timeout_s
-        wanted = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
+        expected = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
             while time.monotonic() < deadline:
                 self._fail_if_ended()
                 workers = present_workers(client)
-                if wanted <= {worker.name.partition("@")[0] for worker in workers}:
+                if expected <= {worker.name.partition("@")[0] for worker in workers}:
                     self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
                     return
                 time.sleep(0.02)

@@ -197,15 +197,15 @@ def progress_bars(out: Console) -> Progress:
 
 def empty_message(what: str, hint: str, **filters: object) -> str:
     """Return the message for an empty list: no match for the filters or, without filters, the command to start with."""
-    given = ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)
-    return f"No {what} match {sanitize(given)}." if given else f"There are no {what} yet: {hint}"
+    filtered = ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)
+    return f"No {what} match {sanitize(filtered)}." if filtered else f"There are no {what} yet: {hint}"
 
 
 def print_fields(pairs: Iterable[tuple[str, object]], *, stderr: bool = False) -> None:
     """Print one name and value per line, omitting values that are None or empty."""
-    shown = [(name, sanitize(value)) for name, value in pairs if value is not None and value != ""]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
+    fields = [(name, sanitize(value)) for name, value in pairs if value is not None and value != ""]
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
         text = value.replace("\n", "\n" + " " * (width + 2))
         stream = sys.stderr if stderr else sys.stdout
         if not stream.isatty():

@@ -58,8 +58,8 @@ def revision_in(path: Path) -> str:
     """
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}.")
-    wanted = ["--data-only", "--table=alembic_version", "--file=-", str(path)]
-    done = subprocess.run([_program("pg_restore", 0), *wanted], capture_output=True, text=True, check=False)
+    arguments = ["--data-only", "--table=alembic_version", "--file=-", str(path)]
+    done = subprocess.run([_program("pg_restore", 0), *arguments], capture_output=True, text=True, check=False)
     revision = re.search(r"^COPY public\.alembic_version .*\n(\w+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or revision is None:
         *_, why = ["it has no Speciate schema", *done.stderr.strip().splitlines()]
@@ -155,5 +155,5 @@ def _program(name: str, major: int) -> Path:
 
 
 def _address(url: str, *, password: bool = False) -> str:
-    given = sa.make_url(url).set(drivername="postgresql")
-    return (given if password else given._replace(password=None)).render_as_string(hide_password=False)
+    address = sa.make_url(url).set(drivername="postgresql")
+    return (address if password else address._replace(password=None)).render_as_string(hide_password=False)

@@ -154,7 +154,7 @@ def add(
     options = parse_key_values(option, "--option")
     if base is not None:
         options["base_model"] = base
-    given = drop_none(
+    registration = drop_none(
         slug=slug,
         kind=kind,
         base_url=base_url,
@@ -174,7 +174,7 @@ def add(
         sampling=sampled or None,
         options=options or None,
     )
-    definitions = ([merged(start, given)] if slug else []) + (_bundled() if bundled else [])
+    definitions = ([merged(start, registration)] if slug else []) + (_bundled() if bundled else [])
     if (api_key_file or provider) is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:

@@ -85,9 +85,9 @@ def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
 
     with EmbeddedServers(settings.data_dir) as servers:
         endpoints = servers.start()
-        given = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
+        embedded = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
         # A configured server takes precedence over the embedded one.
-        missing = {name: SecretStr(url) for name, url in given.items() if getattr(settings, name) is None}
+        missing = {name: SecretStr(url) for name, url in embedded.items() if getattr(settings, name) is None}
         yield settings.model_copy(update=missing)
 
 

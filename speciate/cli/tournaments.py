@@ -297,8 +297,8 @@ def export(
 
     if out is None and kind is None:
         raise invalid_argument("--out", "and --format are both missing: expected a file, a format or both")
-    chosen = kind or (out.suffix.removeprefix(".") if out else "")
-    if chosen not in FORMATS:
+    file_format = kind or (out.suffix.removeprefix(".") if out else "")
+    if file_format not in FORMATS:
         expected = ", ".join(FORMATS)
         raise (
             invalid_argument("--format", f"is {kind!r}: expected {expected}")
@@ -307,9 +307,9 @@ def export(
                 "--out", f"is {str(out)!r}: expected a name that ends in .{expected.replace(', ', ', .')}"
             )
         )
-    path = out or Path(f"{name}.{chosen}")
+    path = out or Path(f"{name}.{file_format}")
     with client(ctx) as service:
-        write(service, name, path, chosen)
+        write(service, name, path, file_format)
     output.print_line(f"{path}")
 
 
@@ -374,9 +374,9 @@ def _refuse_other_options(ctx: typer.Context) -> None:
         name = str(parameter.name)
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in {"file", "yes", "as_json"}:
-            given = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
+            option = parameter.opts[0] if parameter.opts[0].startswith("-") else "NAME"
             raise InvalidInputError(
-                f"--file and {given} exclude each other: the file declares everything.",
+                f"--file and {option} exclude each other: the file declares everything.",
                 remedy="Write it into the file, or omit --file.",
             )
 

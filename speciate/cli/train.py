@@ -79,8 +79,14 @@ def train_command(
     _require_training_extra()
     from speciate.training.recipe import check_run, train_policy
 
-    given = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
-    _check_options(task, method, drop_none(**given), mutator=mutator)
+    recipe = {
+        "--base": base,
+        "--steps": steps,
+        "--set": settings,
+        "--resume": resume or None,
+        "--paper": paper or None,
+    }
+    _check_options(task, method, drop_none(**recipe), mutator=mutator)
     config = (
         None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)
     )
@@ -114,10 +120,10 @@ def _require_training_extra() -> None:
         ) from None
 
 
-def _check_options(task: str, method: str, given: dict[str, Any], *, mutator: bool) -> None:
+def _check_options(task: str, method: str, recipe: dict[str, Any], *, mutator: bool) -> None:
     from speciate.training.tasks import DATASETS, SANDBOXED
 
-    if (task in DATASETS or task in SANDBOXED) and "--base" not in given:
+    if (task in DATASETS or task in SANDBOXED) and "--base" not in recipe:
         raise InvalidInputError(
             f"task {task!r} requires a language model as its base.", remedy="Pass a local model with --base DIR."
         )
@@ -128,9 +134,9 @@ def _check_options(task: str, method: str, given: dict[str, Any], *, mutator: bo
             "--mutator does not apply to --method base.",
             remedy="Choose an estimator, such as --method vector_max_at_k.",
         )
-    if given:
+    if recipe:
         raise InvalidInputError(
-            f"{next(iter(given))} does not apply to --method base, which has a fixed recipe.",
+            f"{next(iter(recipe))} does not apply to --method base, which has a fixed recipe.",
             remedy="Omit it, or choose an estimator.",
         )
 
@@ -209,9 +215,9 @@ def _set_value(values: dict[str, Any], name: str, value: object) -> None:
         group = inner if isinstance(inner, dict) else {}
     if last not in group:
         groups = {key: inner for key, inner in values.items() if isinstance(inner, dict)}
-        known = [*(set(values) - set(groups)), *(f"{key}.{each}" for key, inner in groups.items() for each in inner)]
+        names = [*(set(values) - set(groups)), *(f"{key}.{each}" for key, inner in groups.items() for each in inner)]
         raise InvalidInputError(
-            f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(known))}."
+            f"--set {name}: no such recipe value.", remedy=f"Recipe values: {', '.join(sorted(names))}."
         )
     group[last] = value
 

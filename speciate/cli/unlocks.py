@@ -75,11 +75,11 @@ def unlocks_command(
     if by_policy or records:
         others: dict[str, object] = {"--records": by_policy and records, "--run": run, "--policy": policy}
         others |= {"--strategy": strategy, "--first": first, "--out": out, "--every-target": records and every_target}
-        chosen = _only_problem("--by-policy" if by_policy else "--records", problem, others)
+        only_problem = _only_problem("--by-policy" if by_policy else "--records", problem, others)
         if by_policy:
-            _print_by_policy(ctx, chosen, every_target=every_target, as_json=as_json)
+            _print_by_policy(ctx, only_problem, every_target=every_target, as_json=as_json)
         else:
-            _print_records(ctx, chosen, limit, as_json=as_json)
+            _print_records(ctx, only_problem, limit, as_json=as_json)
         return
     with client(ctx) as service:
         run_id = None if run is None else service.runs.get(run).id
@@ -87,10 +87,10 @@ def unlocks_command(
         if out is not None:
             _write(out, unlocks, as_json=as_json)
             return
-        shown = first_records(ctx, unlocks, limit)
+        rows = first_records(ctx, unlocks, limit)
     what, hint = ("reached targets", "speciate run --help") if every_target else ("unlocks", "see --every-target")
     empty = output.empty_message(what, hint, run=run, **filters)
-    output.print_records(shown, _COLUMNS, _row, empty=empty, as_json=as_json)
+    output.print_records(rows, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 
 def _row(unlock: UnlockRecord) -> tuple[object, ...]:
@@ -139,11 +139,11 @@ def _print_attempts(target: TargetUnlocks) -> None:
 def _print_records(ctx: typer.Context, problem: str, limit: int, *, as_json: bool) -> None:
     with client(ctx) as service:
         records = service.problem_records(problem)
-    shown = records if as_json else _newest(records, limit)
-    if len(shown) < len(records):
+    rows = records if as_json else _newest(records, limit)
+    if len(rows) < len(records):
         note_more(ctx, limit)
     output.print_records(
-        shown,
+        rows,
         ("objective", ">value", "policy", "strategy", ">seed", ">evaluations", "time", "candidate"),
         lambda r: (_label(r.objective, r), short_number(r.value), r.policy or "seed program", r.strategy,
                    r.seed, output.format_number(r.evaluations), output.format_time(r.at), f"{r.run_id}/{r.number}"),
@@ -159,8 +159,8 @@ def _newest(records: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRec
     for record in records:
         ages.append(seen[record.objective])
         seen[record.objective] += 1
-    chosen = sorted(range(len(records)), key=ages.__getitem__)[:limit]
-    return [records[i] for i in sorted(chosen)]
+    newest = sorted(range(len(records)), key=ages.__getitem__)[:limit]
+    return [records[i] for i in sorted(newest)]
 
 
 def _write(out: Path, unlocks: Iterable[UnlockRecord], *, as_json: bool) -> None:

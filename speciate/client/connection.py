@@ -48,10 +48,10 @@ class Connection:
             ConfigurationError: The URL or the token is not valid.
         """
         settings = load_settings(url=url, token=token, project=project)
-        given = settings.token.get_secret_value() if settings.token is not None else None
-        if given is not None and not (given.isascii() and given.isprintable() and " " not in given):
+        configured = settings.token.get_secret_value() if settings.token is not None else None
+        if configured is not None and not (configured.isascii() and configured.isprintable() and " " not in configured):
             raise ConfigurationError("the token has invalid characters.", remedy="Check SPECIATE_TOKEN.")
-        return cls(_valid_url(settings.base_url), given, settings.project)
+        return cls(_valid_url(settings.base_url), configured, settings.project)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of ``httpx.Client`` and ``httpx.AsyncClient``."""

@@ -237,15 +237,15 @@ class EvaluationWorker:
     def _beat(self) -> None:
         while not self.stopping.wait(self.lease_s / 3):
             with self._lock:
-                held = [*self._held.values()]
+                leases = [*self._held.values()]
             with suppress(UnavailableError):  # the next beat tries again
-                self.client.evaluations.renew(held, lease_s=self.lease_s)
+                self.client.evaluations.renew(leases, lease_s=self.lease_s)
 
     def _give_back(self) -> None:
         with self._lock:
-            held = [*self._held.values()]
+            leases = [*self._held.values()]
         with suppress(UnavailableError):  # their leases lapse
-            self.client.evaluations.renew(held, lease_s=0)
+            self.client.evaluations.renew(leases, lease_s=0)
 
 
 def _finite(rewards: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -126,8 +126,8 @@ class AlphaEvolveService:
         return Starlette(routes=[Route("/v1alpha/{path:path}", self._answer, methods=["GET", "POST"])])
 
     async def _answer(self, request: Request) -> Response:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
             return _error(401, "UNAUTHENTICATED", "the request carries no valid access token")
         try:
             body = await _read(request) if request.method == "POST" else {}
@@ -187,8 +187,8 @@ class AlphaEvolveService:
             case "submitProgramsEvaluations":
                 return await self._submit(client, key, body)
             case None:
-                shown = await self._experiment(client, name, key)
-                return _operation(name, match["operation"], shown) if match["operation"] else shown
+                experiment = await self._experiment(client, name, key)
+                return _operation(name, match["operation"], experiment) if match["operation"] else experiment
             case verb:
                 raise NotFoundError(f"there is no method {verb!r}.")
 
@@ -203,43 +203,43 @@ class AlphaEvolveService:
         return {"name": name, "config": config, "state": "CREATED", "stats": {}}
 
     def _known(self, key: str) -> _Experiment:
-        if (known := self._experiments.get(key)) is None:
+        if (experiment := self._experiments.get(key)) is None:
             raise NotFoundError(f"there is no experiment {key[:60]!r} that waits for its start.")
-        return known
+        return experiment
 
     def _set_initial(self, name: str, key: str, body: Json) -> Json:
-        known = self._known(key)
-        if known.run is not None:
+        experiment = self._known(key)
+        if experiment.run is not None:
             raise ConflictError(f"experiment {key} has started already.")
         program_files(body)
-        known.initial = body
-        return self._initial(name, known)
+        experiment.initial = body
+        return self._initial(name, experiment)
 
-    def _initial(self, name: str, known: _Experiment) -> Json:
-        return {"name": f"{name}/alphaEvolvePrograms/initial", "state": "COMPLETED", **known.initial}
+    def _initial(self, name: str, experiment: _Experiment) -> Json:
+        return {"name": f"{name}/alphaEvolvePrograms/initial", "state": "COMPLETED", **experiment.initial}
 
     async def _start(self, client: AsyncClient, name: str, key: str) -> Json:
-        known = self._known(key)
-        if known.run is None:
-            if not known.initial:
+        experiment = self._known(key)
+        if experiment.run is None:
+            if not experiment.initial:
                 raise ConflictError(f"experiment {key} has no initial program: create one first.")
-            problem = await client.problems.add(problem_of(known.config, known.initial))
-            settings = known.config.get("runSettings") or {}
+            problem = await client.problems.add(problem_of(experiment.config, experiment.initial))
+            settings = experiment.config.get("runSettings") or {}
             # The API counts programs that workers receive; the run also counts repeated and unreadable answers.
-            evaluations = _SPARE * known.most
+            evaluations = _SPARE * experiment.most
             duration = _DURATION.fullmatch(str(settings.get("maxDuration") or ""))
             budget: Json = {"evaluations": evaluations} | ({"seconds": float(duration[1])} if duration else {})
             run = await client.runs.create(
                 f"{problem.definition.slug}@{problem.version}",
-                await self._policies(client, known.config),
+                await self._policies(client, experiment.config),
                 budget=budget,
-                name=str(known.config["title"])[:120],
+                name=str(experiment.config["title"])[:120],
                 tags=(_TAG + key,),
                 note=name,
                 batch=max(1, min(int(settings.get("concurrency") or 4), 64)),
                 idempotency_key=f"alphaevolve-{key}",
             )
-            known.run = run.id
+            experiment.run = run.id
         return await self._experiment(client, name, key)
 
     async def _policies(self, client: AsyncClient, config: Json) -> str | dict[str, float]:
@@ -258,22 +258,22 @@ class AlphaEvolveService:
         return next(iter(policies)) if len(policies) == 1 else policies
 
     async def _run(self, client: AsyncClient, key: str) -> AsyncRunHandle:
-        known = self._experiments.get(key)
-        if known is not None and known.run is not None:
-            return await client.runs.get(known.run)
+        experiment = self._experiments.get(key)
+        if experiment is not None and experiment.run is not None:
+            return await client.runs.get(experiment.run)
         async for run in client.runs.list(tags=(_TAG + key,)):
             return run
         raise NotFoundError(f"there is no started experiment {key[:60]!r}.")
 
     async def _experiment(self, client: AsyncClient, name: str, key: str) -> Json:
-        known = self._experiments.get(key)
-        if known is not None and known.run is None:
-            return {"name": name, "config": known.config, "state": "CREATED", "stats": {}}
+        experiment = self._experiments.get(key)
+        if experiment is not None and experiment.run is None:
+            return {"name": name, "config": experiment.config, "state": "CREATED", "stats": {}}
         return self._shown(name, key, await self._run(client, key))
 
     def _shown(self, name: str, key: str, run: AsyncRunHandle) -> Json:
-        record, known = run.record, self._experiments.get(key)
-        config = known.config if known else {"title": record.name, "runSettings": {}}
+        record, experiment = run.record, self._experiments.get(key)
+        config = experiment.config if experiment else {"title": record.name, "runSettings": {}}
         return {
             "name": name,
             "config": config,
@@ -288,18 +288,18 @@ class AlphaEvolveService:
         }
 
     async def _list(self, client: AsyncClient, session: str) -> AsyncIterator[Json]:
-        for key, known in self._experiments.items():
-            if known.name.startswith(f"{session}/"):
-                yield await self._experiment(client, known.name, key)
+        for key, experiment in self._experiments.items():
+            if experiment.name.startswith(f"{session}/"):
+                yield await self._experiment(client, experiment.name, key)
 
     async def _acquire(self, client: AsyncClient, name: str, key: str, count: int) -> Json:
-        run, known = await self._run(client, key), self._experiments.get(key)
-        left = known.most - len(known.handed_out) if known else count
+        run, experiment = await self._run(client, key), self._experiments.get(key)
+        left = experiment.most - len(experiment.handed_out) if experiment else count
         if left <= 0:
             return {}
         leased = await client.evaluations.acquire(run=run.id, count=max(1, min(count, left, 64)), lease_s=LEASE_S)
-        if known:
-            known.handed_out.update(one.number for one in leased)
+        if experiment:
+            experiment.handed_out.update(one.number for one in leased)
         programs = [
             {
                 "name": f"{name}/alphaEvolvePrograms/{one.number}",
@@ -318,10 +318,10 @@ class AlphaEvolveService:
         (outcome,) = await client.evaluations.submit_all([submission(submissions[0])])
         if outcome.reason:
             raise ConflictError(f"the evaluation is refused: {outcome.reason}.")
-        if known := self._experiments.get(key):
-            known.evaluated.add(_number(str(submissions[0].get("program") or "").rpartition("/")[2]))
-            if len(known.evaluated) >= known.most:
-                await _finish(client, await self._run(client, key), known.evaluated)
+        if experiment := self._experiments.get(key):
+            experiment.evaluated.add(_number(str(submissions[0].get("program") or "").rpartition("/")[2]))
+            if len(experiment.evaluated) >= experiment.most:
+                await _finish(client, await self._run(client, key), experiment.evaluated)
         return {}
 
 
@@ -350,12 +350,12 @@ async def _programs(name: str, run: AsyncRunHandle, query: Mapping[str, str]) ->
     """Return the evaluated programs by ``order_by``: a metric with ``asc`` or ``desc``; the newest first by default."""
     candidates = [one async for one in run.export() if one.rewards is not None and one.duplicate_of is None]
     problem = (await run.problem()).definition
-    wanted = (query.get("order_by") or query.get("orderBy") or "").split()
-    metric = identifier(wanted[0].rpartition(".")[2]) if wanted else ""
-    descending = len(wanted) < 2 or wanted[1].lower() != "asc"
-    if wanted:
-        chosen = metric if metric in problem.space.names else problem.space.names[0]
-        candidates.sort(key=lambda one: (one.rewards or {})[chosen], reverse=descending)
+    order = (query.get("order_by") or query.get("orderBy") or "").split()
+    metric = identifier(order[0].rpartition(".")[2]) if order else ""
+    descending = len(order) < 2 or order[1].lower() != "asc"
+    if order:
+        column = metric if metric in problem.space.names else problem.space.names[0]
+        candidates.sort(key=lambda one: (one.rewards or {})[column], reverse=descending)
     else:
         candidates.reverse()
     first = int(query.get("pageToken") or query.get("page_token") or 0)

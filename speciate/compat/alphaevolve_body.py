@@ -153,10 +153,10 @@ def _range(score: float) -> tuple[float, float]:
 
 def _target(scores: Mapping[str, float]) -> dict[str, Any]:
     """Return the target: better than the initial scores, or the ends of the ranges if these tell a failure."""
-    known = all(_plausible(score) for score in scores.values())
-    above = {m: f"> {score:.17g}" if known else f">= {_range(score)[1]:.17g}" for m, score in scores.items()}
+    plausible = all(_plausible(score) for score in scores.values())
+    above = {m: f"> {score:.17g}" if plausible else f">= {_range(score)[1]:.17g}" for m, score in scores.items()}
     rule = " and ".join(f"{identifier(metric)} {bound}" for metric, bound in above.items())
-    return {"name": "better_than_initial" if known else "end_of_range", "rule": rule, "unlock": True}
+    return {"name": "better_than_initial" if plausible else "end_of_range", "rule": rule, "unlock": True}
 
 
 def _plausible(score: float) -> bool:
@@ -164,16 +164,16 @@ def _plausible(score: float) -> bool:
 
 
 def program_files(program: Mapping[str, Any]) -> dict[str, str]:
-    given = (program.get("content") or {}).get("files") or []
-    files = {str(one.get("path") or "program.py"): str(one.get("content") or "") for one in given}
+    entries = (program.get("content") or {}).get("files") or []
+    files = {str(one.get("path") or "program.py"): str(one.get("content") or "") for one in entries}
     if not any(text.strip() for text in files.values()):
         raise InvalidInputError("content.files holds no program: expected at least one file with path and content.")
     return files
 
 
 def scores_in(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    given = (evaluation.get("scores") or {}).get("scores") or []
-    return {str(one.get("metric") or ""): float("nan" if one.get("score") is None else one["score"]) for one in given}
+    scores = (evaluation.get("scores") or {}).get("scores") or []
+    return {str(one.get("metric") or ""): float("nan" if one.get("score") is None else one["score"]) for one in scores}
 
 
 def identifier(name: str) -> str:

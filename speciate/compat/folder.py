@@ -94,17 +94,17 @@ def _add_further(
     """Add the files that are not required, or the reason for leaving one out; ``named`` is the evaluator's text."""
     room = _MAX_ALL_BYTES
     for path in _walk(folder, named, needed, patterns, content.left_out):
-        wanted = patterns.match(path)
+        included = patterns.match(path)
         if path in needed:
             continue
-        if path in without and not wanted:
+        if path in without and not included:
             if path in named:
                 content.left_out[path] = _CONFIGURES
             continue
         try:
-            text = _read_further(folder, path, None if wanted else named, room)
+            text = _read_further(folder, path, None if included else named, room)
         except UnreadableError as error:
-            if wanted:
+            if included:
                 raise refused(folder, FieldError(str(error), file=path)) from None
             content.left_out[path] = str(error)
             continue

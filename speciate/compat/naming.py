@@ -93,8 +93,8 @@ def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chose
 
 def _require_language(folder: Path, path: Path) -> None:
     if path.suffix.lower() not in (".py", *LANGUAGES):
-        known = ", ".join(LANGUAGES)
-        detail = f"is in no known language: expected .py or one of {known}"
+        suffixes = ", ".join(LANGUAGES)
+        detail = f"is in no known language: expected .py or one of {suffixes}"
         raise refused(folder, FieldError(detail, file=path.as_posix()))
 
 
@@ -134,8 +134,8 @@ class Packages:
         if not self.demanded and all(_installed(_name_of(line)) for line in self.named):
             return ()
         replaced = {_name_of(line) for line in self.demanded}
-        kept = [line for line in self.named if line in self.demanded or _name_of(line) not in replaced]
-        return tuple(dict.fromkeys((*kept, *self.demanded)))
+        remaining = [line for line in self.named if line in self.demanded or _name_of(line) not in replaced]
+        return tuple(dict.fromkeys((*remaining, *self.demanded)))
 
 
 def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:

@@ -37,9 +37,9 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
         raise InvalidInputError(
             f"the evaluation of {draft.seed} gave no finite number.", remedy="Begin with a program that can be scored."
         )
-    chosen = _declared(given or _undeclared(draft, measured), measured)
-    named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in chosen.items()]
-    rest = [name for name in measured if name not in chosen and not (given and name == MEAN)]
+    directions = _declared(given or _undeclared(draft, measured), measured)
+    named = [Objective(name=name, direction=way, range=_scale(measured[name])) for name, way in directions.items()]
+    rest = [name for name in measured if name not in directions and not (given and name == MEAN)]
     bound = [
         Objective(name=name, role=ObjectiveRole.CONSTRAINT, limit=1.0) for name in draft.constraints if name in rest
     ]
@@ -70,17 +70,17 @@ def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
 
 
 def _declared(given: Sequence[str], measured: Mapping[str, float]) -> dict[str, Direction]:
-    chosen: dict[str, Direction] = {}
+    directions: dict[str, Direction] = {}
     for pair in given:
         name, _, word = pair.rpartition(":")
         if word not in _DIRECTIONS:
             raise _wrong(f"is {pair!r}: expected name:max or name:min")
         if name not in measured:
             raise _wrong(f"is {pair!r}: the initial program has {_listed(measured)}")
-        if name in chosen:
+        if name in directions:
             raise _wrong(f"names {name!r} twice")
-        chosen[name] = _DIRECTIONS[word]
-    return chosen
+        directions[name] = _DIRECTIONS[word]
+    return directions
 
 
 def _listed(measured: Mapping[str, float]) -> str:

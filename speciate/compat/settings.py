@@ -73,8 +73,8 @@ class Settings(_Part):
     @property
     def message(self) -> str:
         """The system message, from either of its places."""
-        given = (self.prompt.system_message, self.llm.system_message, self.system_message)
-        return next((text for text in given if text.strip() not in ("", _NO_MESSAGE)), "")
+        messages = (self.prompt.system_message, self.llm.system_message, self.system_message)
+        return next((text for text in messages if text.strip() not in ("", _NO_MESSAGE)), "")
 
     @property
     def wall_s(self) -> float:

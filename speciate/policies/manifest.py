@@ -134,9 +134,9 @@ def _policy_of(folder: Path, manifest: Manifest, slug: str, base_url: str | None
 
 def _training(manifest: Manifest) -> Training:
     """Return the training curve up to a checkpoint, thinned to means of neighbours."""
-    known = [(entry["entropy"], entry["mean"]) for entry in manifest.metrics if {"entropy", "mean"} <= entry.keys()]
-    size = max(1, -(-len(known) // _CURVE_POINTS))
-    parts = [known[i : i + size] for i in range(0, len(known) - size + 1, size)]
+    curve = [(entry["entropy"], entry["mean"]) for entry in manifest.metrics if {"entropy", "mean"} <= entry.keys()]
+    size = max(1, -(-len(curve) // _CURVE_POINTS))
+    parts = [curve[i : i + size] for i in range(0, len(curve) - size + 1, size)]
     entropy, reward = (tuple(round(sum(p[j] for p in part) / size, 5) for part in parts) for j in (0, 1))
     what = manifest.model_dump(mode="json", include={"task", "method", "seed", "config", "base_digest", "data_digest"})
     return Training(digest=digest_of(what), step=manifest.steps, entropy=entropy, reward=reward)

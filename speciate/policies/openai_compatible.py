@@ -227,10 +227,10 @@ class OpenAICompatible:
         identity = self._checked()
         if identity is None:
             return f"{self._endpoint.place} is not checked"
-        known = "" if identity.digest is None else f", weights {identity.digest[:12]}"
+        weights = "" if identity.digest is None else f", weights {identity.digest[:12]}"
         if identity.served.digest_from is DigestFrom.DECLARED:
-            known += " as declared"
-        return f"{self._endpoint.place} serves {self._model}{known}"
+            weights += " as declared"
+        return f"{self._endpoint.place} serves {self._model}{weights}"
 
     def identify(self) -> Policy:
         identity = self._checked()

@@ -350,13 +350,13 @@ def _completion(
 ) -> Completion:
     """Return a completion; ``keep`` its tokens' log-probabilities and ids, if the endpoint reports all of them."""
     reported = _logprobs(choice)
-    known = read_logprobs(reported)
-    mean = sum(known) / len(known) if known else None
-    if not keep or len(known) < len(reported):
+    logprobs = read_logprobs(reported)
+    mean = sum(logprobs) / len(logprobs) if logprobs else None
+    if not keep or len(logprobs) < len(reported):
         return Completion(text, tokens, finish, mean, reasoning_tokens=reasoning)
     ids = read_token_ids(choice.get("token_ids"))
-    ids = ids if len(ids) == len(known) else ()
-    return Completion(text, tokens, finish, mean, tuple(known), ids, reasoning)
+    ids = ids if len(ids) == len(logprobs) else ()
+    return Completion(text, tokens, finish, mean, tuple(logprobs), ids, reasoning)
 
 
 def _counted(reported: int | None, choices: Sequence[Mapping[str, Any]]) -> list[int] | None:

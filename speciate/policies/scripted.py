@@ -75,8 +75,8 @@ class ScriptedPolicy:
         if self._options.template:
             return self._options.template.replace(_NUMBER, str(_hashed(seed, index)))
         cycled = self._options.order is CompletionOrder.CYCLE
-        chosen = seed + index if cycled else _hashed(seed, index)
-        return self._options.completions[chosen % len(self._options.completions)]
+        position = seed + index if cycled else _hashed(seed, index)
+        return self._options.completions[position % len(self._options.completions)]
 
 
 def _hashed(seed: int, index: int) -> int:

@@ -93,18 +93,20 @@ def read_usage(reported: object, ceilings: TokenCeilings) -> Usage:
     """
     if not isinstance(reported, dict):
         return Usage()
-    asked = _first(reported, "prompt_tokens", "input_tokens")
+    total_prompt = _first(reported, "prompt_tokens", "input_tokens")
     written = _first(reported, "completion_tokens", "output_tokens")
-    if asked is not None and "prompt_tokens" not in reported:
-        asked += sum(read_tokens(reported.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read"))
-    if not asked and not written:  # zeros of a gateway that does not know
+    if total_prompt is not None and "prompt_tokens" not in reported:
+        total_prompt += sum(
+            read_tokens(reported.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read")
+        )
+    if not total_prompt and not written:  # zeros of a gateway that does not know
         return Usage()
-    prompt = None if asked is None else min(asked, ceilings.prompt)
+    prompt = None if total_prompt is None else min(total_prompt, ceilings.prompt)
     if written is None:
         return Usage(prompt)
     completion = min(written, ceilings.completion)
     total = read_tokens(reported.get("total_tokens"))
-    hidden = 0 if total is None or asked is None else max(0, total - asked - written)
+    hidden = 0 if total is None or total_prompt is None else max(0, total - total_prompt - written)
     hidden = min(hidden, ceilings.completion - completion)
     details = reported.get("completion_tokens_details")
     stated = read_count(details.get("reasoning_tokens"), completion + hidden) if isinstance(details, dict) else None

@@ -212,10 +212,10 @@ def _template_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
     templates = definition.get("prompts")
     if not isinstance(templates, Mapping):
         return []
-    known = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
+    texts = {name: text for name in TemplateName if isinstance(text := templates.get(name.value), str) and text}
     return [
         field_error
-        for name, text in known.items()
+        for name, text in texts.items()
         for field_error in template_field_errors(name, text, where=f"prompts.{name}")
     ]
 

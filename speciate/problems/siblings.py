@@ -167,8 +167,8 @@ class Siblings:
         """Return the templates from a list of file names in the folder ``prompts``; a table contains the texts."""
         if not isinstance(names, list):
             return self.texts(TEMPLATE_FOLDER, names)
-        wanted = {str(name).removesuffix(TEMPLATE_SUFFIX): name for name in names}
-        texts = {part: self.text(f"prompts.{part}", name, TEMPLATE_FOLDER) for part, name in wanted.items()}
+        files = {str(name).removesuffix(TEMPLATE_SUFFIX): name for name in names}
+        texts = {part: self.text(f"prompts.{part}", name, TEMPLATE_FOLDER) for part, name in files.items()}
         return {part: text for part, text in texts.items() if text is not None}
 
     def cases(self, cases: object) -> list[Any] | None:

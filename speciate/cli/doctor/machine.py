@@ -51,7 +51,7 @@ def python() -> Finding:
 
 def environment() -> Finding:
     values = [*(f"SPECIATE_{name.upper()}" for name in Settings.model_fields), SERVE_TOKEN_VARIABLE]
-    known = [
+    names = [
         *values,
         *(value + FILE_SUFFIX for value in values),
         CONFIG_VARIABLE,
@@ -59,10 +59,10 @@ def environment() -> Finding:
         *_SERVER_VARIABLES,
         *_COMPOSE_VARIABLES,
     ]
-    unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in known)
+    unknown = sorted(name for name in os.environ if name.upper().startswith("SPECIATE_") and name.upper() not in names)
     if not unknown:
         return Finding("environment", Status.GOOD, "all SPECIATE_* variables are known")
-    nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), known, n=1)]
+    nearest = [each for name in unknown for each in difflib.get_close_matches(name.upper(), names, n=1)]
     remedy = f"Did you mean {', '.join(nearest)}?" if nearest else f"Known variables: {', '.join(values)}."
     return Finding("environment", Status.WARNING, f"unknown variable: {', '.join(unknown)}", remedy)
 

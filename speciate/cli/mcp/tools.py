@@ -308,8 +308,8 @@ def _shown(program: ShownProgram) -> Json:
 
 
 def _candidate(candidate: CandidateDetail, hidden: Collection[str]) -> Json:
-    kept = {"number", "program", "targets", "failure", "failure_reason", "failure_detail", "parents"}
-    facts = candidate.model_dump(mode="json", include=kept)
+    fields = {"number", "program", "targets", "failure", "failure_reason", "failure_detail", "parents"}
+    facts = candidate.model_dump(mode="json", include=fields)
     if candidate.refuted:
         # What was measured may name hidden values; the result of a proposal tells it without them.
         facts["refuted"] = [*candidate.refuted] if hidden else candidate.refuted

@@ -207,13 +207,13 @@ def prompt(
     else:
         with client(ctx) as service:
             problem = service.problems.get(name).definition
-    shown = example_prompts(problem, seed_of(problem), diff=diff, answers=answers, seed=seed)
+    prompts = example_prompts(problem, seed_of(problem), diff=diff, answers=answers, seed=seed)
     if as_json:
         output.print_json(
-            {role: {"system": rendered.system, "user": rendered.user} for role, rendered in shown.items()}
+            {role: {"system": rendered.system, "user": rendered.user} for role, rendered in prompts.items()}
         )
         return
-    for role, rendered in shown.items():
+    for role, rendered in prompts.items():
         output.print_line(f"──── {role}: system")
         output.print_text(rendered.system)
         output.print_line(f"──── {role}: user")

@@ -184,17 +184,17 @@ def import_task(
     problems = open_task(name, data).problems(Split(split), count, start=start)
     slug = into or f"{name}-{split}-{start}-{start + count - 1}"
     console = output.console(stderr=True)
-    shown = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
-    added = [str(service.problems.add(problem).id) for problem in shown]
+    steps = track(problems, f"Submitting {slug}", total=count, console=console, disable=not console.is_terminal)
+    added = [str(service.problems.add(problem).id) for problem in steps]
     try:
-        known = service.problem_sets.get(slug)
+        problem_set = service.problem_sets.get(slug)
     except NotFoundError:
         return service.problem_sets.create(
             slug, added, title=f"{output.pluralize(count, 'problem')} of task {name}, {split}"
         )
-    if [str(problem.id) for problem in known.problems] != added:
+    if [str(problem.id) for problem in problem_set.problems] != added:
         raise ConflictError(f"the set {slug!r} holds other problems.", remedy="Choose another name with --into.")
-    return known
+    return problem_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +296,9 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
         (evaluation,) = evaluate_seed(draft.trial().model_copy(update={"seed_program": draft.reference}), seeds=[0])
         if not any(value > 0 for value in measured_in(evaluation.artifacts).values()):
             _require_success(draft, evaluation)
-            shown = "".join(f"--- {label}\n{text}\n" for label, text in evaluation.artifacts.items())
+            texts = "".join(f"--- {label}\n{text}\n" for label, text in evaluation.artifacts.items())
             raise InvalidInputError(
-                f"the task's own {SEED} gets no positive reward:\n{output.sanitize(shown)}\n",
+                f"the task's own {SEED} gets no positive reward:\n{output.sanitize(texts)}\n",
                 remedy="Install what the test downloads in the image: containers have no network. If it is right, pass"
                 " --anyway.",
             )
@@ -316,8 +316,8 @@ def _limits_in(given: Sequence[str]) -> dict[str, float]:
         except ValueError:
             number = math.nan
         if name not in Limits.model_fields or not math.isfinite(number):
-            known = ", ".join(Limits.model_fields)
-            raise InvalidInputError(f"--limit is {text!r}.", remedy=f"Pass NAME=NUMBER with one of {known}.")
+            names = ", ".join(Limits.model_fields)
+            raise InvalidInputError(f"--limit is {text!r}.", remedy=f"Pass NAME=NUMBER with one of {names}.")
         limits[name] = int(number) if number.is_integer() else number
     return limits
 
@@ -423,14 +423,14 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     if error is None and any(seed.values()) and seed.get("correct") != 0:
         return
     scores = ", ".join(f"{name} = {short_number(value)}" for name, value in seed.items()) or "no number"
-    shown = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
+    context = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
     if error is not None and error.certain:
-        shown = f"{error.line}\n"
+        context = f"{error.line}\n"
     specific = error is not None and error.remedy != OTHERWISE and not _left_out(draft, texts)
     remedy = error.remedy if error is not None and specific else _remedy(draft, evaluation)
     raise InvalidInputError(
         f"the evaluator gives {draft.seed} no positive score ({scores})"
-        + (f" and reports:\n{output.sanitize(shown)}" if shown else "."),
+        + (f" and reports:\n{output.sanitize(context)}" if context else "."),
         remedy=f"{remedy} If these scores are right, pass --anyway.",
     )
 

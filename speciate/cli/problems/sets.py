@@ -47,8 +47,8 @@ def add(
     definitions = [load_problem(path) for path in sets[name].problems.values()]
     console = output.console(stderr=True)
     with client(ctx) as service:
-        shown = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
-        added = [service.problems.submit(definition, check=not no_check)[0] for definition in shown]
+        steps = track(definitions, f"Adding {name}", console=console, disable=not console.is_terminal)
+        added = [service.problems.submit(definition, check=not no_check)[0] for definition in steps]
         ids = [str(version.id) for version in added]
         try:
             problem_set = service.problem_sets.get(name)

@@ -80,13 +80,13 @@ def propose(
     """
     texts = [_read(file) for file in files]
     field = "completion" if completion or ask_token else "program"
-    given = [
+    proposals = [
         {field: text, "parents": parent or [], "ask": ask_token, "rationale": rationale, "model": model}
         for text in texts
     ]
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        receipts = run.propose_all(given, policy=policy)
+        receipts = run.propose_all(proposals, policy=policy)
         if as_json and not wait:
             for receipt in receipts:
                 output.print_json(receipt)

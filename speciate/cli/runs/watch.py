@@ -122,17 +122,17 @@ def _conclude(service: Client, run: RunHandle, out: Path | None, *, write: bool,
 
 def _watch(run: RunHandle, view: RunView, log: RunLog | None) -> RunRecord:
     record = run.refresh()
-    known = record.last_event
+    last_seen = record.last_event
     seed = seed_rewards(run)
     view.show_progress(record, seed)
     if record.state is RunState.PAUSED:
-        _log_history(run, log, known)
+        _log_history(run, log, last_seen)
         return record
     shown_at = time.monotonic()
-    for event in run.watch(after=known if log is None else 0):
+    for event in run.watch(after=last_seen if log is None else 0):
         if log is not None:
             log.add(event)
-        if event.seq <= known:
+        if event.seq <= last_seen:
             continue
         if event.kind == EventKind.RUN_PAUSED and _is_paused(run):
             break

@@ -232,10 +232,10 @@ class AsyncRunHandle:
             policy: Policy of kind ``external`` in whose name it is proposed: by default that of the run, else
                 ``external``.
         """
-        given: dict[str, Any] = {"program": program, "completion": completion, "ask": ask and str(ask)}
-        given |= {"parents": list(parents), "rationale": rationale, "model": model, "cost": cost}
-        given |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
-        return (await self.propose_all([given], policy=policy))[0]
+        proposal: dict[str, Any] = {"program": program, "completion": completion, "ask": ask and str(ask)}
+        proposal |= {"parents": list(parents), "rationale": rationale, "model": model, "cost": cost}
+        proposal |= {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+        return (await self.propose_all([proposal], policy=policy))[0]
 
     async def propose_all(
         self, proposals: Iterable[Mapping[str, Any]], *, policy: str | None = None, idempotency_key: str | None = None

@@ -29,13 +29,13 @@ def measure(program_path: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     sys.path.insert(0, str(Path(script).parent.absolute()))
     folder = Path(tempfile.mkdtemp())
     output = folder / "scores.json"
-    given = ["--input-program-file", program_path]
+    program = ["--input-program-file", program_path]
     if _FOLDER in Path(script).read_text(encoding="utf-8"):
         programs = folder / "program"
         programs.mkdir()
         shutil.copyfile(program_path, programs / options["seed"])
-        given = [_FOLDER, str(programs)]
-    sys.argv = [script, "--output-file", str(output), *given]
+        program = [_FOLDER, str(programs)]
+    sys.argv = [script, "--output-file", str(output), *program]
     ended: Any = 0
     try:
         runpy.run_path(script, run_name="__main__")

@@ -103,17 +103,17 @@ def _operation(source: Source, rates: OperatorRates, rng: np.random.Generator) -
         (change_elements, rates.elements * (1 + listed) * bool(source.elements)),
     )
     sums = list(accumulate(weight for _, weight in weights))
-    chosen = min(bisect_right(sums, rng.random() * sums[-1]), len(weights) - 1)
-    return weights[chosen][0], chosen > 0
+    position = min(bisect_right(sums, rng.random() * sums[-1]), len(weights) - 1)
+    return weights[position][0], position > 0
 
 
 def _tried(text: str, operation: Operation, rng: np.random.Generator, *, checked: bool) -> str:
     """Return the child that an operator makes of a text, or the text itself if the child is invalid."""
     source = read_source(text)
-    made = applied(source.data, operation(source, rng)).decode("utf-8", "replace")
-    if made == text or len(made) > MAX_PROGRAM_BYTES or (checked and not _usable(source, text, made)):
+    child = applied(source.data, operation(source, rng)).decode("utf-8", "replace")
+    if child == text or len(child) > MAX_PROGRAM_BYTES or (checked and not _usable(source, text, child)):
         return text
-    return made
+    return child
 
 
 def _usable(source: Source, parent: str, child: str) -> bool:

@@ -56,13 +56,13 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
         return _change_ints(source, anchor, rng)
     if len(source.floats) > 2 and rng.random() < _RELOCATED:
         return [_relocated(source, anchor, rng)]
-    chosen = _together(source, anchor, rng)
-    units = _units(source, chosen, steps, rng)
-    moves = rng.standard_normal(len(chosen))
+    indices = _together(source, anchor, rng)
+    units = _units(source, indices, steps, rng)
+    moves = rng.standard_normal(len(indices))
     # The length of the step does not depend on the number of constants that share it.
-    share = 1 / math.sqrt(len(chosen))
+    share = 1 / math.sqrt(len(indices))
     edits = []
-    for position, unit, move in zip(chosen, units, moves, strict=True):
+    for position, unit, move in zip(indices, units, moves, strict=True):
         number, size = source.numbers[position], share * unit
         edits.append(written(number, number.value + size * float(move), size if steps.inherited else 0.0))
     return edits
