@@ -24,7 +24,7 @@ import numpy as np
 
 from experiments.peers.declaration import FORGED_EVERY
 from speciate.policies.mutators.children import child_of
-from speciate.policies.program_mutator import ProgramMutatorOptions
+from speciate.policies.mutators.options import ProgramMutatorOptions
 from speciate.problems.loader import known_problems, load_problem
 
 MODEL: Final = "mutator"
@@ -67,7 +67,7 @@ def answer(prompt: str, seed_program: str, seed: bytes, *, forged: bool) -> str:
     edits = _OPTIONS.proposal_edits if scratch else 1
     while rng.random() < _OPTIONS.second_edit:
         edits += 1
-    child = child_of(programs, _OPTIONS.rates(heavy=scratch), edits, rng)
+    child = child_of(programs, _OPTIONS, edits, rng, heavy=scratch)
     if forged:
         child = child.replace(f"# {_MARK}\n", FORGERY, 1)
     end = "" if child.endswith("\n") else "\n"

@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from speciate.cli import output
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, DataDir, client, command_group, examples
 from speciate.cli.up import StopRequested, stop_on_signals
+from speciate.client import AsyncClient
+from speciate.compat.alphaevolve import AlphaEvolveService
 from speciate.domain.policy import MUTATOR
+from speciate.http_server import HttpServer
+from speciate.settings import KEEP_ALIVE_S, load_settings
 
 app = command_group()
 
@@ -47,13 +56,6 @@ def alphaevolve_command(
     policy of this service proposes. The client requires HTTPS and Google credentials: the command creates a certificate
     for 127.0.0.1 and a file of credentials that only it accepts, and prints the variables to set.
     """
-    import uvicorn
-
-    from speciate.client import AsyncClient
-    from speciate.compat.alphaevolve import AlphaEvolveService
-    from speciate.http_server import HttpServer
-    from speciate.settings import KEEP_ALIVE_S, load_settings
-
     with client(ctx) as service:
         service.policies.get(policy)  # a missing policy is reported before any experiment starts
     flags = ctx.find_root().obj or {}
@@ -109,11 +111,6 @@ def _write_credentials(folder: Path, token: str) -> Path:
 
 def _write_certificate(folder: Path) -> tuple[Path, Path]:
     """Write a self-signed certificate for this machine and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "speciate alphaevolve")])
     now = dt.datetime.now(dt.UTC)

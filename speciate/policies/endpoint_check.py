@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from speciate.domain.policy import Policy, PromptFormat
-from speciate.policies.guides import MALFORMED, Guide, constraint
+from speciate.policies.guides import MALFORMED, constraint
+from speciate.policies.http_endpoint import HttpEndpoint
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity, check_length, identify
 from speciate.policies.numbers import read_number
+from speciate.policies.openai_options import OpenAICompatibleOptions
 from speciate.policies.openai_wire import ModelCard, error_message, model_cards, path_of
 from speciate.policies.queueing import sequences_at_work
 from speciate.prompts.text import bounded, printable
@@ -28,32 +30,11 @@ class EndpointUnhealthyError(Exception):
 
 
 class EndpointCheck:
-    """Check of one endpoint for one policy, to be run repeatedly.
+    """Check of one endpoint for one policy, to be run repeatedly."""
 
-    Args:
-        policy: The registration.
-        adapter_path: Path of the policy's adapter on the server's machine; None if it must be loaded already.
-        base_model: Base model of the adapter, which must be served.
-        guide: Output constraint that the server has to support.
-        adapt: Return a request's body as the endpoint accepts it.
-        exchange: Send a request and return the body of its response; raises if it is refused.
-        send: Send a request and return status and body, whatever the status is.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        *,
-        adapter_path: str | None,
-        base_model: str | None,
-        guide: Guide | None,
-        adapt: Callable[[Mapping[str, Any]], dict[str, Any]],
-        exchange: Callable[[str, str, Mapping[str, Any] | None], bytes],
-        send: Send,
-    ) -> None:
+    def __init__(self, policy: Policy, options: OpenAICompatibleOptions, endpoint: HttpEndpoint) -> None:
         self._policy, self._model = policy, policy.model or ""
-        self._adapter_path, self._base_model, self._guide = adapter_path, base_model, guide
-        self._adapt, self._exchange, self._send = adapt, exchange, send
+        self._options, self._endpoint = options, endpoint
         self._guide_checked = False
 
     def run(self) -> WeightsIdentity:
@@ -64,13 +45,13 @@ class EndpointCheck:
             EndpointUnhealthyError: It says so.
             MalformedResponseError: Its response is no list of models; that may be temporary.
         """
-        status, _ = self._send("GET", "/health", None)
+        status, _ = self._endpoint.query("GET", "/health", None)
         if status >= 500:  # hosted endpoints have no such route
             raise EndpointUnhealthyError(f"it is unhealthy: GET /health answers {status}")
         cards = self._cards()
         card = self._find(cards)
-        if card is None and self._adapter_path is not None:
-            load_adapter(self._model, self._adapter_path, cards, self._send)
+        if card is None and self._options.adapter_path is not None:
+            load_adapter(self._model, self._options.adapter_path, cards, self._endpoint.query)
             cards = self._cards()
             card = self._find(cards)
         if card is None:
@@ -81,13 +62,13 @@ class EndpointCheck:
         self._check_adapter(card, cards)
         check_length(self._policy, card, cards)
         identity = identify(self._policy, card, cards)
-        if self._guide is not None and not self._guide_checked:
+        if self._options.guide is not None and not self._guide_checked:
             self._check_guide()
             self._guide_checked = True
         return identity
 
     def _cards(self) -> list[ModelCard]:
-        status, body = self._send("GET", "models", None)
+        status, body = self._endpoint.query("GET", "models", None)
         if status == 200:
             return model_cards(body)
         if status in (404, 405):
@@ -95,7 +76,7 @@ class EndpointCheck:
                 f"it lists no models: GET models answers {status}",
                 "Correct base_url (it usually ends in /v1); for a gateway without the list set the option check=false.",
             )
-        return model_cards(self._exchange("GET", "models", None))
+        return model_cards(self._endpoint.check("GET", "models", None))
 
     def _find(self, cards: Sequence[ModelCard]) -> ModelCard | None:
         # Gemini lists ``models/NAME``, and Ollama adds the default tag; requests use the plain name. OpenRouter takes
@@ -105,31 +86,35 @@ class EndpointCheck:
         return next((card for name in names for card in cards if card.id == name), None)
 
     def _check_adapter(self, card: ModelCard, cards: Sequence[ModelCard]) -> None:
-        if self._base_model is not None and self._base_model not in (other.id for other in cards):
+        base, path = self._options.base_model, self._options.adapter_path
+        if base is not None and base not in (other.id for other in cards):
             raise EndpointMismatchError(
-                f"it serves {_names(cards)}, not the base model {self._base_model!r}",
+                f"it serves {_names(cards)}, not the base model {base!r}",
                 "Correct the policy's base_model, or serve it under that name.",
             )
-        if self._base_model is not None and card.parent not in (None, self._base_model):
+        if base is not None and card.parent not in (None, base):
             raise EndpointMismatchError(
-                f"{card.id} is an adapter of {card.parent}, not of {self._base_model}", "Correct the option base_model."
+                f"{card.id} is an adapter of {card.parent}, not of {base}",
+                "Correct the option base_model.",
             )
-        if self._adapter_path is not None and card.root not in (None, self._adapter_path):
+        if path is not None and card.root not in (None, path):
             raise EndpointMismatchError(
-                f"{card.id} is loaded from {card.root}, not from {self._adapter_path}",
+                f"{card.id} is loaded from {card.root}, not from {path}",
                 "Unload it on the server, or register the adapter under another model name.",
             )
 
     def _check_guide(self) -> None:
         """Request one token under the constraint, and one under an invalid constraint, which must be refused."""
-        status, body = self._send("POST", path_of(self._policy), self._one_token(constraint(self._guide)))
+        status, body = self._endpoint.query(
+            "POST", path_of(self._policy), self._one_token(constraint(self._options.guide))
+        )
         if status != 200:
             answer = bounded(printable(error_message(body)), _MOST_SHOWN)
             raise EndpointMismatchError(
                 f"it does not accept the policy's guide: it answered {status}: {answer}",
                 "Correct or remove the option guide, or serve the model with vLLM.",
             )
-        if self._send("POST", path_of(self._policy), self._one_token(MALFORMED))[0] == 200:
+        if self._endpoint.query("POST", path_of(self._policy), self._one_token(MALFORMED))[0] == 200:
             raise EndpointMismatchError(
                 "it ignores constraints: it accepted a malformed one",
                 "Remove the option guide, or serve the model with a vLLM that supports structured_outputs.",
@@ -138,8 +123,8 @@ class EndpointCheck:
     def _one_token(self, rule: Mapping[str, Any]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._model, "n": 1, "seed": 0, "max_tokens": 1}
         if self._policy.prompt_format is PromptFormat.CHAT:
-            return {**self._adapt(body), "messages": [{"role": "user", "content": "1"}], **rule}
-        return {**self._adapt(body), "prompt": "1", **rule}
+            return {**self._options.apply(body), "messages": [{"role": "user", "content": "1"}], **rule}
+        return {**self._options.apply(body), "prompt": "1", **rule}
 
 
 def _names(cards: Sequence[ModelCard]) -> str:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -17,6 +16,7 @@ from speciate.domain.policy import Policy
 from speciate.egress.network import ForbiddenAddressError
 from speciate.egress.transport import GuardedTransport, within
 from speciate.policies.kind import ClientContext
+from speciate.policies.openai_options import KEY_PLACE, OpenAICompatibleOptions
 from speciate.policies.openai_wire import Reply, error_message
 from speciate.policies.refusals import CREDIT_REMEDY, Refusal, explain_refusal
 from speciate.policies.retries import is_transient, retry_after_s
@@ -27,8 +27,6 @@ from speciate.settings import secret_of
 CHECK_TIMEOUT_S: Final = 5.0
 """Timeout of a request about the endpoint itself, such as its list of models."""
 
-KEY_PLACE: Final = "{key}"
-"""What stands for the policy's key in the value of a header."""
 UNREACHABLE: Final = "Check that the endpoint runs and is reachable."
 OTHER_SERVICE: Final = (
     "Something answers there, but not an OpenAI-compatible endpoint: check base_url (it usually ends in /v1), and"
@@ -109,30 +107,15 @@ class HttpEndpoint:
         policy: The registration; its key is read when needed and never stored.
         url: The policy's ``base_url``.
         context: Networks and keys that may be used.
-        connections: Connections to keep open.
-        max_response_bytes: Largest response to read.
-        loads_adapter: True if a 404 may mean that the policy's adapter has to be loaded again.
-        headers: Further headers; ``{key}`` in a value stands for the policy's key.
+        options: The policy's options.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        url: str,
-        context: ClientContext,
-        *,
-        connections: int,
-        max_response_bytes: int,
-        loads_adapter: bool,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._policy, self._context, self._own_headers = policy, context, headers
+    def __init__(self, policy: Policy, url: str, context: ClientContext, options: OpenAICompatibleOptions) -> None:
+        self._policy, self._context, self._options = policy, context, options
         base, _, query = url.partition("#")[0].partition("?")
         # Providers show addresses with the route, which is added to each request.
         self._url = base.rstrip("/").removesuffix("/completions").removesuffix("/chat")
         self._query = f"?{query}" if query else ""
-        self._connections, self._max_response_bytes = connections, max_response_bytes
-        self._loads_adapter = loads_adapter
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
 
@@ -178,7 +161,7 @@ class HttpEndpoint:
                 answers = True
                 self._check_coding(response)
                 good = response.status_code == HTTPStatus.OK
-                limit = self._max_response_bytes if good else _ERROR_BODY_BYTES
+                limit = self._options.max_response_bytes if good else _ERROR_BODY_BYTES
                 body = _read(response, deadline, timeout_s, limit, truncate=not good)
                 kind, wait = response.headers.get("Content-Type", ""), response.headers.get("Retry-After")
                 return Reply(response.status_code, body, self.cleaned(kind.lower(), 100), wait)
@@ -244,7 +227,7 @@ class HttpEndpoint:
         with self._lock:
             if self._http is None:
                 limits = httpx.Limits(
-                    max_connections=None, max_keepalive_connections=self._connections, keepalive_expiry=_IDLE_S
+                    max_connections=None, max_keepalive_connections=self._options.concurrency, keepalive_expiry=_IDLE_S
                 )
                 network = self._context.network
                 guard = None if network is None else GuardedTransport(network, limits=limits)
@@ -255,8 +238,8 @@ class HttpEndpoint:
         # Uncompressed, so that the limit on a response's bytes also limits memory (see ``_CODINGS``).
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         key = self._key()
-        own = {name: value.replace(KEY_PLACE, key or "") for name, value in self._own_headers.items()}
-        if own != self._own_headers:
+        own = {name: value.replace(KEY_PLACE, key or "") for name, value in self._options.headers.items()}
+        if own != self._options.headers:
             if key is None:
                 raise self.unavailable(
                     "the option headers refers to the policy's key, and it has none",
@@ -297,7 +280,7 @@ class HttpEndpoint:
         """
         status = reply.status
         message = f"it answered {status}: {self.cleaned(error_message(reply.body)) or 'nothing'}"
-        unloaded = status == HTTPStatus.NOT_FOUND and self._loads_adapter
+        unloaded = status == HTTPStatus.NOT_FOUND and self._options.adapter_path is not None
         named = explain_refusal(reply.body, payload, self._policy)
         if (is_transient(status) and not _out_of_credit(status, named)) or unloaded:
             # A proxy answers 5xx while the server behind it restarts; an adapter that was unloaded is loaded again.

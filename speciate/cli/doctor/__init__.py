@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -11,11 +11,15 @@ from rich.text import Text
 
 from speciate.cli import output
 from speciate.cli.common import URL_FLAG, AsJson, command_group, examples
+from speciate.cli.doctor import machine
+from speciate.cli.doctor.findings import Finding, Status
+from speciate.cli.doctor.machine import effective_settings
+from speciate.cli.doctor.secret_key import check_local_key
+from speciate.cli.doctor.service import check_service
 from speciate.cli.errors import ExitCode
-
-if TYPE_CHECKING:
-    from speciate.cli.doctor.findings import Finding
-    from speciate.settings import Settings
+from speciate.cli.servers import has_server_announcement
+from speciate.client.connection import START_REMEDY
+from speciate.settings import Settings, is_loopback, load_settings
 
 app = command_group()
 
@@ -35,10 +39,6 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
     the settings that have their defaults. For a service on
     another machine (--url), checks that service and skips the servers and sandbox of this machine.
     """
-    from speciate.cli.doctor.findings import Status
-    from speciate.cli.doctor.machine import effective_settings
-    from speciate.settings import load_settings
-
     flags = dict(ctx.find_root().obj or {})
     settings = load_settings(**flags)
     effective = effective_settings(settings, flags)
@@ -61,14 +61,6 @@ def doctor_command(ctx: typer.Context, as_json: AsJson = False, service_only: Se
 
 
 def _run_checks(settings: Settings, url: str | None, *, service_only: bool) -> list[Finding]:
-    from speciate.cli.doctor import machine
-    from speciate.cli.doctor.findings import Finding, Status
-    from speciate.cli.doctor.secret_key import check_local_key
-    from speciate.cli.doctor.service import check_service
-    from speciate.cli.servers import has_server_announcement
-    from speciate.client.connection import START_REMEDY
-    from speciate.settings import is_loopback
-
     findings, tier = [machine.python(), machine.environment()], None
     remote = service_only or not is_loopback(urlsplit(settings.base_url).hostname or "")
     if not remote:

@@ -10,13 +10,20 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+import redis
 from pydantic import SecretStr
 
+from evaluators.canary import probe_tier
+from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_toolchains
+from evaluators.features import kernel_features
+from evaluators.tiers import TIERS
 from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
 from speciate.domain.abilities import PYTHON_ONLY, TIER_REMEDY
-from speciate.domain.errors import SpeciateError
+from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
+from speciate.embedded.binaries import find_postgres, find_valkey
 from speciate.policies.prices import PRICES_VARIABLE
 from speciate.settings import CONFIG_VARIABLE, FILE_SUFFIX, SERVE_TOKEN_VARIABLE, UNSAFE, Settings, source_of
+from speciate.storage.database import check_version, connect
 
 OLDEST_PYTHON: Final = (3, 11)
 _SERVER_VARIABLES: Final = ("SPECIATE_POSTGRES_BIN", "SPECIATE_POSTGRES_USER", "SPECIATE_VALKEY_BIN")
@@ -101,9 +108,6 @@ def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
     Returns:
         The findings, and the selected tier; None if there is none.
     """
-    from evaluators.features import kernel_features
-    from evaluators.tiers import TIERS
-
     findings = [Finding("kernel", Status.GOOD, kernel_features())]
     findings += [_check_tier(tier, settings) for tier in TIERS if tier != UNSAFE]
     finding, tier = _selected_tier(settings)
@@ -112,8 +116,6 @@ def sandbox(settings: Settings) -> tuple[list[Finding], str | None]:
 
 def languages(settings: Settings, tier: str | None) -> Finding:
     """List the languages in which this machine can build and run candidates in a tier."""
-    from evaluators.evaluator_factory import open_toolchains
-
     try:
         installed = list(open_toolchains(settings).languages())
     except SpeciateError as error:
@@ -138,21 +140,15 @@ def engines() -> Finding:
 
 
 def _embedded_postgres() -> str:
-    from speciate.embedded.binaries import find_postgres
-
     programs = find_postgres()
     return f"embedded, PostgreSQL {programs.version} in {programs.bin_dir}"
 
 
 def _embedded_valkey() -> str:
-    from speciate.embedded.binaries import find_valkey
-
     return f"embedded, {find_valkey()}"
 
 
 def _configured_postgres(url: str) -> str:
-    from speciate.storage.database import check_version, connect
-
     engine = connect(url, pool_size=2)
     try:
         return f"configured, PostgreSQL {check_version(engine)}"
@@ -161,10 +157,6 @@ def _configured_postgres(url: str) -> str:
 
 
 def _configured_redis(url: str) -> str:
-    import redis
-
-    from speciate.domain.errors import ConfigurationError, UnavailableError
-
     try:
         with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
             info = client.info("server")
@@ -177,8 +169,6 @@ def _configured_redis(url: str) -> str:
 
 
 def _check_tier(tier: str, settings: Settings) -> Finding:
-    from evaluators.canary import probe_tier
-
     verdict = probe_tier(tier)
     name = f"sandbox {tier}"
     if verdict.holds:
@@ -189,8 +179,6 @@ def _check_tier(tier: str, settings: Settings) -> Finding:
 
 
 def _selected_tier(settings: Settings) -> tuple[Finding, str | None]:
-    from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator
-
     if settings.sandbox == UNSAFE:
         return Finding("sandbox", Status.WARNING, UNSAFE_WARNING, "Unset SPECIATE_SANDBOX."), UNSAFE
     try:

@@ -1,0 +1,53 @@
+"""Options of the policy kind ``program_mutator``."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from speciate.domain.values import Value
+from speciate.policies.mutators.numbers import StepSizes
+
+
+class ProgramMutatorOptions(Value):
+    """Options of ``program_mutator``; rates are relative to each other.
+
+    Attributes:
+        constants: Rate of changed numeric constants; it also grows with their number.
+        operators: Rate of replaced operators and comparisons.
+        expressions: Rate of replaced expressions.
+        statements: Rate of deleted, repeated and swapped statements.
+        elements: Rate of deleted, repeated, swapped and moved elements of lists.
+        crossover: Probability of recombining two parents if there are two.
+        sigma_low: Smallest step of a float, as a share of its value or of the typical value.
+        sigma_high: Largest step of a float, likewise.
+        inherited: Probability that a step of a float has about the size of the one that wrote it.
+        covariance: Probability of moving all floats along the differences of similar programs, if there are any.
+        second_edit: Probability of each further edit of a child.
+        proposal_edits: Edits of a program that is made from the seed program.
+    """
+
+    constants: float = Field(default=1.0, ge=0, le=1000)
+    operators: float = Field(default=0.4, ge=0, le=1000)
+    expressions: float = Field(default=0.8, ge=0, le=1000)
+    statements: float = Field(default=0.4, ge=0, le=1000)
+    elements: float = Field(default=0.3, ge=0, le=1000)
+    crossover: float = Field(default=0.3, ge=0, le=1)
+    sigma_low: float = Field(default=3e-4, gt=0, le=10)
+    sigma_high: float = Field(default=0.5, gt=0, le=10)
+    inherited: float = Field(default=0.0, ge=0, le=1)
+    covariance: float = Field(default=0.0, ge=0, le=1)
+    second_edit: float = Field(default=0.15, ge=0, le=0.9)
+    proposal_edits: int = Field(default=4, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _steps_are_ordered(self) -> Self:
+        if self.sigma_low > self.sigma_high:
+            raise ValueError(f"sigma_low is {self.sigma_low}: expected at most sigma_high, {self.sigma_high}")
+        return self
+
+    def steps(self, *, heavy: bool) -> StepSizes:
+        """Return the step sizes; ``heavy`` takes large steps only, for programs that are made from the seed program."""
+        low = max(self.sigma_low, self.sigma_high / 10) if heavy else self.sigma_low
+        return StepSizes(low, self.sigma_high, self.inherited)
