@@ -1,50 +1,55 @@
-"""Form fields made from the JSON schema of a config model, and the form values they read back."""
+"""Form fields made from the JSON schema of a model, and the form values they read back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from speciate.domain.run import RunSpec
+from speciate.domain.run import SearchOptions
 from speciate.search.strategies import STRATEGIES
 
 OPTION: Final = "option."
 """Prefix of the field name of a strategy option."""
+DEFAULT_STRATEGY: Final = str(SearchOptions.model_fields["strategy"].default)
 
+_OPTIONS_OF: Final = "options_of"
 _NUMBERS: Final = {"integer": int, "number": float}
 _KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list"}
-DEFAULT_STRATEGY: Final = str(RunSpec.model_fields["strategy"].default)
-_OPTIONS_OF: Final = "options_of"
+_LARGEST_BOUND: Final = 10**9
+"""Bounds beyond are left out of hints."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One form field.
-
-    Attributes:
-        name: Name in the form.
-        label: Visible label.
-        kind: ``integer``, ``number``, ``text``, ``check``, ``choice`` or ``list``.
-        value: Current value as text; "on" for a ticked box.
-        default: Value that changes nothing, as text.
-        note: Hint below the field.
-        low: Smallest number.
-        high: Largest number.
-        choices: Possible values.
-    """
+    """One form field."""
 
     name: str
-    label: str
+    """Name in the form; a field of a nested model has a dot."""
     kind: str
+    """``integer``, ``number``, ``text``, ``check``, ``choice`` or ``list``."""
     value: str
+    """Current value as text; "on" for a ticked box."""
     default: str = ""
+    """Value that changes nothing, as text."""
     note: str = ""
+    """Hint below the field."""
     low: float | None = None
+    """Smallest number."""
     high: float | None = None
+    """Largest number."""
     choices: tuple[str, ...] = ()
+    """Possible values."""
+    opens_model: bool = False
+    """True for the first field of an optional nested model, which is left out while this field is empty."""
+
+    @property
+    def label(self) -> str:
+        """Visible label."""
+        return self.name.removeprefix(OPTION).replace("_", " ").replace(".", " ")
 
     @property
     def changed(self) -> bool:
@@ -53,7 +58,9 @@ class Field:
 
 
 def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str]) -> list[Field]:
-    """Return the form fields of a config model.
+    """Return the form fields of a model, with those of its nested models in their place.
+
+    An optional nested model without a default is left out while its first field is empty.
 
     Args:
         model: The model.
@@ -61,23 +68,48 @@ def build_fields(model: type[BaseModel], prefix: str, values: Mapping[str, str])
         values: Form values by field name; missing ones take the model's defaults.
     """
     schema = model.model_json_schema()
-    defs = schema.get("$defs", {})
-    return [_field(name, spec, defs, prefix, values) for name, spec in schema.get("properties", {}).items()]
+    fields = [
+        field
+        for name, spec in schema.get("properties", {}).items()
+        for field in _fields(prefix + name, spec, schema.get("$defs", {}))
+    ]
+    return [replace(field, value=values.get(field.name, field.value)) for field in fields]
 
 
 def read_values(model: type[BaseModel], prefix: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the form's values for a config model as JSON values, without those that equal the defaults.
+    """Return the form's values for a model as nested JSON values, without those that equal the defaults.
 
     Malformed numbers stay text, so that validation of the model reports them.
     """
-    found: dict[str, Any] = {}
+    read: dict[str, Any] = {}
+    left_out = ""
     for field in build_fields(model, prefix, {}):
+        model_name, dot, name = field.name.removeprefix(prefix).rpartition(".")
         # Browsers do not send unticked boxes.
         text = values.get(field.name, "" if field.kind == "check" else field.value).strip()
+        if field.opens_model and not text:
+            left_out = model_name
+        emptied = not text and field.kind in _NUMBERS
         value = _parse(field, text)
-        if value != _parse(field, field.value):
-            found[field.name.removeprefix(prefix)] = value
-    return found
+        if not emptied and value != _parse(field, field.value) and not (dot and model_name == left_out):
+            (read.setdefault(model_name, {}) if dot else read)[name] = value
+    return read
+
+
+def form_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return JSON values of a model as the texts of its form fields."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        match value:
+            case dict():
+                texts |= form_values(value, f"{prefix}{name}.")
+            case None | bool():
+                texts[prefix + name] = "on" if value else ""
+            case list():
+                texts[prefix + name] = ", ".join(map(str, value))
+            case _:
+                texts[prefix + name] = str(value)
+    return texts
 
 
 def parse_number(kind: str, text: str) -> Any:
@@ -86,20 +118,6 @@ def parse_number(kind: str, text: str) -> Any:
         return _NUMBERS[kind](text.replace("\u202f", "").replace(" ", ""))
     except ValueError:
         return text
-
-
-def number_fields(model: type[BaseModel], notes: Mapping[str, str], values: Mapping[str, str]) -> list[Field]:
-    """Return integer fields for the fields of ``model`` that ``notes`` names, with the model's defaults."""
-    defaults = {name: model.model_fields[name].get_default() for name in notes}
-    texts = {name: str(default) if isinstance(default, int) else "" for name, default in defaults.items()}
-    return [
-        _labelled(name, "integer", values.get(name, texts[name]), texts[name], note) for name, note in notes.items()
-    ]
-
-
-def check_fields(notes: Mapping[str, str], values: Mapping[str, str]) -> list[Field]:
-    """Return checkboxes with the form's values."""
-    return [_labelled(name, "check", values.get(name, ""), "", note) for name, note in notes.items()]
 
 
 def read_strategy(values: Mapping[str, str]) -> dict[str, Any]:
@@ -122,10 +140,6 @@ def strategy_context(values: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _labelled(name: str, kind: str, value: str, default: str, note: str) -> Field:
-    return Field(name, name.replace("_", " "), kind, value, default, note)
-
-
 def _own_options(values: Mapping[str, str], strategy: str) -> Mapping[str, str]:
     """Drop options shown for another strategy, since equal names have other defaults."""
     if values.get(_OPTIONS_OF, strategy) == strategy:
@@ -133,23 +147,39 @@ def _own_options(values: Mapping[str, str], strategy: str) -> Mapping[str, str]:
     return {name: value for name, value in values.items() if not name.startswith(OPTION)}
 
 
-def _field(name: str, spec: dict[str, Any], defs: dict[str, Any], prefix: str, values: Mapping[str, str]) -> Field:
-    spec = {**_resolve(spec, defs), **{key: value for key, value in spec.items() if key in {"default", "description"}}}
+def _fields(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Iterator[Field]:
+    own: dict[str, Any] = {key: spec[key] for key in ("default", "description") if key in spec}
+    resolved = _resolve(spec, defs) | own
+    if "properties" not in resolved:
+        yield _field(name, resolved, defs)
+        return
+    optional = spec.get("default", "") is None
+    for position, (part, inner) in enumerate(resolved["properties"].items()):
+        for field in _fields(f"{name}.{part}", inner, defs):
+            if optional and position == 0:
+                choices = ("", *field.choices) if field.choices else ()
+                yield replace(field, value="", default="", choices=choices, opens_model=True)
+            else:
+                yield field
+
+
+def _field(name: str, spec: dict[str, Any], defs: dict[str, Any]) -> Field:
     kind = "choice" if "enum" in spec else _KINDS.get(spec.get("type", ""), "text")
     choices = _choices(kind, spec, defs)
-    note = str(spec.get("description", ""))
+    note = re.sub(r"\bNone\b", "empty", spec.get("description", "")).replace("``", "")
     if kind == "list" and choices:
         note += f" Any of {', '.join(choices)}, separated by commas."
-    default = _default_text(kind, spec.get("default"))
+    defaults: dict[str, Any] = {name: spec.get("default")}
+    default = form_values(defaults).get(name, "")
+    high = spec.get("maximum", spec.get("exclusiveMaximum"))
     return Field(
-        prefix + name,
-        name.replace("_", " "),
+        name,
         kind,
-        values.get(prefix + name, default),
+        default,
         default,
         note,
         spec.get("minimum", spec.get("exclusiveMinimum")),
-        spec.get("maximum", spec.get("exclusiveMaximum")),
+        None if high is None or high >= _LARGEST_BOUND else high,
         choices,
     )
 
@@ -161,19 +191,11 @@ def _choices(kind: str, spec: dict[str, Any], defs: dict[str, Any]) -> tuple[str
     return (*([""] if optional else []), *map(str, spec.get("enum", ())))
 
 
-def _default_text(kind: str, default: Any) -> str:
-    if kind == "check":
-        return "on" if default else ""
-    if isinstance(default, list | tuple):
-        return ", ".join(map(str, default))
-    return "" if default is None else str(default)
-
-
 def _resolve(spec: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     """Follow ``$ref``, and of alternatives take the first that is not null."""
     if "$ref" in spec:
-        found: dict[str, Any] = defs.get(str(spec["$ref"]).rpartition("/")[2], {})
-        return found
+        definition: dict[str, Any] = defs.get(str(spec["$ref"]).rpartition("/")[2], {})
+        return definition
     for option in spec.get("anyOf", ()):
         if option.get("type") != "null":
             return _resolve(option, defs)

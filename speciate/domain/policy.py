@@ -69,22 +69,22 @@ class Sampling(Value):
     """Sampling parameters."""
 
     temperature: float = Field(default=1.0, ge=0, le=10)
-    """Softmax temperature."""
+    """Softmax temperature; with 0 the policy is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Nucleus mass."""
+    """Probability mass of nucleus sampling."""
     max_tokens: int = Field(default=2048, ge=1, le=1_000_000)
     """Longest completion, in tokens."""
     logprobs: bool = False
-    """True to request token log-probabilities."""
+    """Request token log-probabilities, to measure entropy."""
 
 
 class Price(Value):
     """Price of tokens, in US dollars per million."""
 
     input: float = Field(default=0.0, ge=0, le=1e6)
-    """Price of prompt tokens."""
+    """US dollars per million prompt tokens; 0 for both prices: unknown or free."""
     output: float = Field(default=0.0, ge=0, le=1e6)
-    """Price of completion tokens."""
+    """US dollars per million completion tokens."""
 
     @property
     def dearest(self) -> float:
@@ -141,7 +141,7 @@ class Policy(Value):
     )
 
     slug: Slug
-    """Name; all versions of a policy share it."""
+    """Name: lower-case words joined by hyphens. A changed definition becomes its next version."""
     kind: str = Field(min_length=1, max_length=80)
     """Kind of client, a key of ``speciate.policies.KINDS``."""
     description: str = Field(default="", max_length=2000)
@@ -157,7 +157,7 @@ class Policy(Value):
     training_method: str | None = Field(default=None, max_length=80)
     """Training method (``vpo``, ``grpo``, ``base``, …), for the record."""
     checkpoint_digest: str | None = Field(default=None, max_length=200)
-    """SHA-256 of the served weights, if known."""
+    """SHA-256 of the served weights; by default as the endpoint reports."""
     training: Training | None = None
     """Training of which it is a checkpoint, if known."""
     lineage: Lineage | None = None
@@ -173,7 +173,7 @@ class Policy(Value):
     prompt_style: PromptStyle = PromptStyle.STANDARD
     """Standard prompts, or compact and prefilled ones for small models."""
     answers_per_rollout: int = Field(default=1, ge=1, le=64)
-    """m, the number of programs in one completion."""
+    """Programs in one completion."""
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
     """Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The least useful parts
     are cut first. Prompts of a codec are not bounded."""

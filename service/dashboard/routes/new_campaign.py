@@ -10,26 +10,17 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.fields import number_fields, parse_number, read_strategy, strategy_context
+from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.forms import FormDep, FormErrors, form_errors, require_confirmation
-from service.dashboard.learning_fields import learning_fields, read_learning
 from service.dashboard.routes.declarations import form_page, idempotency_key
-from speciate.domain.campaign import AllocationMode, Campaign
+from speciate.domain.campaign import Campaign
 from speciate.domain.errors import SpeciateError
-from speciate.domain.learning import LearningScope
 from speciate.runs.declarations import pin_campaign
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")
 
-_COUNTS: Final = {
-    "evaluations": "Budget of all problems together.",
-    "slice": "Evaluations granted to a problem at a time; best a multiple of the batch.",
-    "parallel": "Problems with an open slice at the same time.",
-    "batch": "Candidates per batch.",
-    "samples_per_prompt": "Completions per prompt.",
-    "seed": "Seed of every run and of tie-breaking.",
-}
-_TEXTS: Final = ("title", "policy", "mutator", "mode", "learning_scope")
+_BY_HAND: Final = ("slug", "title", "problems", "policy", "mutator", "strategy", "strategy_options")
+"""Fields of a campaign that the template has itself."""
 
 
 @router.get("/new")
@@ -62,32 +53,26 @@ def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -
 def _page(
     request: Request, dashboard: DashboardContext, values: Mapping[str, str], errors: FormErrors | None
 ) -> Response:
-    learning = learning_fields(values)
+    fields = [field for field in build_fields(Campaign, "", values) if field.name not in _BY_HAND]
+    learning = [field for field in fields if field.name.startswith("learning")]
     return form_page(
         request,
         dashboard,
         "campaign",
         values,
         errors,
-        counts=number_fields(Campaign, _COUNTS, values),
-        modes=[mode.value for mode in AllocationMode],
+        counts=[field for field in fields if field not in learning],
         learning=learning,
         learns=any(field.changed for field in learning),
-        scopes=[scope.value for scope in LearningScope],
         **strategy_context(values),
     )
 
 
 def _read_form(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a campaign, unvalidated."""
-    text = {name: value.strip() for name, value in values.items()}
     # A default is left out, because it depends on other fields: a shared learner serves one problem at a time.
-    counts = [field.name for field in number_fields(Campaign, _COUNTS, values) if field.changed]
     return {
-        "slug": text.get("slug", ""),
-        "problems": text.get("problems", "").split(),
+        **read_values(Campaign, "", values),
         **read_strategy(values),
-        "learning": read_learning(values),
-        **{name: text[name] for name in _TEXTS if text.get(name)},
-        **{name: parse_number("integer", text[name]) for name in counts if text.get(name)},
+        "problems": values.get("problems", "").split(),
     }

@@ -35,39 +35,27 @@ _KEY: Final = "api_key"
 _SAMPLING: Final = "sampling."
 _PRICE: Final = "price."
 _ENDPOINT: Final = "Endpoint"
-_SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
-    "Policy": {
-        "slug": ("Name", "Lower-case words joined by hyphens. A changed definition becomes the next version."),
-        "kind": ("Kind", "; ".join(f"{name}: {policy_kind(name).summary}" for name in KINDS)),
-        "description": ("Description", "One line."),
-    },
-    _ENDPOINT: {
-        "base_url": ("Endpoint", "URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."),
-        "model": ("Model", "Model or adapter that the endpoint serves."),
-        "timeout_s": ("Timeout", "Seconds per request."),
-        "price.input": ("Price of a prompt", "US dollars per million tokens. 0 for both: unknown or free."),
-        "price.output": ("Price of a completion", "US dollars per million tokens."),
-    },
-    "Prompts and sampling": {
-        "prompt_format": ("Prompt format", "Chat or completion."),
-        "codec": ("Codec", "Token vocabulary of a tiny model, for completion. Empty: English."),
-        "edit_format": ("Edit format", "Whole programs or diffs."),
-        "prompt_style": ("Prompt style", "Standard; compact or prefilled for small models."),
-        "answers_per_rollout": ("Answers", "Answers per completion."),
-        "prompt_tokens": ("Prompt limit", "Tokens, counted as one per byte of UTF-8."),
-        "sampling.temperature": ("Temperature", "With 0 the policy is greedy."),
-        "sampling.top_p": ("Top-p", "Probability mass of nucleus sampling."),
-        "sampling.max_tokens": ("Completion limit", "Tokens."),
-        "sampling.logprobs": ("Log-probabilities", "Request them, to measure entropy."),
-    },
-    "Training": {
-        "training_method": ("Training method", "vpo, grpo, base, …"),
-        "checkpoint_digest": ("Checkpoint", "SHA-256 of the weights. Empty: as the endpoint reports."),
-    },
+_SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "Policy": ("slug", "kind", "description"),
+    _ENDPOINT: ("base_url", "model", "timeout_s", "price.input", "price.output"),
+    "Prompts and sampling": (
+        "prompt_format",
+        "codec",
+        "edit_format",
+        "prompt_style",
+        "answers_per_rollout",
+        "prompt_tokens",
+        "sampling.temperature",
+        "sampling.top_p",
+        "sampling.max_tokens",
+        "sampling.logprobs",
+    ),
+    "Training": ("training_method", "checkpoint_digest"),
 }
-"""Label and hint of every field, by heading."""
+"""Fields by heading."""
+_KINDS_NOTE: Final = "; ".join(f"{name}: {policy_kind(name).summary}" for name in KINDS)
 _CHOICES: Final = {"kind": tuple(KINDS), "codec": ("", *CODECS)}
-_OWN: Final = {name for part in _SECTIONS.values() for name in part if not name.startswith((_SAMPLING, _PRICE))}
+_OWN: Final = {name for part in _SECTIONS.values() for name in part if "." not in name} | {"api_key_env"}
 # An error about several fields has no location; its message begins with the field to change.
 _STARTS_WITH_FIELD: Final = re.compile(r"definition\.(api_key_env): (.*)|(api_key): (.*)", re.DOTALL)
 
@@ -110,7 +98,7 @@ def read_submission(values: Mapping[str, str]) -> PolicySubmission:
         InvalidInputError: The options are malformed.
         ValidationError: A value is invalid.
     """
-    own = {name: text for name, text in values.items() if name in _OWN or name == "api_key_env"}
+    own = {name: text for name, text in values.items() if name in _OWN}
     key = values.get(_KEY, "").strip()
     definition = {
         **read_values(Policy, "", own),
@@ -130,15 +118,15 @@ def policy_form_errors(error: SpeciateError | ValidationError) -> FormErrors:
 
 def _at_field(detail: FieldError) -> FieldError:
     where, message = detail.where.removeprefix("definition").removeprefix("."), detail.message
-    if not where and (found := _STARTS_WITH_FIELD.fullmatch(message)):
-        where, message = (group for group in found.groups() if group is not None)
+    if not where and (match := _STARTS_WITH_FIELD.fullmatch(message)):
+        where, message = (group for group in match.groups() if group is not None)
     option = where.removeprefix("options.")
     return FieldError(message, where) if option == where else FieldError(f"{option}: {message}", "options")
 
 
 def _options(text: str) -> dict[str, Any]:
     """Return the options, one ``name=value`` per line; a value that is not JSON is text, as on the command line."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     errors = []
     for line in filter(None, map(str.strip, text.split("\n"))):
         name, equals, value = (part.strip() for part in line.partition("="))
@@ -146,14 +134,14 @@ def _options(text: str) -> dict[str, Any]:
             errors.append(FieldError(f"{line[:60]!r}: expected name=value", "options"))
             continue
         try:
-            found[name] = parse(value.encode())
+            options[name] = parse(value.encode())
         except MalformedJsonError:
-            found[name] = value
+            options[name] = value
         except InvalidInputError as error:
             errors += [FieldError(f"{name[:60]}: {detail.message}", "options") for detail in error.field_errors]
     if errors:
         raise InvalidInputError("The options are malformed.", field_errors=tuple(errors))
-    return found
+    return options
 
 
 def _preset_values(name: str) -> dict[str, str]:
@@ -170,19 +158,16 @@ def _form(
 ) -> Response:
     # No response contains a key: it is typed again each time.
     values = {"kind": DEFAULT_KIND} | {name: text for name, text in values.items() if name != _KEY}
-    known = {
-        field.name: field
+    fields = {
+        field.name: _with_choices(field)
         for model, prefix in ((Policy, ""), (Sampling, _SAMPLING), (Price, _PRICE))
         for field in build_fields(model, prefix, values)
-    }
-    sections = {
-        heading: [_labelled(known[name], *words) for name, words in part.items()] for heading, part in _SECTIONS.items()
     }
     context: dict[str, Any] = {
         "values": values,
         "errors": errors,
         "ping": ping,
-        "sections": sections,
+        "sections": {heading: [fields[name] for name in names] for heading, names in _SECTIONS.items()},
         "endpoint": _ENDPOINT,
         "variables": KEY_VARIABLE_PREFIX,
         "providers": PROVIDERS,
@@ -191,6 +176,7 @@ def _form(
     return page(request, "new_policy.html", 200 if errors is None else 422, **context)
 
 
-def _labelled(field: Field, label: str, note: str) -> Field:
-    choices = _CHOICES.get(field.name, field.choices)
-    return replace(field, label=label, note=note, choices=choices, kind="choice" if choices else field.kind)
+def _with_choices(field: Field) -> Field:
+    choices = _CHOICES.get(field.name)
+    note = _KINDS_NOTE if field.name == "kind" else field.note
+    return replace(field, kind="choice", choices=choices, note=note) if choices else field

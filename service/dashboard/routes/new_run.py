@@ -1,4 +1,4 @@
-"""Form that starts a run; the strategy's config model gives its option fields."""
+"""Form that starts a run: its fields are those of ``RunSpec`` and of the strategy's config model."""
 
 from __future__ import annotations
 
@@ -17,45 +17,36 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import (
     DEFAULT_STRATEGY,
     OPTION,
-    check_fields,
-    number_fields,
+    Field,
+    build_fields,
+    form_values,
     parse_number,
     read_strategy,
+    read_values,
     strategy_context,
 )
 from service.dashboard.forms import FormDep, FormErrors, form_errors, require_confirmation
-from service.dashboard.learning_fields import learning_fields
+from service.dashboard.label_fields import read_labels
 from service.dashboard.pages import page
-from service.dashboard.run_fields import parse_policies, read_labels, read_search, search_fields, search_from_run
+from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedSource
 from speciate.policies import can_advise
 from speciate.runs.declarations import policies_of
 from speciate.runs.start import start_run
+from speciate.schema.runs import RunRecord
 
 router = APIRouter(include_in_schema=False, prefix="/runs")
 
 _MAX_NAMES: Final = 500
-_LIMITS: Final = {"evaluations": "integer", "tokens": "integer", "seconds": "number", "dollars": "number"}
-_COUNTS: Final = {
-    "seed": "Seed of all random choices.",
-    "lanes": "Batches in flight. With 1 the run can be replayed exactly.",
-    "batch": "Candidates per batch.",
-    "samples_per_prompt": "Completions per prompt.",
-    "stop_on_plateau": "Stop after this many evaluations without an improvement of the archive. Empty: never.",
-}
+_FIRST_BUDGET: Final = "1000"
 _BASIC: Final = re.compile(r"(problem|policy|budget)(\.|$)")
 """Fields that the form always shows; all others are under "Advanced"."""
 
 _OPTIONAL: Final = ("mutator", "name", "tags", "seed_from", "shown")
 """Fields that are empty by default; ``shown`` is sent by the button that shows a strategy's options."""
-
-_CHECKS: Final = {
-    "stop_on_unlock": "Stop when the problem is unlocked.",
-    "reuse_results": "Reuse results of other runs for the same program.",
-    "keep_tokens": "Store the id and log-probability of every token, for trainers.",
-}
 
 
 @router.get("/new")
@@ -84,17 +75,15 @@ def start(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
 def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
     stores = dashboard.stores
     text = {name: value.strip() for name, value in values.items()}
-    limits = {name: parse_number(kind, text[name]) for name, kind in _LIMITS.items() if text.get(name)}
+    limits = read_values(Budget, "", text)
     submitted = RunSubmission.model_validate(
         {
             "problem": text.get("problem", ""),
             "policy": parse_policies(text.get("policy", ""), "policy"),
             "mutator": parse_policies(text["mutator"], "mutator") if text.get("mutator") else None,
+            **read_values(RunSpec, "", text),
             **read_strategy(values),
-            **read_search(values),
             "budget": limits,
-            **{name: parse_number("integer", text[name]) for name in _COUNTS if text.get(name)},
-            **{name: text.get(name) == "on" for name in _CHECKS},
             **read_labels(values),
             "seed_from": [SeedSource.parse(source) for source in text.get("seed_from", "").split()],
         }
@@ -136,10 +125,14 @@ def _form(
 ) -> Response:
     catalog = dashboard.stores.catalog
     strategy = strategy_context(values)
-    execution = [*number_fields(RunSpec, _COUNTS, values), *check_fields(_CHECKS, values)]
-    search, learning = search_fields(values), learning_fields(values)
+    parts: dict[str, list[Field]] = {"execution": []}
+    for field in build_fields(RunSpec, "", values):
+        part, dot, _ = field.name.rpartition(".")
+        if part != "budget" and not field.name.startswith("strategy"):
+            parts.setdefault(part if dot else "execution", []).append(field)
     changed = strategy["strategy"] != DEFAULT_STRATEGY or any(values.get(name) for name in _OPTIONAL)
-    changed = changed or any(field.changed for field in (*strategy["options"], *execution, *search, *learning))
+    changed = changed or any(field.changed for part in (strategy["options"], *parts.values()) for field in part)
+    first = {} if values.get("tokens") else {"evaluations": _FIRST_BUDGET}
     wrong = any(detail.where and not _BASIC.match(detail.where) for detail in (errors.details if errors else ()))
     return page(
         request,
@@ -148,14 +141,9 @@ def _form(
         values=values,
         errors=errors,
         **strategy,
-        execution=execution,
-        search=search,
-        learning=learning,
+        parts=parts,
         advanced=changed or wrong,
-        limits=[
-            (name, values.get(name, "1000" if name == "evaluations" and not values.get("tokens") else ""))
-            for name in _LIMITS
-        ],
+        limits=build_fields(Budget, "", {**first, **values}),
         problems=_names((p.slug, p.version) for p in catalog.problems(limit=_MAX_NAMES).items),
         policies=_names((p.definition.slug, p.version) for p in catalog.policies(limit=_MAX_NAMES).items),
         key=values.get("key") or uuid4().hex,
@@ -172,21 +160,39 @@ def _like(dashboard: DashboardContext, run: str) -> dict[str, str]:
         record = dashboard.stores.runs.get(UUID(run))
     except ValueError:
         raise NotFoundError(f"there is no run {run[:60]!r}.") from None
-    spec = record.spec
-    values: dict[str, Any] = {
+    spec = record.spec.model_dump(mode="json", exclude_none=True)
+    return {
         "problem": f"{record.problem}@{record.problem_version}",
-        "strategy": spec.strategy,
+        "policy": _ensemble(record, PolicyRole.PROPOSE) or f"{record.policy}@{record.policy_version}",
+        "mutator": _ensemble(record, PolicyRole.MUTATE)
+        or (f"{record.mutator}@{record.mutator_version}" if record.mutator else ""),
         # Tags are shared with other runs; name and note belong to one run.
         "tags": " ".join(record.tags),
-        **{name: getattr(spec.budget, name) or "" for name in _LIMITS},
-        **{name: getattr(spec, name) for name in _COUNTS if getattr(spec, name) is not None},
-        **{name: "on" for name in _CHECKS if getattr(spec, name)},
-        **{OPTION + name: _as_text(value) for name, value in spec.strategy_options.items()},
+        "evaluations": "",
+        **form_values(spec.pop("budget")),
+        **form_values(spec.pop("strategy_options"), OPTION),
+        **form_values(spec),
     }
-    return {name: str(value) for name, value in values.items()} | search_from_run(record)
 
 
-def _as_text(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "on" if value else ""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _ensemble(run: RunRecord, role: PolicyRole) -> str:
+    members = [member for member in run.ensembles if member.role is role]
+    return ", ".join(f"{m.policy}@{m.policy_version}={str(m.weight).removesuffix('.0')}" for m in members)
+
+
+def parse_policies(text: str, where: str) -> str | dict[str, Any]:
+    """Return a policy name, or for several, as in ``small=3, big``, their weights.
+
+    Raises:
+        InvalidInputError: A policy is named twice.
+    """
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if len(entries) == 1 and "=" not in entries[0]:
+        return entries[0]
+    weights: dict[str, Any] = {}
+    for name, equals, weight in (entry.partition("=") for entry in entries):
+        weights[name.strip()] = parse_number("number", weight.strip()) if equals else 1.0
+    if len(weights) < len(entries):
+        detail = FieldError("names a policy twice: expected each policy once", where=where)
+        raise InvalidInputError(f"The {where} is not valid: {detail}", field_errors=(detail,))
+    return weights

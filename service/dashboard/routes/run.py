@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
+from service.dashboard.label_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from service.dashboard.run_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.run_view import Axis, RunIdDep, RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling

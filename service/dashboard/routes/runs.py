@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.label_fields import parse_tags
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.routes.visibility import visibility_from
-from service.dashboard.run_fields import parse_tags
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility

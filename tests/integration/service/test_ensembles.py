@@ -187,7 +187,7 @@ def test_invalid_form_keeps_its_values(lab: Lab, given: dict[str, str], told: st
 def test_a_form_with_a_budget_beyond_reason_needs_a_tick(lab: Lab, ids: dict[str, str]) -> None:
     own = {"Origin": str(lab.api.http.base_url).rstrip("/")}
     form = {"problem": "toy", "policy": "scripted", "evaluations": "2000000"}
-    assert "confirmed" not in lab.api.get("/runs/new").text
+    assert 'name="confirmed"' not in lab.api.get("/runs/new").text
     refused = lab.api.http.post("/runs", data=form, headers=own)
     assert refused.status_code == 422
     assert "A budget of 2,000,000 evaluations is unusually large" in refused.text

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from service.dashboard.fields import build_fields
+from speciate.domain.run import RunSpec
 from tests.integration.service.conftest import Lab
 from tests.unit.runs.test_learning import BASE
 
@@ -25,8 +27,10 @@ def test_the_form_shows_problem_policy_and_budget_first(lab: Lab) -> None:
     assert not opened
     names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', rest.partition("<main")[2])
     assert names == ["key", "problem", "policy", "evaluations", "tokens", "seconds", "dollars"]
+    for field in build_fields(RunSpec, "", {}):
+        assert f'name="{field.name.removeprefix("budget.")}"' in text or field.name == "strategy_options"
     for default in (
-        "vector_evolution, seed 0, lanes 4, batch 16, samples per prompt 4",
+        "vector_evolution, batch 16, samples per prompt 4, policy choice weights, seed 0",
         "Default 16.",
         "Default weights.",
     ):
