@@ -1,18 +1,71 @@
-"""Port to stored runs, as far as starting a run needs them."""
+"""New runs, and the port to stored runs that starting one needs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from speciate.domain.labels import Labels
+from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
-from speciate.ports.work import Commit
+from speciate.ports.work import Commit, RunContext, WeightedPolicy
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RankedCandidate, RunRecord, SourceRun
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to create.
+
+    Attributes:
+        granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
+        idempotency_key: Key of the request.
+        request_digest: Digest of the request as it was sent, for its key: names may have newer versions later.
+        sources: Runs of the seed programs.
+    """
+
+    problem: ProblemVersion
+    policies: RunPolicies
+    spec: RunSpec
+    labels: Labels = NO_LABELS
+    granted: int | None = None
+    idempotency_key: str | None = None
+    request_digest: str = ""
+    seeds: tuple[SeedProgram, ...] = ()
+    sources: tuple[SourceRun, ...] = ()
+
+    @property
+    def mutator_id(self) -> UUID | None:
+        return self.policies.mutator.id if self.policies.mutator else None
+
+    @property
+    def policy_ids(self) -> set[UUID | None]:
+        members = (share.version.id for shares in self.policies.ensembles.values() for share in shares)
+        return {self.policies.policy.id, self.mutator_id, *members}
+
+    def context(self, run_id: UUID, project: UUID) -> RunContext:
+        """Return the context, as a store does once the run is stored."""
+        policy, mutator = self.policies.policy, self.policies.mutator
+        ensembles = {
+            role: tuple(WeightedPolicy(share.version.definition, share.version.id, share.weight) for share in shares)
+            for role, shares in self.policies.ensembles.items()
+        }
+        return RunContext(
+            run_id=run_id,
+            project_id=project,
+            problem=self.problem.definition,
+            proposer=policy.definition,
+            proposer_id=policy.id,
+            spec=self.spec,
+            mutator=None if mutator is None else mutator.definition,
+            mutator_id=self.mutator_id,
+            ensembles=ensembles,
+            seeds=self.seeds,
+            proposer_version=policy.version,
+        )
 
 
 class RunPrograms(Protocol):
@@ -38,18 +91,7 @@ class RunStore(Protocol):
         """Return the queries of the same database."""
         ...
 
-    def launch(
-        self,
-        problem: ProblemVersion,
-        policies: RunPolicies,
-        spec: RunSpec,
-        *,
-        labels: Labels,
-        idempotency_key: str | None,
-        request_digest: str,
-        seeds: Sequence[SeedProgram],
-        sources: Sequence[SourceRun],
-    ) -> tuple[UUID, bool, Commit | None]:
+    def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
         """Create and start a run in one transaction.
 
         Returns:

@@ -7,7 +7,7 @@ from uuid import UUID
 from speciate.domain.labels import NO_LABELS, Labels
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import NO_SEEDS, SeedRequest
-from speciate.ports.runs import RunStore
+from speciate.ports.runs import NewRun, RunStore
 from speciate.ports.work import CommitListener
 from speciate.runs.checks import CanAdvise, check_run, writes_text
 from speciate.runs.seeds import accepted_seeds, read_seeds, read_sources
@@ -31,7 +31,7 @@ def start_run(
 ) -> tuple[UUID, bool]:
     """Create a run and start it. A repeated idempotency key returns the run of the first request.
 
-    The arguments are those of ``check_run``, ``read_seeds`` and ``RunStore.launch``.
+    The arguments are those of ``check_run``, ``read_seeds`` and ``NewRun``.
 
     Returns:
         The run's ID, and True if the run is new.
@@ -42,16 +42,17 @@ def start_run(
         ConflictError: The key belongs to a different request, or a run to take seed programs from is not visible.
     """
     check_run(problem, policies, spec, can_advise)
-    run_id, new, commit = store.launch(
+    run = NewRun(
         problem,
         policies,
         spec,
-        labels=labels,
+        labels,
         idempotency_key=idempotency_key,
         request_digest=request_digest,
         seeds=accepted_seeds(problem.definition, spec, read_seeds(store, problem, seeds)),
-        sources=read_sources(store, seeds),
+        sources=tuple(read_sources(store, seeds)),
     )
+    run_id, new, commit = store.launch(run)
     if new:
         add_log_context(run=str(run_id))
     if commit is not None:

@@ -6,7 +6,8 @@ A file holds blocks. Each begins with a comment that names it and says what it d
     UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s) WHERE id = :id
 
 ``SQL = Statements(__file__)`` reads it, and ``SQL.extend`` is the statement. ``{name}`` in a block stands for another
-block of the file, or for a text that the module passes. A parameter ``cast(:name AS jsonb)`` takes any JSON value.
+block, of the file or of ``fragments.sql``, or for a text that the module passes. A parameter ``cast(:name AS jsonb)``
+takes any JSON value.
 """
 
 from __future__ import annotations
@@ -24,6 +25,21 @@ _JSON: Final = re.compile(r"cast\(:(\w+) AS jsonb\)")
 _PLACEHOLDER: Final = re.compile(r"(?<!')\{(\w+)\}")
 
 
+def _read(path: Path) -> dict[str, str]:
+    head, *blocks = _HEAD.split(path.read_text())
+    if _COMMENT.sub("", head).strip():
+        raise ValueError(f"{path.name}: expected '-- name: description' before the first statement.")
+    texts: dict[str, str] = {}
+    for name, block in zip(blocks[::2], blocks[1::2], strict=True):
+        if name in texts:
+            raise ValueError(f"{path.name} names {name} twice.")
+        texts[name] = _COMMENT.sub("", block).strip()
+    return texts
+
+
+_FRAGMENTS: Final = _read(Path(__file__).with_name("fragments.sql"))
+
+
 class Statements:
     """The statements of a module by name."""
 
@@ -37,15 +53,7 @@ class Statements:
         Raises:
             ValueError: The file holds a text without a name, or a name twice.
         """
-        path = Path(module_file).with_suffix(".sql")
-        head, *blocks = _HEAD.split(path.read_text())
-        if _COMMENT.sub("", head).strip():
-            raise ValueError(f"{path.name}: expected '-- name: description' before the first statement.")
-        self._texts: dict[str, str] = dict(fragments)
-        for name, block in zip(blocks[::2], blocks[1::2], strict=True):
-            if name in self._texts:
-                raise ValueError(f"{path.name} names {name} twice.")
-            self._texts[name] = _COMMENT.sub("", block).strip()
+        self._texts = {**_FRAGMENTS, **fragments, **_read(Path(module_file).with_suffix(".sql"))}
 
     def text(self, name: str, **parts: str) -> str:
         """The SQL of a block, with ``parts`` in place of its own placeholders."""

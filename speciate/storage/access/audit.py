@@ -6,7 +6,7 @@ trigger reads, and it writes an entry about each deletion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -20,18 +20,11 @@ from speciate.schema.projects import AuditRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.database import Store, reading, with_retries, writing_once
-from speciate.storage.tables import audit
+from speciate.storage.statements import Statements
+
+SQL = Statements(__file__)
 
 _LONGEST: Final = 500
-_STEP: Final = 10_000
-# By id, which is indexed and as old as the entry.
-_OLD: Final = "FROM audit WHERE id < :floor AND at < :before"
-_COUNT: Final = sa.text(f"SELECT count(*) {_OLD}")
-_ALLOW: Final = sa.text("SET LOCAL speciate.audit_retention = 'on'")
-_DELETE: Final = sa.text(
-    f"WITH deleted AS (DELETE FROM audit WHERE id IN (SELECT id {_OLD} ORDER BY id LIMIT {_STEP}) RETURNING at)"
-    " SELECT count(*) AS entries, min(at) AS first, max(at) AS last FROM deleted"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +32,17 @@ class AuditEntry:
     """A new entry; see ``AuditRecord``."""
 
     principal: str
-    token_id: UUID | None
-    project_id: UUID | None
     action: str
     object: str
-    address: str
-    status: int
+    token_id: UUID | None = None
+    project_id: UUID | None = None
+    address: str = ""
+    status: int = 200
+
+
+def append_entry(connection: sa.Connection, entry: AuditEntry) -> None:
+    texts = {name: storable(value)[:_LONGEST] for name, value in asdict(entry).items() if isinstance(value, str)}
+    connection.execute(SQL.append, {**asdict(entry), **texts, "id": uuid7()})
 
 
 class AuditLog(Store):
@@ -52,27 +50,18 @@ class AuditLog(Store):
 
     @with_retries
     def write(self, entry: AuditEntry) -> None:
-        """Append an entry."""
-        texts = ("principal", "action", "object", "address")
-        values: dict[str, Any] = {name: storable(getattr(entry, name))[:_LONGEST] for name in texts}
-        values |= {name: getattr(entry, name) for name in ("token_id", "project_id", "status")}
         with writing_once(self._engine) as connection:
-            connection.execute(sa.insert(audit).values(id=uuid7(), **values))
+            append_entry(connection, entry)
 
     @with_retries
     def count_old(self, before: datetime) -> int:
-        """Return the number of entries older than ``before``."""
         with reading(self._engine) as connection:
-            return int(connection.execute(_COUNT, _limits(before)).scalar_one())
+            return int(connection.execute(SQL.count_old, _limits(before)).scalar_one())
 
     def delete_old(self, before: datetime, principal: str) -> int:
         """Delete the entries older than ``before`` in small transactions, and return their number.
 
-        Each transaction appends an entry with the number and the time span of the deleted ones.
-
-        Args:
-            before: Age limit.
-            principal: Author of the new entries.
+        Each transaction appends an entry by ``principal`` with the number and the time span of the deleted ones.
         """
         total = 0
         while deleted := self._delete_some(before, principal):
@@ -82,18 +71,11 @@ class AuditLog(Store):
     @with_retries
     def _delete_some(self, before: datetime, principal: str) -> int:
         with self._engine.begin() as connection:
-            connection.execute(_ALLOW)
-            deleted = connection.execute(_DELETE, _limits(before)).one()
+            connection.execute(SQL.allow_deletion)
+            deleted = connection.execute(SQL.delete_some, _limits(before)).one()
             if deleted.entries:
                 span = f"{deleted.entries} entries, {deleted.first.isoformat()} to {deleted.last.isoformat()}"
-                values = {
-                    "principal": principal,
-                    "action": "DELETE audit",
-                    "object": span,
-                    "address": "",
-                    "status": 200,
-                }
-                connection.execute(sa.insert(audit).values(id=uuid7(), **values))
+                append_entry(connection, AuditEntry(principal, "DELETE audit", span))
             return int(deleted.entries)
 
     @with_retries
@@ -101,12 +83,8 @@ class AuditLog(Store):
         """Return entries, newest first, of one project or of the whole installation."""
         after = cursors.decode_id(cursor) if cursor else None
         clause, binds = where({"a.project_id = :project": project, "a.id < :after": after})
-        query = sa.text(
-            "SELECT a.*, p.slug AS project FROM audit a LEFT JOIN projects p ON p.id = a.project_id"
-            f"{clause} ORDER BY a.id DESC LIMIT :limit"
-        )
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+            rows = connection.execute(SQL.build("page", where=clause), {**binds, "limit": limit + 1}).all()
         return cursors.page(rows, limit, lambda row: AuditRecord.model_validate(row._asdict()), cursors.by_id)
 
 

@@ -57,7 +57,8 @@ class ProjectStore(Store):
         """Return a project with its use of the quotas; raises as ``get`` does."""
         with reading(self._engine) as connection:
             row = _find(connection, name)
-            today = connection.execute(sa.text("SELECT date_trunc('day', clock_timestamp(), 'UTC')")).scalar_one()
+            now = sa.func.clock_timestamp()
+            today = connection.execute(sa.select(sa.func.date_trunc("day", now, "UTC"))).scalar_one()
             used = used_today(connection, row.id, today)
         return ProjectUsage.model_validate({**_record(row).model_dump(), "used": used})
 

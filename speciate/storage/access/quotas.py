@@ -17,42 +17,11 @@ import sqlalchemy as sa
 from speciate.domain.access import Quota
 from speciate.domain.errors import NotFoundError, QuotaExceededError
 from speciate.schema.projects import QuotaUsage
+from speciate.storage.statements import Statements
 
-_READ: Final = sa.text(
-    "SELECT slug, concurrent_runs, evaluations_per_day, tokens_per_day,"
-    " date_trunc('day', clock_timestamp(), 'UTC') AS today FROM projects WHERE id = :id"
-)
-_LOCK: Final = sa.text("SELECT FROM projects WHERE id = :id FOR NO KEY UPDATE")
-_ACTIVE: Final = sa.text(
-    "SELECT count(*) FROM runs r JOIN run_progress g ON g.run_id = r.id"
-    # A run that is created and never started counts only briefly.
-    " WHERE r.project_id = :id AND (g.state = 'running' OR"
-    " g.state = 'created' AND r.created_at > clock_timestamp() - interval '1 minute')"
-)
-_ENDED: Final = "state IN ('completed', 'failed', 'cancelled')"
+SQL = Statements(__file__)
+
 _BUDGET: Final = "coalesce(cast(t.declaration -> 'budget' ->> '{0}' AS bigint), 0)"
-_USED: Final = sa.text(f"""
-SELECT coalesce(sum(evaluations), 0)::bigint AS evaluations, coalesce(sum(tokens), 0)::bigint AS tokens FROM (
-  SELECT CASE WHEN g.{_ENDED} THEN g.evaluations + g.reserved_evaluations ELSE g.budget_evaluations END AS evaluations,
-    CASE WHEN g.{_ENDED} THEN g.tokens + g.reserved_tokens ELSE g.budget_tokens END AS tokens
-  FROM runs r JOIN run_progress g ON g.run_id = r.id WHERE r.project_id = :id AND r.own AND r.created_at >= :today
-  UNION ALL
-  SELECT n.evaluations + n.open * {_BUDGET.format("evaluations")}, n.tokens + n.open * {_BUDGET.format("tokens")}
-  FROM tournaments t CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE t.{_ENDED} IS FALSE AND NOT coalesce(g.{_ENDED}, false)) AS open,
-      coalesce(sum(g.evaluations + g.reserved_evaluations) FILTER (WHERE t.{_ENDED} OR g.{_ENDED}), 0) AS evaluations,
-      coalesce(sum(g.tokens + g.reserved_tokens) FILTER (WHERE t.{_ENDED} OR g.{_ENDED}), 0) AS tokens
-    FROM tournament_runs p LEFT JOIN run_progress g ON g.run_id = p.run_id WHERE p.tournament_id = t.id) n
-  WHERE t.project_id = :id AND greatest(t.created_at,
-    (SELECT max(a.created_at) FROM tournament_amendments a WHERE a.tournament_id = t.id)) >= :today
-  UNION ALL
-  SELECT CASE WHEN c.{_ENDED} THEN n.evaluations ELSE cast(c.declaration ->> 'evaluations' AS bigint) END, n.tokens
-  FROM campaigns c CROSS JOIN LATERAL (
-    SELECT coalesce(sum(g.evaluations + g.reserved_evaluations), 0) AS evaluations,
-      coalesce(sum(g.tokens + g.reserved_tokens), 0) AS tokens
-    FROM campaign_runs p JOIN run_progress g ON g.run_id = p.run_id WHERE p.campaign_id = c.id) n
-  WHERE c.project_id = :id AND c.id IS DISTINCT FROM cast(:besides AS uuid) AND c.created_at >= :today) AS declared
-""")
 
 
 @dataclass(frozen=True)
@@ -114,31 +83,30 @@ class LockedQuota:
 
 def lock_quota(connection: sa.Connection, project_id: UUID) -> LockedQuota:
     """Return a project's quota, locked until the transaction ends if it limits anything."""
-    row = connection.execute(_READ, {"id": project_id}).one_or_none()
+    row = connection.execute(SQL.quota, {"id": project_id}).one_or_none()
     if row is None:
         raise NotFoundError("there is no such project.")
     limits = {name: getattr(row, name) for name in Quota.model_fields}
     if any(limit is not None for limit in limits.values()):
-        connection.execute(_LOCK, {"id": project_id})
+        connection.execute(SQL.lock_project, {"id": project_id})
     return LockedQuota(project_id, row.slug, Quota(**limits), row.today.astimezone(UTC))
 
 
 def lock_quota_of_run(connection: sa.Connection, run_id: UUID) -> LockedQuota:
     """Return the quota of a run's project, locked likewise."""
-    query = sa.text("SELECT project_id FROM runs WHERE id = :id")
-    return lock_quota(connection, connection.execute(query, {"id": run_id}).scalar_one())
+    return lock_quota(connection, connection.execute(SQL.project_of_run, {"id": run_id}).scalar_one())
 
 
 def runs_under_way(connection: sa.Connection, project_id: UUID) -> int:
     """Return the number of a project's runs under way; paused ones do not count."""
-    return int(connection.execute(_ACTIVE, {"id": project_id}).scalar_one())
+    return int(connection.execute(SQL.runs_under_way, {"id": project_id}).scalar_one())
 
 
 def used_today(
     connection: sa.Connection, project_id: UUID, today: datetime, *, besides: UUID | None = None
 ) -> QuotaUsage:
     """Return what counts towards the quotas of a day, except for the campaign ``besides``."""
-    row = connection.execute(_USED, {"id": project_id, "today": today, "besides": besides}).one()
+    row = connection.execute(SQL.used, {"id": project_id, "today": today, "besides": besides}).one()
     return QuotaUsage(
         concurrent_runs=runs_under_way(connection, project_id),
         evaluations=row.evaluations,
@@ -149,6 +117,5 @@ def used_today(
 
 def free_run_slots(connection: sa.Connection, project_id: UUID) -> int | None:
     """Return how many more runs of a project may be under way; None is unlimited."""
-    query = sa.text("SELECT concurrent_runs FROM projects WHERE id = :id")
-    limit = connection.execute(query, {"id": project_id}).scalar_one()
+    limit = connection.execute(SQL.concurrent_runs, {"id": project_id}).scalar_one()
     return None if limit is None else max(0, limit - runs_under_way(connection, project_id))

@@ -14,7 +14,7 @@ from speciate.domain.errors import UnavailableError
 from speciate.egress.sealing import Sealer
 from speciate.ids import uuid7
 from speciate.storage.database import Store, reading, with_retries
-from speciate.storage.tables import policy_keys
+from speciate.storage.tables import policies, policy_keys, webhooks
 from speciate.storage.webhooks.store import webhook_purpose
 
 OPENED_S: Final = 10.0
@@ -106,13 +106,6 @@ def key_purpose(key_id: str) -> str:
     return f"policy-key:{key_id}"
 
 
-_KEYS: Final = sa.text(
-    "SELECT k.id, k.sealed, min(p.slug) AS slug FROM policy_keys k"
-    " LEFT JOIN policies p ON p.definition ->> 'api_key_id' = k.id GROUP BY k.id ORDER BY k.id"
-)
-_WEBHOOKS: Final = sa.text("SELECT id, sealed FROM webhooks ORDER BY id")
-
-
 @dataclass(frozen=True, slots=True)
 class SecretsCheck:
     """Result of trying to open all sealed secrets.
@@ -142,12 +135,15 @@ class SealedSecrets(Store):
     def check(self) -> SecretsCheck:
         """Try to open every secret."""
         with reading(self._engine) as connection:
-            keys = connection.execute(_KEYS).all()
-            webhooks = connection.execute(_WEBHOOKS).all()
-        found = [
+            of_policy = policies.c.definition["api_key_id"].astext == policy_keys.c.id
+            query = sa.select(policy_keys.c.id, policy_keys.c.sealed, sa.func.min(policies.c.slug).label("slug"))
+            query = query.select_from(policy_keys.outerjoin(policies, of_policy))
+            keys = connection.execute(query.group_by(policy_keys.c.id).order_by(policy_keys.c.id)).all()
+            hooks = connection.execute(sa.select(webhooks.c.id, webhooks.c.sealed).order_by(webhooks.c.id)).all()
+        secrets = [
             (f"the key of policy {key.slug}" if key.slug else f"key {key.id}", key_purpose(key.id), key.sealed)
             for key in keys
         ]
-        found += [(f"webhook {each.id}", webhook_purpose(each.id), each.sealed) for each in webhooks]
-        unopened = tuple(what for what, purpose, sealed in found if not self._sealer.opens(purpose, sealed))
-        return SecretsCheck(self._sealer.keyless, len(found) - len(unopened), unopened)
+        secrets += [(f"webhook {each.id}", webhook_purpose(each.id), each.sealed) for each in hooks]
+        unopened = tuple(what for what, purpose, sealed in secrets if not self._sealer.opens(purpose, sealed))
+        return SecretsCheck(self._sealer.keyless, len(secrets) - len(unopened), unopened)

@@ -23,27 +23,36 @@ from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.projects import NewToken, TokenRecord
 from speciate.storage import cursors
-from speciate.storage.cursors import where
 from speciate.storage.database import Store, reading, with_retries, writing_once
-from speciate.storage.tables import sessions, tokens
+from speciate.storage.tables import projects, sessions, tokens
 
 SESSION_LIFE: Final = timedelta(hours=12)
 
 _SHOWN: Final = len(TOKEN_PREFIX) + 8
-_SELECT: Final = "SELECT t.*, p.slug AS project FROM tokens t JOIN projects p ON p.id = t.project_id"
-_VALID: Final = "t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())"
-_BEARER: Final = "SELECT t.id, t.project_id, p.slug AS project, t.name, t.prefix, t.scope"
-# Updated once a minute, because otherwise every request would write.
-_STALE: Final = "coalesce(t.last_used_at < clock_timestamp() - interval '1 minute', true) AS stale"
-_BY_HASH: Final = sa.text(
-    f"{_BEARER}, {_STALE} FROM tokens t JOIN projects p ON p.id = t.project_id WHERE t.hash = :hash AND {_VALID}"
+_PROJECT_OF_TOKEN: Final = projects.c.id == tokens.c.project_id
+_SELECT: Final = sa.select(tokens, projects.c.slug.label("project")).join_from(tokens, projects, _PROJECT_OF_TOKEN)
+_NOW: Final = sa.func.clock_timestamp()
+_VALID: Final = sa.and_(
+    tokens.c.revoked_at.is_(None), sa.or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > _NOW)
 )
-_BY_SESSION: Final = sa.text(
-    f"{_BEARER}, {_STALE}, s.proof FROM sessions s LEFT JOIN tokens t ON t.id = s.token_id"
-    f" LEFT JOIN projects p ON p.id = t.project_id WHERE s.hash = :hash AND s.expires_at > clock_timestamp()"
-    f" AND (s.token_id IS NULL OR {_VALID})"
+_BEARER: Final = sa.select(
+    *(tokens.c[name] for name in ("id", "project_id", "name", "prefix", "scope")),
+    projects.c.slug.label("project"),
+    # Updated once a minute, because otherwise every request would write.
+    sa.func.coalesce(tokens.c.last_used_at < _NOW - timedelta(minutes=1), True).label("stale"),
 )
-_USED: Final = sa.text("UPDATE tokens SET last_used_at = clock_timestamp() WHERE id = :id")
+_BY_HASH: Final = _BEARER.join_from(tokens, projects, _PROJECT_OF_TOKEN).where(
+    tokens.c.hash == sa.bindparam("hash"), _VALID
+)
+_BY_SESSION: Final = (
+    _BEARER.add_columns(sessions.c.proof)
+    .select_from(sessions.outerjoin(tokens, tokens.c.id == sessions.c.token_id).outerjoin(projects, _PROJECT_OF_TOKEN))
+    .where(
+        sessions.c.hash == sa.bindparam("hash"),
+        sessions.c.expires_at > _NOW,
+        sa.or_(sessions.c.token_id.is_(None), _VALID),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +102,17 @@ class TokenStore(Store):
     def _create(self, token: str, values: Mapping[str, Any]) -> NewToken:
         with self._engine.begin() as connection:
             connection.execute(insert(tokens).values(values).on_conflict_do_nothing())
-            row = connection.execute(sa.text(f"{_SELECT} WHERE t.id = :id"), {"id": values["id"]}).one()
+            row = connection.execute(_SELECT.where(tokens.c.id == values["id"])).one()
         return NewToken.model_validate({**row._asdict(), "token": token})
 
     @with_retries
     def list(self, project_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[TokenRecord]:
         """Return the tokens of a project, newest first, including revoked and expired ones."""
-        after = cursors.decode_id(cursor) if cursor else None
-        clause, binds = where({"t.project_id = :project": project_id, "t.id < :after": after})
-        query = sa.text(f"{_SELECT}{clause} ORDER BY t.id DESC LIMIT :limit")
+        query = _SELECT.where(tokens.c.project_id == project_id).order_by(tokens.c.id.desc()).limit(limit + 1)
+        if cursor is not None:
+            query = query.where(tokens.c.id < cursors.decode_id(cursor))
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
+            rows = connection.execute(query).all()
         return cursors.page(rows, limit, _record, cursors.by_id)
 
     @with_retries
@@ -113,15 +122,11 @@ class TokenStore(Store):
         Raises:
             NotFoundError: The project has no such token.
         """
-        binds = {"id": token_id, "project": project_id}
-        revoke = sa.text(
-            "UPDATE tokens SET revoked_at = coalesce(revoked_at, clock_timestamp())"
-            " WHERE id = :id AND project_id = :project"
-        )
+        mine = sa.and_(tokens.c.id == token_id, tokens.c.project_id == project_id)
         with self._engine.begin() as connection:
-            connection.execute(revoke, binds)
-            query = sa.text(f"{_SELECT} WHERE t.id = :id AND t.project_id = :project")
-            row = connection.execute(query, binds).one_or_none()
+            revoked_at = sa.func.coalesce(tokens.c.revoked_at, _NOW)
+            connection.execute(sa.update(tokens).where(mine).values(revoked_at=revoked_at))
+            row = connection.execute(_SELECT.where(mine)).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no token {token_id}.")
         return _record(row)
@@ -145,10 +150,10 @@ class TokenStore(Store):
             "hash": _hash(secret),
             "token_id": bearer.token_id,
             "proof": _proof(secret, operator_token) if bearer.token_id is None else None,
-            "expires_at": sa.func.clock_timestamp() + SESSION_LIFE,
+            "expires_at": _NOW + SESSION_LIFE,
         }
         with self._engine.begin() as connection:
-            connection.execute(sa.delete(sessions).where(sessions.c.expires_at < sa.func.clock_timestamp()))
+            connection.execute(sa.delete(sessions).where(sessions.c.expires_at < _NOW))
             connection.execute(insert(sessions).values(values).on_conflict_do_nothing())
         return secret
 
@@ -163,7 +168,7 @@ class TokenStore(Store):
             connection.execute(sa.delete(sessions).where(sessions.c.hash == _hash(secret)))
 
     @with_retries
-    def _bearer(self, query: sa.TextClause, secret: str, operator_token: str | None = None) -> Bearer | None:
+    def _bearer(self, query: sa.Select[Any], secret: str, operator_token: str | None = None) -> Bearer | None:
         with writing_once(self._engine) as connection:  # the row, and the time of its use
             row = connection.execute(query, {"hash": _hash(secret)}).one_or_none()
             if row is None:
@@ -171,7 +176,7 @@ class TokenStore(Store):
             if row.id is None:
                 return OPERATOR if hmac.compare_digest(row.proof, _proof(secret, operator_token)) else None
             if row.stale:
-                connection.execute(_USED, {"id": row.id})
+                connection.execute(sa.update(tokens).where(tokens.c.id == row.id).values(last_used_at=_NOW))
         return Bearer(row.id, row.project_id, row.project, f"token {row.prefix} {row.name}", Scope(row.scope))
 
 

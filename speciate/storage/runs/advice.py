@@ -12,55 +12,40 @@ from speciate.domain.guidance import NO_ADVICE, Advice, Gain
 from speciate.ports.work import Lease
 from speciate.runs.guidance import read_gains, with_gains
 from speciate.schema.candidates import AdviceRecord
+from speciate.storage.statements import Statements
 
-_INSERT = sa.text(
-    "INSERT INTO advice (run_id, number, parent, rollout_id, text) SELECT :run_id, :number, :parent, id, :text"
-    " FROM rollouts WHERE work_id = :work_id AND role = 'advise'"
-)
-_INSERT_HINT = sa.text(
-    "INSERT INTO advice (run_id, number, parent, text, author) VALUES (:run_id, :number, 0, :text, :author)"
-)
-_RETIRE = sa.text(
-    "UPDATE advice SET judged = judged + :judged, won = won + :won, dropped = true"
-    " WHERE run_id = :run_id AND number = :number"
-)
-_GAINS = sa.text("SELECT advice FROM run_progress WHERE run_id = :run_id")
-_TEXTS = sa.text("SELECT number, parent, text FROM advice WHERE run_id = :run_id AND number = ANY(:numbers)")
-_PAGE = sa.text(
-    "SELECT number, parent, rollout_id, author, text, judged, won, dropped, created_at FROM advice"
-    " WHERE run_id = :run_id AND number < :before ORDER BY number DESC LIMIT :limit"
-)
+SQL = Statements(__file__)
 
 
 def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> None:
     """Store new advice; its rollout must be stored already."""
     values = {"number": advice.number, "parent": advice.parent, "text": advice.text}
-    connection.execute(_INSERT, values | {"run_id": lease.run_id, "work_id": lease.work_id})
+    connection.execute(SQL.insert, values | {"run_id": lease.run_id, "work_id": lease.work_id})
 
 
 def insert_hint(connection: sa.Connection, run_id: UUID, advice: Advice, author: str) -> None:
     """Store a user's hint."""
     values = {"number": advice.number, "text": advice.text, "author": author}
-    connection.execute(_INSERT_HINT, values | {"run_id": run_id})
+    connection.execute(SQL.insert_hint, values | {"run_id": run_id})
 
 
 def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:
     """Store the final gains of advice that leaves the prompts."""
     keys = [{"number": number, "judged": gain.judged, "won": gain.won} for number, gain in retired.items()]
-    connection.execute(_RETIRE, [key | {"run_id": run_id} for key in keys])
+    connection.execute(SQL.retire, [key | {"run_id": run_id} for key in keys])
 
 
 def read_living(connection: sa.Connection, run_id: UUID) -> tuple[Advice, ...]:
     """Return the advice in use, ``NO_ADVICE`` first."""
     stored = _gains(connection, run_id)
-    rows = connection.execute(_TEXTS, {"run_id": run_id, "numbers": [int(number) for number in stored]})
+    rows = connection.execute(SQL.texts, {"run_id": run_id, "numbers": [int(number) for number in stored]})
     return with_gains({row.number: Advice(row.number, row.text, row.parent) for row in rows}, stored)
 
 
 def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) -> list[AdviceRecord]:
     """Return at most ``limit`` pieces of advice numbered below ``before``, newest first; ``NO_ADVICE`` is the last."""
     living = read_gains(_gains(connection, run_id))
-    rows = connection.execute(_PAGE, {"run_id": run_id, "before": before, "limit": limit})
+    rows = connection.execute(SQL.page, {"run_id": run_id, "before": before, "limit": limit})
     found: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
     if len(found) < limit:
         found.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
@@ -73,5 +58,5 @@ def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) 
 
 
 def _gains(connection: sa.Connection, run_id: UUID) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = connection.execute(_GAINS, {"run_id": run_id}).scalar_one()
+    found: Mapping[str, Mapping[str, Any]] = connection.execute(SQL.gains, {"run_id": run_id}).scalar_one()
     return found

@@ -25,21 +25,9 @@ from speciate.runs.ensemble import COUNTS, arm_key, read_arms
 from speciate.schema.policies import EnsembleMember, Ensembles
 from speciate.schema.runs import RankedCandidate
 from speciate.storage.lookup import read_stored
-from speciate.storage.tables import run_policies, run_seeds
+from speciate.storage.statements import Statements
 
-_CONTEXT = sa.text(
-    "SELECT r.project_id, r.spec, r.policy_id, r.mutator_id, p.definition AS problem, a.definition AS proposer,"
-    " a.version, b.definition AS mutator, (SELECT jsonb_agg(jsonb_build_array(s.program, s.origin) ORDER BY s.ord)"
-    " FROM run_seeds s WHERE s.run_id = r.id) AS seeds"
-    " FROM runs r JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id"
-    " LEFT JOIN policies b ON b.id = r.mutator_id WHERE r.id = :id"
-)
-
-_MEASURES = sa.text(
-    "SELECT p.definition -> 'objectives' AS objectives, p.definition -> 'targets' AS targets,"
-    " p.definition -> 'weights' AS weights"
-    " FROM runs r JOIN problems p ON p.id = r.problem_id WHERE r.id = :id"
-)
+SQL = Statements(__file__)
 
 
 @dataclass(frozen=True)
@@ -89,7 +77,7 @@ class ScoringSchema:
 
 def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchema:
     """Return the objectives and targets of a run; raises as ``load_context`` does."""
-    row = connection.execute(_MEASURES, {"id": run_id}).one_or_none()
+    row = connection.execute(SQL.scoring, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
     space = RewardSpace(tuple(read_stored(Objective, objective) for objective in row.objectives))
@@ -103,7 +91,7 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
     Raises:
         NotFoundError: No such run exists.
     """
-    row = connection.execute(_CONTEXT, {"id": run_id}).one_or_none()
+    row = connection.execute(SQL.context, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
     return RunContext(
@@ -121,34 +109,9 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
     )
 
 
-SHARES: Final = (
-    "(SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug, 'policy_version',"
-    " q.version, 'weight', e.weight) ORDER BY e.role DESC, e.ord) FROM run_policies e"
-    " JOIN policies q ON q.id = e.policy_id WHERE e.run_id = r.id)"
-)
-"""SQL: the ensemble of run ``r`` as JSON for ``members``, proposers first."""
-
-NAMES: Final = (
-    "CASE WHEN r.spec -> 'learning' IS NULL THEN"
-    " ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e JOIN policies q ON q.id = e.policy_id"
-    " OR e.role = 'external' AND q.id IN (r.policy_id, r.mutator_id) WHERE e.run_id = r.id ORDER BY 1)"
-    " ELSE ARRAY(SELECT q.slug || '@' || q.version || ' learning' FROM policies q WHERE q.id = r.policy_id) END"
-)
-"""SQL: the policy names of run ``r`` if it has an ensemble, proposals of another policy or learns, else empty.
-
-What a policy reached while it learned counts for no version of it.
-"""
-
-ALONE: Final = "(r.spec -> 'learning' IS NULL AND NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id))"
-"""SQL: true if no other policy than that of run ``r`` and its mutator took part, nor versions that it learned."""
-
-MUTATOR: Final = "nullif(r.mutator_id, r.policy_id)"
-"""SQL: the mutator of run ``r``; NULL if it is the policy itself."""
-
-_READ = sa.text(
-    "SELECT e.role, e.policy_id, e.weight, a.definition FROM run_policies e JOIN policies a ON a.id = e.policy_id"
-    " WHERE e.run_id = :id AND e.role <> 'external' ORDER BY e.role, e.ord"
-)
+NAMES: Final = SQL.text("policy_names")
+ALONE: Final = SQL.text("alone")
+MUTATOR: Final = SQL.text("mutator")
 
 
 def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:
@@ -159,7 +122,7 @@ def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles)
         for ord_, share in enumerate(shares)
     ]
     if rows:
-        connection.execute(sa.insert(run_policies), rows)
+        connection.execute(SQL.insert_share, rows)
 
 
 def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedProgram]) -> None:
@@ -169,15 +132,7 @@ def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedPr
         for ord_, seed in enumerate(seeds)
     ]
     if rows:
-        connection.execute(sa.insert(run_seeds), rows)
-
-
-_RECORD_PROPOSER = sa.text(
-    "INSERT INTO run_policies (run_id, role, ord, policy_id, weight) SELECT :id, 'external', count(*), :policy, 1"
-    " FROM run_policies WHERE run_id = :id AND role = 'external'"
-    " HAVING NOT EXISTS (SELECT FROM runs WHERE id = :id AND policy_id = :policy) AND NOT EXISTS"
-    " (SELECT FROM run_policies WHERE run_id = :id AND role = 'external' AND policy_id = :policy)"
-)
+        connection.execute(SQL.insert_seed, rows)
 
 
 def record_proposer(connection: sa.Connection, run_id: UUID, policy_id: UUID) -> None:
@@ -188,21 +143,21 @@ def record_proposer(connection: sa.Connection, run_id: UUID, policy_id: UUID) ->
         run_id: The run.
         policy_id: The proposer's policy. Nothing changes if it is the run's own.
     """
-    connection.execute(_RECORD_PROPOSER, {"id": run_id, "policy": policy_id})
+    connection.execute(SQL.record_proposer, {"id": run_id, "policy": policy_id})
 
 
 def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:
     """Return the ensembles of a run by role."""
-    found: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
-    for row in connection.execute(_READ, {"id": run_id}):
+    ensembles: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
+    for row in connection.execute(SQL.shares, {"id": run_id}):
         share = WeightedPolicy(read_stored(Policy, row.definition), row.policy_id, row.weight)
         role = PolicyRole(row.role)
-        found[role] = (*found.get(role, ()), share)
-    return found
+        ensembles[role] = (*ensembles.get(role, ()), share)
+    return ensembles
 
 
 def members(shares: Sequence[dict[str, Any]], counted: Mapping[str, dict[str, Any]]) -> tuple[EnsembleMember, ...]:
-    """Return the statistics of ensemble members from ``SHARES`` and arms; without mutators, proposers mutate."""
+    """Statistics of ensemble members from ``ensemble_shares`` and arms; without mutators proposers mutate."""
     of_role = {role: [s for s in shares if s["role"] == role.value] for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE)}
     arms = read_arms(counted)
     return tuple(

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from speciate.domain.event import Event, EventKind
 from speciate.domain.webhook import WebhookEvent
 from speciate.ids import uuid7
-from speciate.storage.runs.context import MUTATOR, NAMES
-from speciate.storage.tables import webhook_deliveries
+from speciate.storage.statements import Statements
+
+SQL = Statements(__file__)
 
 _ENDS: Final = {
     EventKind.RUN_COMPLETED: "completed",
@@ -20,16 +21,6 @@ _ENDS: Final = {
     EventKind.RUN_CANCELLED: "cancelled",
 }
 _ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
-# Locked, so that no webhook is removed before the deliveries refer to it.
-_SUBSCRIBED = sa.text(
-    "SELECT id FROM webhooks WHERE :event = ANY(events) AND project_id = :project_id ORDER BY id FOR KEY SHARE"
-)
-_RUN = sa.text(
-    "SELECT r.id, r.project_id, g.alarm, p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy,"
-    f" b.slug || '@' || b.version AS mutator, {NAMES} AS ensemble, r.strategy"
-    " FROM runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id"
-    f" JOIN policies a ON a.id = r.policy_id LEFT JOIN policies b ON b.id = {MUTATOR} WHERE r.id = :id"
-)
 
 
 def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:
@@ -37,7 +28,7 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
     relevant = [(event, name) for event in events if (name := _name(event)) is not None]
     if not relevant:
         return
-    run = connection.execute(_RUN, {"id": run_id}).one()
+    run = connection.execute(SQL.run, {"id": run_id}).one()
     about = {"run_id": str(run.id), "problem": run.problem, "policy": run.policy, "strategy": run.strategy}
     # An ensemble is reported with all its policies.
     about |= {"mutator": run.mutator} if run.mutator else {}
@@ -51,10 +42,10 @@ def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Eve
 
 def enqueue(connection: sa.Connection, event: WebhookEvent, project_id: UUID, data: Mapping[str, Any]) -> int:
     """Enqueue an event for every subscribed webhook of a project, and return their number."""
-    subscribed = connection.execute(_SUBSCRIBED, {"event": event.value, "project_id": project_id}).scalars().all()
+    subscribed = connection.execute(SQL.subscribed, {"event": event.value, "project_id": project_id}).scalars().all()
     rows = [{"id": uuid7(), "webhook_id": webhook, "event": event.value, "data": dict(data)} for webhook in subscribed]
     if rows:
-        connection.execute(sa.insert(webhook_deliveries), rows)
+        connection.execute(SQL.enqueue, rows)
     return len(rows)
 
 

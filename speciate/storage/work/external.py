@@ -8,7 +8,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from speciate.domain.candidate import ATTESTED, Evaluation, Failure, FailureKind
 from speciate.domain.problem import Problem
@@ -33,79 +32,11 @@ from speciate.schema.evaluations import (
 )
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.lookup import read_stored
+from speciate.storage.statements import Statements
+
+SQL = Statements(__file__)
 
 _CACHED: Final = 256
-_PARK = sa.text(
-    "WITH parked AS (UPDATE work SET state = 'parked', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
-    " attempt = attempt - 1 WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING id, run_id),"
-    " requested AS (INSERT INTO external_evaluations (id, run_id, work_id, number, program, program_hash, seed,"
-    " measured, result, state, capabilities) SELECT r.id, p.run_id, p.id, r.number, r.program, r.program_hash, r.seed,"
-    " r.measured, r.result, CASE WHEN r.result IS NULL THEN 'ready' ELSE 'done' END, CAST(:needs AS text[])"
-    " FROM parked p, jsonb_to_recordset(:rows) AS r(id uuid, number bigint, program text, program_hash text,"
-    " seed bigint, measured jsonb, result jsonb) ON CONFLICT (work_id, program_hash, seed) DO NOTHING)"
-    " SELECT id FROM parked"
-).bindparams(sa.bindparam("rows", type_=JSONB))
-_RESULTS = sa.text("SELECT program_hash, seed, result FROM external_evaluations WHERE work_id = :id AND state = 'done'")
-_PROBLEM = sa.text("SELECT definition FROM problems WHERE id = :id")
-# A lapsed lease is offered again. The unit must still be parked: its run may have ended.
-_OFFERED: Final = (
-    "FROM external_evaluations e JOIN work w ON w.id = e.work_id JOIN run_progress g ON g.run_id = e.run_id"
-    " JOIN runs r ON r.id = e.run_id JOIN problems p ON p.id = r.problem_id"
-    " WHERE (e.state = 'ready' OR (e.state = 'leased' AND e.lease_until < clock_timestamp()))"
-    " AND w.state = 'parked' AND g.state = 'running' AND r.deleted_at IS NULL"
-)
-_ACQUIRE = sa.text(
-    "UPDATE external_evaluations SET state = 'leased', attempt = attempt + 1, lease_token = gen_random_uuid(),"
-    " lease_until = clock_timestamp() + make_interval(secs => :lease_s), holder = :holder WHERE id IN ("
-    f"SELECT e.id {_OFFERED} AND e.attempt < :most AND r.project_id = :project"
-    " AND (cast(:problem AS uuid) IS NULL OR p.id = :problem) AND (cast(:run AS uuid) IS NULL OR r.id = :run)"
-    " AND e.capabilities <@ CAST(:able AS text[])"
-    " ORDER BY e.id LIMIT :count FOR UPDATE OF e SKIP LOCKED)"
-    " RETURNING id, lease_token, lease_until, attempt, run_id, number, program, seed, measured"
-)
-_UNLEASED = sa.text(
-    "SELECT p.slug || '@' || p.version AS problem, e.capabilities, count(*) AS waiting"
-    f" {_OFFERED} AND r.project_id = :project AND (cast(:problem AS uuid) IS NULL OR p.id = :problem)"
-    " AND (cast(:run AS uuid) IS NULL OR r.id = :run) GROUP BY p.id, e.capabilities ORDER BY p.id"
-)
-_OF_RUNS = sa.text(
-    "SELECT r.id, r.problem_id, p.slug || '@' || p.version AS name FROM runs r JOIN problems p ON p.id = r.problem_id"
-    " WHERE r.id = ANY(:runs)"
-)
-_RENEW = sa.text(
-    "UPDATE external_evaluations e SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
-    " attempt = e.attempt - CASE WHEN :lease_s = 0 THEN 1 ELSE 0 END"
-    " FROM jsonb_to_recordset(:leases) AS l(id uuid, lease uuid), work w, run_progress g, runs r WHERE e.id = l.id"
-    " AND e.lease_token = l.lease AND e.state = 'leased' AND w.id = e.work_id AND w.state = 'parked'"
-    " AND g.run_id = e.run_id AND g.state IN ('running', 'paused') AND r.id = e.run_id AND r.project_id = :project"
-    " RETURNING e.id, e.lease_until"
-).bindparams(sa.bindparam("leases", type_=JSONB))
-_HELD = sa.text(
-    "SELECT e.id, e.work_id, e.run_id, e.state, e.lease_token, e.measured, w.state AS unit, r.problem_id"
-    " FROM external_evaluations e JOIN work w ON w.id = e.work_id JOIN runs r ON r.id = e.run_id"
-    " WHERE e.id = ANY(:ids) AND r.project_id = :project ORDER BY e.id FOR UPDATE OF e"
-)
-_BOOK = sa.text(
-    "UPDATE external_evaluations e SET state = 'done', result = b.result, lease_until = NULL, program = ''"
-    " FROM jsonb_to_recordset(:booked) AS b(id uuid, result jsonb) WHERE e.id = b.id"
-).bindparams(sa.bindparam("booked", type_=JSONB))
-# The unit is locked before its evaluations are counted, so that the last of two concurrent submissions sees both.
-_LOCK_UNITS = sa.text("SELECT id FROM work WHERE id = ANY(:units) ORDER BY id FOR UPDATE")
-_READY = sa.text(
-    "UPDATE work w SET state = 'ready', dispatched_at = CASE WHEN g.state = 'running' THEN clock_timestamp() END,"
-    " resends = 0 FROM run_progress g WHERE w.id = ANY(:units) AND w.state = 'parked' AND g.run_id = w.run_id"
-    " AND NOT EXISTS (SELECT FROM external_evaluations e WHERE e.work_id = w.id AND e.state <> 'done')"
-    " RETURNING w.id, w.run_id, w.kind, w.attempt, g.state"
-)
-_LAPSED = sa.text(
-    f"SELECT e.id, e.work_id {_OFFERED} AND e.attempt >= :most ORDER BY e.id LIMIT 256 FOR UPDATE OF e SKIP LOCKED"
-)
-_WAITING = sa.text(
-    "SELECT count(*) FILTER (WHERE e.state = 'ready' OR e.lease_until < clock_timestamp()) AS waiting,"
-    " count(*) FILTER (WHERE e.state = 'leased' AND e.lease_until >= clock_timestamp()) AS leased"
-    " FROM external_evaluations e JOIN work w ON w.id = e.work_id AND w.state = 'parked'"
-    " WHERE e.run_id = :run AND e.state <> 'done'"
-)
 
 
 def park_unit(
@@ -132,12 +63,12 @@ def park_unit(
         for request in requests
     ]
     keys = {"id": lease.work_id, "token": lease.token, "rows": rows, "needs": list(needs)}
-    return connection.execute(_PARK, keys).one_or_none() is not None
+    return connection.execute(SQL.park, keys).one_or_none() is not None
 
 
 def read_external_results(connection: sa.Connection, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
     """Return the results of a unit by program hash and seed."""
-    rows = connection.execute(_RESULTS, {"id": work_id})
+    rows = connection.execute(SQL.results, {"id": work_id})
     return {(row.program_hash, row.seed): read_evaluation(row.result) for row in rows}
 
 
@@ -168,7 +99,7 @@ class ExternalEvaluations(ScopedStore):
         found = self.problems.get(problem_id)
         if found is None:
             with reading(self._engine) as connection:
-                definition = connection.execute(_PROBLEM, {"id": problem_id}).scalar_one()
+                definition = connection.execute(SQL.problem, {"id": problem_id}).scalar_one()
             if len(self.problems) >= _CACHED:
                 self.problems.clear()
             found = self.problems[problem_id] = read_stored(Problem, definition)
@@ -206,8 +137,10 @@ class ExternalEvaluations(ScopedStore):
             "most": MAX_EXTERNAL_ATTEMPTS,
         }
         with self._engine.begin() as connection:
-            rows = sorted(connection.execute(_ACQUIRE, binds).all(), key=lambda row: str(row.id))
-            of_runs = {row.id: row for row in connection.execute(_OF_RUNS, {"runs": [*{r.run_id for r in rows}]})}
+            rows = sorted(connection.execute(SQL.acquire, binds).all(), key=lambda row: str(row.id))
+            of_runs = {
+                row.id: row for row in connection.execute(SQL.problems_of_runs, {"runs": [*{r.run_id for r in rows}]})
+            }
         return tuple(self._leased(row, of_runs[row.run_id]) for row in rows)
 
     @with_retries
@@ -215,7 +148,7 @@ class ExternalEvaluations(ScopedStore):
         """Return the candidates that wait for an evaluator, by problem version and needed capabilities."""
         binds = {"project": self._home, "problem": problem_id, "run": run_id}
         with reading(self._engine) as connection:
-            rows = connection.execute(_UNLEASED, binds).all()
+            rows = connection.execute(SQL.unleased, binds).all()
         return tuple(WaitingEvaluations.model_validate(row._mapping) for row in rows)
 
     def _leased(self, row: sa.Row[Any], of_run: sa.Row[Any]) -> LeasedEvaluation:
@@ -244,7 +177,7 @@ class ExternalEvaluations(ScopedStore):
         """Renew leases, given as ids and lease tokens. Zero seconds give the candidates back."""
         rows = [{"id": str(id_), "lease": str(lease)} for id_, lease in leases]
         with self._engine.begin() as connection:
-            found = connection.execute(_RENEW, {"leases": rows, "lease_s": lease_s, "project": self._home})
+            found = connection.execute(SQL.renew, {"leases": rows, "lease_s": lease_s, "project": self._home})
             until = {row.id: row.lease_until for row in found}
         return tuple(RenewedLease(id=id_, lease_until=until.get(id_)) for id_, _ in leases)
 
@@ -263,7 +196,9 @@ class ExternalEvaluations(ScopedStore):
         """
         ids = [submission.id for submission in submissions]
         with self._engine.begin() as connection:
-            held = {row.id: row for row in connection.execute(_HELD, {"ids": ids, "project": self._home})}
+            held = {
+                row.id: row for row in connection.execute(SQL.lock_evaluations, {"ids": ids, "project": self._home})
+            }
             booked: dict[UUID, Evaluation] = {}
             outcomes = tuple(self._judge(one, held.get(one.id), booked, by) for one in submissions)
             units = [*{held[id_].work_id for id_ in booked}]
@@ -299,7 +234,7 @@ class ExternalEvaluations(ScopedStore):
         detail = f"the external evaluation lost its evaluator {MAX_EXTERNAL_ATTEMPTS} times"
         failure = Failure(FailureKind.CRASHED, "worker_lost", detail)
         with self._engine.begin() as connection:
-            rows = connection.execute(_LAPSED, {"most": MAX_EXTERNAL_ATTEMPTS}).all()
+            rows = connection.execute(SQL.lapsed, {"most": MAX_EXTERNAL_ATTEMPTS}).all()
             booked = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
             return _book(connection, booked, [*{row.work_id for row in rows}])
 
@@ -307,7 +242,7 @@ class ExternalEvaluations(ScopedStore):
     def waiting(self, run_id: UUID) -> tuple[int, int]:
         """Return how many evaluations of a run wait for an evaluator, and how many are leased."""
         with reading(self._engine) as connection:
-            row = connection.execute(_WAITING, {"run": run_id}).one()
+            row = connection.execute(SQL.waiting, {"run": run_id}).one()
         return int(row.waiting), int(row.leased)
 
 
@@ -315,12 +250,12 @@ def _book(connection: sa.Connection, booked: dict[UUID, Evaluation], units: list
     """Store results and make the units ready that wait for no more."""
     if not booked:
         return ()
-    connection.execute(_LOCK_UNITS, {"units": units})
+    connection.execute(SQL.lock_units, {"units": units})
     rows = [{"id": str(id_), "result": evaluation_json(found)} for id_, found in booked.items()]
-    connection.execute(_BOOK, {"booked": rows})
+    connection.execute(SQL.store_results, {"booked": rows})
     return tuple(
         Commit(row.run_id, dispatch=(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0),))
-        for row in connection.execute(_READY, {"units": units}).all()
+        for row in connection.execute(SQL.make_ready, {"units": units}).all()
         if row.state == "running"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -29,54 +29,13 @@ from speciate.runs import ledger, stopping
 from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
-from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, lock_progress
+from speciate.storage.runs.progress import LockedProgress, lock_progress
+from speciate.storage.statements import Statements
 from speciate.storage.work.effects import open_confirmations, write_effects
 
-_EXPIRED = sa.text(
-    "SELECT id, run_id FROM work WHERE state = 'leased' AND lease_until < clock_timestamp() ORDER BY id LIMIT 256"
-)
-_SEIZE = sa.text(
-    "SELECT * FROM work WHERE id = :id AND state = 'leased' AND lease_until < clock_timestamp() FOR UPDATE"
-)
-_RETRY = sa.text(
-    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, reserved_tokens = 0,"
-    " dispatched_at = clock_timestamp(), resends = 0 WHERE id = :id"
-)
-_RESET = sa.text(
-    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, attempt = 0, dispatched_at = NULL"
-    " WHERE id = :id"
-)
-_TAKE_OVER = sa.text(
-    "UPDATE work SET lease_token = :token, lease_until = clock_timestamp() + interval '30 seconds' WHERE id = :id"
-)
-_POISON = sa.text(
-    "UPDATE work SET state = 'poisoned', lease_token = NULL, lease_until = NULL, reason = :reason WHERE id = :id"
-)
-# A message is sent again after 2, 4, 8, … 64 seconds: soon after the broker lost it, rarely if the queue is just long.
-_RESEND = sa.text(
-    "UPDATE work w SET dispatched_at = clock_timestamp(), resends = resends + 1 FROM run_progress p"
-    " WHERE p.run_id = w.run_id AND p.state = 'running' AND w.state = 'ready' AND (w.dispatched_at IS NULL OR"
-    " w.dispatched_at < clock_timestamp() - make_interval(secs => least(power(2, w.resends + 1), 64)))"
-    " RETURNING w.id, w.run_id, w.kind, w.attempt"
-)
-_OVERDUE = sa.text(f"SELECT run_id FROM run_progress WHERE state = 'running' AND budget_seconds <= {RUNNING_SECONDS}")
+SQL = Statements(__file__)
 
 
-# The process that created the run stopped before starting it.
-_UNSTARTED = sa.text(
-    "SELECT r.id FROM runs r JOIN run_progress p ON p.run_id = r.id WHERE p.state = 'created'"
-    " AND r.created_at < clock_timestamp() - interval '5 seconds' LIMIT 256"
-)
-_BEAT = (
-    "INSERT INTO reconciler (id, alive_at) VALUES (1, clock_timestamp())"
-    " ON CONFLICT (id) DO UPDATE SET alive_at = clock_timestamp()"
-)
-# Runs that were running when the service stopped are charged until that time.
-_DOWNTIME = sa.text(
-    "UPDATE run_progress p SET running_since = clock_timestamp(),"
-    " seconds = p.seconds + greatest(0, extract(epoch FROM r.alive_at - p.running_since)) FROM reconciler r"
-    " WHERE p.state = 'running' AND r.alive_at < clock_timestamp() - make_interval(secs => :gap_s)"
-)
 DOWNTIME_S = 15.0
 """Seconds without a reconciler after which the service counts as stopped."""
 
@@ -103,9 +62,9 @@ class Reconciler:
     def reconcile(self) -> ReconcileReport:
         """Do the pass and return its commits and counts."""
         with reading(self.engine) as connection:
-            expired = connection.execute(_EXPIRED).all()
-            overdue = connection.execute(_OVERDUE).scalars().all()
-            unstarted = connection.execute(_UNSTARTED).scalars().all()
+            expired = connection.execute(SQL.expired).all()
+            overdue = connection.execute(SQL.overdue).scalars().all()
+            unstarted = connection.execute(SQL.unstarted).scalars().all()
         steps: tuple[tuple[str, Callable[[Any], None], Sequence[Any]], ...] = (
             ("reclaim", self._reclaim, expired),
             ("end overdue", self._end_overdue, overdue),
@@ -121,7 +80,7 @@ class Reconciler:
                     _log.exception("%s: %s", name, each)
         dispatched = 0
         with self.engine.begin() as connection:
-            for row in connection.execute(_RESEND):
+            for row in connection.execute(SQL.resend):
                 ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
                 self._commits.append(Commit(row.run_id, dispatch=(ref,)))
                 dispatched += 1
@@ -144,7 +103,7 @@ class Reconciler:
     def _reclaim(self, work: sa.Row[Any]) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, work.run_id)
-            row = connection.execute(_SEIZE, {"id": work.id}).mappings().one_or_none()
+            row = connection.execute(SQL.lock_expired, {"id": work.id}).mappings().one_or_none()
             if row is None:
                 return
             kind = WorkKind(row["kind"])
@@ -168,16 +127,16 @@ class Reconciler:
                 self._commits.append(_postpone(connection, locked, work.id))
                 return
             if kind is WorkKind.GENERATE:
-                connection.execute(_POISON, {"id": work.id, "reason": "lost its worker too often"})
+                connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
                 effects = ledger.poison_generate(locked.progress, self.load_context(work.run_id), lease, reserved)
                 self._commits.append(write_effects(connection, locked, effects))
                 return
             if kind is WorkKind.LEARN:
-                connection.execute(_POISON, {"id": work.id, "reason": "lost its worker too often"})
+                connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
                 effects = ledger.poison_learn(locked.progress, self.load_context(work.run_id), lease)
                 self._commits.append(write_effects(connection, locked, effects))
                 return
-            connection.execute(_TAKE_OVER, {"id": work.id, "token": lease.token})
+            connection.execute(SQL.take_over, {"id": work.id, "token": lease.token})
         commit = self._settle_as_lost(lease)
         if commit is not None:
             self._commits.append(commit)
@@ -185,7 +144,7 @@ class Reconciler:
     def _retry(
         self, connection: sa.Connection, locked: LockedProgress, lease: Lease, reserved: tuple[int, int]
     ) -> None:
-        connection.execute(_RETRY, {"id": lease.work_id})
+        connection.execute(SQL.retry, {"id": lease.work_id})
         commit = write_effects(
             connection,
             locked,
@@ -207,7 +166,7 @@ class Reconciler:
 
 def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:
     """Pause a run whose confirmation keeps losing its worker, which neither confirms nor refutes the claim."""
-    connection.execute(_RESET, {"id": work_id})
+    connection.execute(SQL.reset_attempts, {"id": work_id})
     reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
     running = locked.progress.state is RunState.RUNNING
     return write_effects(
@@ -217,31 +176,14 @@ def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) 
 
 def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:
     """Record that the reconciler is alive; return True if one of the queries finds a row."""
-    found = " OR ".join(f"EXISTS ({query.text})" for query in pending) or "false"
-    return bool(connection.execute(sa.text(f"{_BEAT} RETURNING {found}")).scalar())
+    any_row = " OR ".join(f"EXISTS ({query.text})" for query in pending) or "false"
+    return bool(connection.execute(SQL.build("beat", any_row=any_row)).scalar())
 
 
 def book_downtime(engine: sa.Engine) -> int:
     """Exclude the downtime of the service from the running seconds, and return the number of affected runs."""
     with engine.begin() as connection:
-        return connection.execute(_DOWNTIME, {"gap_s": DOWNTIME_S}).rowcount
-
-
-# Every commit sets the clock of a run. The last event of a reported run is the report.
-_STALLED: Final = sa.text(
-    "SELECT p.run_id FROM run_progress p LEFT JOIN events e ON e.run_id = p.run_id AND e.seq = p.events"
-    " WHERE p.state = 'running' AND p.running_since < clock_timestamp() - make_interval(secs => :stall_s)"
-    " AND e.kind IS DISTINCT FROM 'run.stalled'"
-    # A run that waits for proposals may wait as long as its proposers like.
-    " AND NOT (p.live = 0 AND EXISTS (SELECT FROM runs r JOIN policies a ON a.id = r.policy_id WHERE r.id = p.run_id"
-    " AND a.definition ->> 'kind' = 'external')) LIMIT 256"
-)
-_WORK: Final = sa.text(
-    "SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,"
-    " count(*) FILTER (WHERE state = 'parked') AS parked,"
-    " string_agg(DISTINCT kind, ' and ') AS kinds FROM work WHERE run_id = :run_id"
-    " AND state IN ('ready', 'leased', 'parked')"
-)
+        return connection.execute(SQL.exclude_downtime, {"gap_s": DOWNTIME_S}).rowcount
 
 
 def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
@@ -251,14 +193,14 @@ def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
         The commits to publish. The next commit of a run ends its stall, and a later stall is reported again.
     """
     with reading(engine) as connection:
-        stalled = connection.execute(_STALLED, {"stall_s": stall_s}).scalars().all()
+        stalled = connection.execute(SQL.stalled, {"stall_s": stall_s}).scalars().all()
     commits = []
     for run_id in stalled:
         with engine.begin() as connection:
             locked = lock_progress(connection, run_id)
-            still = connection.execute(_STALLED, {"stall_s": stall_s}).scalars().all()
+            still = connection.execute(SQL.stalled, {"stall_s": stall_s}).scalars().all()
             if locked.progress.state is RunState.RUNNING and run_id in still:
-                work = connection.execute(_WORK, {"run_id": run_id}).one()
+                work = connection.execute(SQL.unfinished_work, {"run_id": run_id}).one()
                 effects = Effects()
                 effects.event(EventKind.RUN_STALLED, message=_message(stall_s, work))
                 commits.append(write_effects(connection, locked, effects))

@@ -25,10 +25,10 @@ from speciate.ports.work import (
 )
 from speciate.runs.payloads import read_proposals
 from speciate.schema.policies import RunPolicies
-from speciate.storage.access.quotas import _ACTIVE
+from speciate.storage.access import quotas
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import _OVERDUE, _UNSTARTED, beat, book_downtime
+from speciate.storage.work.reconciler import SQL, beat, book_downtime
 from tests.support.http_server import wait_for
 from tests.support.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 from workers.reconciler import leadership
@@ -104,7 +104,7 @@ def test_a_heartbeat_after_the_release_does_not_renew_the_lease(stores: Stores) 
 def test_periodic_queries_do_not_scan_ended_runs(stores: Stores) -> None:
     with stores.engine.begin() as connection:
         connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
-        for query in (_OVERDUE, _UNSTARTED, _ACTIVE):
+        for query in (SQL.overdue, SQL.unstarted, quotas.SQL.runs_under_way):
             plan = connection.execute(sa.text(f"EXPLAIN {query.text}"), {"id": UUID(int=0)}).scalars().all()
             assert "ix_run_progress_unended" in "\n".join(plan)
 

@@ -1,0 +1,24 @@
+-- running_seconds: Running seconds of a run until now, by the database's clock, which all workers share.
+seconds + CASE WHEN state = 'running' THEN extract(epoch FROM clock_timestamp() - running_since) ELSE 0 END
+
+-- ensemble_shares: The ensemble of run r as JSON for ``runs.context.members``, proposers first.
+(SELECT jsonb_agg(jsonb_build_object('role', e.role, 'policy_id', e.policy_id, 'policy', q.slug,
+    'policy_version', q.version, 'weight', e.weight) ORDER BY e.role DESC, e.ord)
+  FROM run_policies e JOIN policies q ON q.id = e.policy_id WHERE e.run_id = r.id)
+
+-- policy_names: The policies of run r if it has an ensemble, proposals of another policy or learns, else empty.
+-- What a policy reached while it learned counts for no version of it.
+CASE WHEN r.spec -> 'learning' IS NULL THEN
+  ARRAY(SELECT DISTINCT q.slug || '@' || q.version FROM run_policies e
+    JOIN policies q ON q.id = e.policy_id OR e.role = 'external' AND q.id IN (r.policy_id, r.mutator_id)
+    WHERE e.run_id = r.id ORDER BY 1)
+ELSE ARRAY(SELECT q.slug || '@' || q.version || ' learning' FROM policies q WHERE q.id = r.policy_id) END
+
+-- alone: True if no policy but that of run r and its mutator took part, nor versions that it learned.
+(r.spec -> 'learning' IS NULL AND NOT EXISTS (SELECT FROM run_policies e WHERE e.run_id = r.id))
+
+-- mutator: The mutator of run r; NULL if it is the policy itself.
+nullif(r.mutator_id, r.policy_id)
+
+-- best_unlocks: 1 if the best candidate of run g meets the unlock target: if some claim to one was not refuted.
+EXISTS (SELECT FROM claims k WHERE k.run_id = g.run_id AND k.unlock AND k.state <> 'refuted')::int

@@ -1,0 +1,55 @@
+-- kept: Numbers of the candidates of a run that keep their texts.
+SELECT number FROM claims WHERE run_id = :id UNION SELECT number FROM elites WHERE run_id = :id
+UNION SELECT best_number FROM run_progress WHERE run_id = :id AND best_number IS NOT NULL
+
+-- kept_rollouts: Rollouts that keep their texts.
+SELECT rollout_id FROM candidates WHERE run_id = :id AND rollout_id IS NOT NULL AND number IN ({kept})
+
+-- due: Unpruned runs that ended before a time.
+SELECT r.id, p.slug AS problem, g.state, g.finished_at, g.numbers, g.batches
+FROM run_progress g JOIN runs r ON r.id = g.run_id JOIN problems p ON p.id = r.problem_id
+WHERE g.pruned_at IS NULL AND g.state = ANY(:states) AND g.finished_at < :before ORDER BY g.finished_at
+
+-- weigh: Stored size of the texts of a run that can be deleted.
+SELECT (
+    SELECT coalesce(sum(pg_column_size(program) + pg_column_size(artifacts)
+      + coalesce(pg_column_size(failure_detail), 0)), 0)
+    FROM candidates WHERE run_id = :id AND number NOT IN ({kept})
+  ) + (SELECT coalesce(sum(pg_column_size(program)), 0) FROM run_seeds WHERE run_id = :id) + (
+    SELECT coalesce(sum(pg_column_size(completion) + coalesce(pg_column_size(logprobs), 0)
+      + coalesce(pg_column_size(token_ids), 0)), 0)
+    FROM rollouts WHERE run_id = :id AND id NOT IN ({kept_rollouts}))
+
+-- prune_candidates: Delete the texts of a range of candidates.
+UPDATE candidates SET program = '', failure_detail = NULL, artifacts = '{"pruned": "the texts are gone"}'
+WHERE run_id = :id AND number > :after AND number <= :upto AND program <> '' AND number NOT IN ({kept})
+
+-- prune_results: Delete results without a program: another run would reuse them instead of evaluating it.
+DELETE FROM results x USING candidates c
+WHERE x.run_id = :id AND x.number > :after AND x.number <= :upto AND c.run_id = x.run_id AND c.number = x.number
+  AND c.program = ''
+
+-- prune_rollouts: Delete the texts of a range of rollouts.
+UPDATE rollouts SET completion = '', logprobs = NULL, token_ids = NULL
+WHERE run_id = :id AND batch > :after AND batch <= :upto AND completion <> '' AND id NOT IN ({kept_rollouts})
+
+-- prune_seeds: Delete the seed programs of a run.
+UPDATE run_seeds SET program = '' WHERE run_id = :id
+
+-- mark_pruned: Record that a run is pruned.
+UPDATE run_progress SET pruned_at = clock_timestamp() WHERE run_id = :id
+
+-- unused_prompts: Prompts of runs that only pruned rollouts refer to.
+SELECT prompt_digest FROM rollouts WHERE run_id = ANY(:ids)
+EXCEPT SELECT prompt_digest FROM rollouts o JOIN run_progress g ON g.run_id = o.run_id
+WHERE g.pruned_at IS NULL OR o.completion <> ''
+
+-- lock_prompts: Block concurrent inserts of rollouts, which may refer to an unused prompt.
+LOCK TABLE prompts IN SHARE ROW EXCLUSIVE MODE
+
+-- limit_lock: Wait for a lock only briefly.
+SET LOCAL lock_timeout = '2s'
+
+-- delete_prompts: Delete prompts that no rollout refers to.
+DELETE FROM prompts
+WHERE digest = ANY(:digests) AND digest NOT IN (SELECT prompt_digest FROM rollouts WHERE id > :since)
