@@ -26,6 +26,7 @@ def _assignment(name: str) -> str:
 
 SQL = Statements(__file__, assignments=", ".join(map(_assignment, _FIELDS)))
 RUNNING_SECONDS: Final = SQL.text("running_seconds")
+SAVE: Final = SQL.text("save")
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunSpec, RunState
 from speciate.domain.visibility import Visibility
 from speciate.runs.learning import LearningState
-from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord
+from speciate.schema.runs import LearningRecord, RankedCandidate, RunOrder, RunRecord, SpentRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.cursors import where
 from speciate.storage.lookup import read_stored
@@ -119,6 +119,16 @@ def run_listing(order: RunOrder, cursor: str | None, *, reverse: bool) -> RunLis
         raise cursors.refusal()
     after = f"({key} {beyond} :last OR {key} = :last AND r.id < :after)"
     return RunListing(key, direction, after, {"last": last, "after": run}, name)
+
+
+def read_run(connection: sa.Connection, run_id: UUID) -> sa.Row[Any] | None:
+    """Return a row for ``run_record``; None for an unknown run."""
+    return connection.execute(SQL.get, {"id": run_id}).one_or_none()
+
+
+def read_work_in_flight(connection: sa.Connection, project: UUID | None, limit: int) -> tuple[WorkRecord, ...]:
+    rows = connection.execute(SQL.work_in_flight, {"limit": limit, "project": project})
+    return tuple(WorkRecord.model_validate(row._asdict()) for row in rows)
 
 
 def run_record(row: sa.Row[Any]) -> RunRecord:

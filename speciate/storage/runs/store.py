@@ -33,11 +33,10 @@ from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quot
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.references import require_undeclared
-from speciate.storage.runs import records
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
 from speciate.storage.runs.progress import LockedProgress, lock_progress
 from speciate.storage.runs.queries import RunQueries
-from speciate.storage.runs.records import RunFilter, run_listing, run_record
+from speciate.storage.runs.records import RunFilter, read_run, read_work_in_flight, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
@@ -218,7 +217,7 @@ class PostgresRunStore(ScopedStore):
     def get(self, run_id: UUID) -> RunRecord:
         """Return a run; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
-            row = connection.execute(records.SQL.get, {"id": run_id}).one_or_none()
+            row = read_run(connection, run_id)
         if row is None or self.project not in {None, row.project_id}:
             raise NotFoundError(f"there is no run {run_id}.")
         return run_record(row)
@@ -265,8 +264,7 @@ class PostgresRunStore(ScopedStore):
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
         """Return unfinished work, oldest first."""
         with reading(self._engine) as connection:
-            rows = connection.execute(records.SQL.work_in_flight, {"limit": limit, "project": self.project}).all()
-        return tuple(WorkRecord.model_validate(row._asdict()) for row in rows)
+            return read_work_in_flight(connection, self.project, limit)
 
     def queries(self) -> RunQueries:
         """Return the queries of the same database."""

@@ -47,7 +47,8 @@ from speciate.storage.candidates.insert import insert_candidates, insert_rollout
 from speciate.storage.database import StorageFullError, Store, reading, with_retries, writing_once
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
-from speciate.storage.runs.progress import RUNNING_SECONDS, LockedProgress, finish_work, lock_progress
+from speciate.storage.runs.progress import LockedProgress, finish_work, lock_progress
+from speciate.storage.statements import Statements
 from speciate.storage.work.effects import (
     earliest_claimant,
     load_claims,
@@ -62,42 +63,8 @@ from speciate.storage.work.external import park_unit, read_external_results
 from speciate.storage.work.learning import insert_version, read_group, read_learned
 from speciate.storage.work.reconciler import Reconciler
 
-_CLAIM = sa.text(
-    "UPDATE work w SET state = 'leased', lease_token = :token, attempt = attempt + 1,"
-    " lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
-    " FROM run_progress p WHERE w.id = :id AND w.state = 'ready' AND p.run_id = w.run_id AND p.state = 'running'"
-    " AND (w.kind = 'confirm' OR p.budget_seconds IS NULL"
-    " OR extract(epoch FROM clock_timestamp() - p.running_since) + p.seconds < p.budget_seconds)"
-    " RETURNING w.run_id, w.kind, w.lane, w.ordinal, w.attempt, w.payload, p.events"
-)
-_EXTEND = sa.text(
-    "UPDATE work SET lease_until = clock_timestamp() + make_interval(secs => :lease_s)"
-    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
-)
-_RELEASE = sa.text(
-    "UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,"
-    " attempt = attempt - 1, reserved_tokens = 0, reason = :reason"
-    " WHERE id = :id AND lease_token = :token AND state = 'leased'"
-    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS reserved"
-)
-# The lease expires at once without counting as an attempt, and the reconciler returns the unit to the queue. The new
-# token keeps a late heartbeat of the stopping worker from renewing the lease.
-_EXPIRE = sa.text(
-    "UPDATE work SET lease_until = clock_timestamp(), lease_token = gen_random_uuid(),"
-    " attempt = greatest(attempt - 1, 0)"
-    " WHERE lease_token = ANY(:tokens) AND state = 'leased' AND id = ANY(:ids)"
-)
-_RESUMED_SINCE = sa.text("SELECT EXISTS (SELECT FROM events WHERE run_id = :id AND seq > :seq AND kind = :resumed)")
-_HALT = sa.text(
-    f"UPDATE run_progress SET seconds = {RUNNING_SECONDS}, running_since = NULL, revision = revision + 1,"
-    " state = 'paused', reason = :reason, reserved_tokens = reserved_tokens - :reserved, tokens = tokens + :tokens,"
-    " cost = cost + :cost, estimated_tokens = estimated_tokens + :estimated"
-    " WHERE run_id = :id AND state IN ('running', 'paused') RETURNING revision, events"
-)
-_RESERVE = sa.text(
-    "UPDATE work SET reserved_tokens = :tokens WHERE id = :id AND lease_token = :token AND state = 'leased'"
-    " RETURNING (SELECT reserved_tokens FROM work WHERE id = :id) AS before"
-)
+SQL = Statements(__file__)
+
 
 _MAX_REASON = 2000
 
@@ -124,7 +91,7 @@ class PostgresWorkStore(Store):
         """Lease a ready unit of a running run."""
         token = uuid7()
         with writing_once(self._engine) as connection:
-            row = connection.execute(_CLAIM, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
+            row = connection.execute(SQL.claim, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
         if row is None:
             return None
         return Lease(
@@ -136,7 +103,7 @@ class PostgresWorkStore(Store):
         """Renew a lease."""
         with writing_once(self._engine) as connection:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
-            return connection.execute(_EXTEND, keys).rowcount == 1
+            return connection.execute(SQL.extend, keys).rowcount == 1
 
     def expire_leases(self, leases: Sequence[Lease]) -> int:
         """Expire the leases of a stopping worker, without retries, and return their number.
@@ -146,7 +113,7 @@ class PostgresWorkStore(Store):
         """
         keys = {"ids": [lease.work_id for lease in leases], "tokens": [lease.token for lease in leases]}
         with writing_once(self._engine) as connection:
-            return connection.execute(_EXPIRE, keys).rowcount
+            return connection.execute(SQL.expire, keys).rowcount
 
     def context(self, run_id: UUID) -> RunContext:
         """Return the immutable parts of a run."""
@@ -163,9 +130,8 @@ class PostgresWorkStore(Store):
         budget = self.context(run_id).spec.budget.seconds
         if budget is None:
             return None
-        query = sa.text(f"SELECT {RUNNING_SECONDS} FROM run_progress WHERE run_id = :id")
         with reading(self._engine) as connection:
-            return max(0.0, budget - float(connection.execute(query, {"id": run_id}).scalar_one()))
+            return max(0.0, budget - float(connection.execute(SQL.running_seconds_of, {"id": run_id}).scalar_one()))
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
@@ -222,9 +188,8 @@ class PostgresWorkStore(Store):
     @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return the bandit statistics of an ensemble."""
-        query = sa.text("SELECT arms FROM run_progress WHERE run_id = :id")
         with reading(self._engine) as connection:
-            return read_arms(connection.execute(query, {"id": run_id}).scalar_one())
+            return read_arms(connection.execute(SQL.arms, {"id": run_id}).scalar_one())
 
     @with_retries
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
@@ -238,7 +203,7 @@ class PostgresWorkStore(Store):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             row = connection.execute(
-                _RESERVE, {"id": lease.work_id, "token": lease.token, "tokens": tokens}
+                SQL.reserve, {"id": lease.work_id, "token": lease.token, "tokens": tokens}
             ).one_or_none()
             if row is None:
                 return None
@@ -373,12 +338,12 @@ class PostgresWorkStore(Store):
         with self._engine.begin() as connection:
             lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(_RELEASE, keys).one_or_none()
+            back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 return None
             spent = spent or ledger.most_of(back.reserved, self.context(lease.run_id))
             values = {"id": lease.run_id, "reason": reason, "reserved": back.reserved, **asdict(spent)}
-            row = connection.execute(_HALT, values).one()
+            row = connection.execute(SQL.pause_in_place, values).one()
         return Commit(lease.run_id, revision=row.revision, last_event=row.events)
 
     @with_retries
@@ -386,7 +351,7 @@ class PostgresWorkStore(Store):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             keys = {"id": lease.work_id, "token": lease.token, "reason": reason}
-            back = connection.execute(_RELEASE, keys).one_or_none()
+            back = connection.execute(SQL.release, keys).one_or_none()
             if back is None:
                 return None
             locked.progress.reserved_tokens -= back.reserved
@@ -396,7 +361,7 @@ class PostgresWorkStore(Store):
             if locked.progress.state is not RunState.RUNNING:
                 return write_effects(connection, locked, Effects())
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}
-            if connection.execute(_RESUMED_SINCE, since).scalar_one():
+            if connection.execute(SQL.resumed_since, since).scalar_one():
                 return replace(
                     write_effects(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),)
                 )

@@ -8,16 +8,17 @@ from pathlib import Path
 _STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
 _QUERY = re.compile(r"\b(?:FROM|JOIN) runs\b")
 _REASONS = {
-    "access/quotas.py": "what was spent was spent",
-    "runs/context.py": "reads one run",
     "candidates/queries.sql": "reads one run",
+    "access/quotas.sql": "what was spent was spent",
+    "runs/context.sql": "reads one run",
     "runs/queries.py": "reads one run",
-    "runs/retention.py": "prunes deleted runs, too",
-    "runs/store.py": "filters the list, and work belongs to runs that have not ended",
-    "webhooks/queue.py": "reads one run",
-    "work/fairness.py": "work belongs to runs that have not ended",
+    "runs/retention.sql": "prunes deleted runs, too",
+    "runs/records.sql": "reads one run, and filters the list by a condition that is passed",
+    "runs/store.sql": "changes one run",
+    "webhooks/queue.sql": "reads one run",
+    "work/fairness.sql": "work belongs to runs that have not ended",
     "work/proposals.sql": "only ended runs are deleted, and these take no proposals",
-    "work/reconciler.py": "looks at runs that have not started",
+    "work/reconciler.sql": "looks at runs that have not started",
     "work/waiting_runs.sql": "work belongs to runs that have not ended",
 }
 

@@ -10,7 +10,11 @@ import pytest
 from speciate.storage.statements import Statements
 
 _STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
-_FILES = sorted(_STORAGE.rglob("*.sql"))
+_SHARED = _STORAGE / "fragments.sql"
+_FILES = sorted({*_STORAGE.rglob("*.sql")} - {_SHARED})
+_USE = re.compile(r"\bSQL\.(?:(?:text|build)\(\s*\"(\w+)\"|(\w+))")
+_PLACEHOLDER = re.compile(r"(?<!')\{(\w+)\}")
+_FRAGMENTS = set(re.findall(r"^-- (\w+): \S", _SHARED.read_text(), re.MULTILINE))
 
 
 def written(folder: Path, text: str) -> Statements:
@@ -50,8 +54,11 @@ def test_a_wrong_file_is_rejected(tmp_path: Path, text: str, message: str) -> No
 def test_every_statement_is_used_and_every_used_one_exists(path: Path) -> None:
     sql, module = path.read_text(), path.with_suffix(".py").read_text()
     names = set(re.findall(r"^-- (\w+): \S", sql, re.MULTILINE))
-    used = set()
-    for call, attribute in re.findall(r"\bSQL\.(?:(?:text|build)\(\s*\"(\w+)\"|(\w+))", module):
-        used.add(call or attribute)
-    assert used <= names
-    assert names - used <= set(re.findall(r"(?<!')\{(\w+)\}", sql))
+    used = {call or name for call, name in _USE.findall(module)}
+    assert used <= names | _FRAGMENTS
+    assert names - used <= set(_PLACEHOLDER.findall(sql))
+
+
+def test_every_fragment_is_used() -> None:
+    used = {name for path in (*_FILES, _SHARED) for name in _PLACEHOLDER.findall(path.read_text())}
+    assert used >= _FRAGMENTS
