@@ -25,6 +25,7 @@ from speciate.storage.statements import Statements
 SQL = Statements(__file__)
 
 _LONGEST: Final = 500
+_STEP: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class AuditLog(Store):
     def _delete_some(self, before: datetime, principal: str) -> int:
         with self._engine.begin() as connection:
             connection.execute(SQL.allow_deletion)
-            deleted = connection.execute(SQL.delete_some, _limits(before)).one()
+            deleted = connection.execute(SQL.delete_some, {**_limits(before), "most": _STEP}).one()
             if deleted.entries:
                 span = f"{deleted.entries} entries, {deleted.first.isoformat()} to {deleted.last.isoformat()}"
                 append_entry(connection, AuditEntry(principal, "DELETE audit", span))

@@ -8,7 +8,7 @@ SELECT count(*) {old}
 SET LOCAL speciate.audit_retention = 'on'
 
 -- delete_some: Delete the oldest entries.
-WITH deleted AS (DELETE FROM audit WHERE id IN (SELECT id {old} ORDER BY id LIMIT 10000) RETURNING at)
+WITH deleted AS (DELETE FROM audit WHERE id IN (SELECT id {old} ORDER BY id LIMIT :most) RETURNING at)
 SELECT count(*) AS entries, min(at) AS first, max(at) AS last FROM deleted
 
 -- append: Append an entry.

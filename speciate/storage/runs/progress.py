@@ -24,7 +24,7 @@ def _assignment(name: str) -> str:
     return f"{name} = cast(:{name} AS jsonb)" if name in _DOCUMENTS else f"{name} = :{name}"
 
 
-SQL = Statements(__file__, assignments=", ".join(map(_assignment, _FIELDS)))
+SQL = Statements(__file__, fields=", ".join(_FIELDS), assignments=", ".join(map(_assignment, _FIELDS)))
 RUNNING_SECONDS: Final = SQL.text("running_seconds")
 SAVE: Final = SQL.text("save")
 

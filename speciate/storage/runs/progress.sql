@@ -1,5 +1,7 @@
 -- lock: Lock the progress of a run. Every transaction takes this lock first.
-SELECT *, {running_seconds} AS seconds_now, clock_timestamp() AS now FROM run_progress WHERE run_id = :run_id FOR UPDATE
+-- The columns are named, since a prepared statement breaks when a newer version adds one to ``*``.
+SELECT run_id, state, {fields}, {running_seconds} AS seconds_now, clock_timestamp() AS now
+FROM run_progress WHERE run_id = :run_id FOR UPDATE
 
 -- finish: Lock the progress of a run, then finish one of its units, in one round trip.
 -- The payload is dropped, because the candidates table holds the programs.

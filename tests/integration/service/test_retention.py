@@ -14,7 +14,6 @@ from speciate.cli.runs.replay import replay_run
 from speciate.domain.errors import ReplayError
 from speciate.domain.run import RunState
 from speciate.ids import floor7
-from speciate.storage.access import audit
 from speciate.storage.runs.retention import UNSUCCESSFUL, RetentionStore
 from speciate.storage.stores import Stores
 from speciate.storage.tables import audit as audit_table
@@ -94,9 +93,7 @@ def test_pruned_run_cannot_be_replayed(lab: Lab) -> None:
 
 
 def test_audit_retention_is_audited(lab: Lab, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "speciate.storage.access.audit._DELETE", text(str(audit._DELETE).replace("LIMIT 10000", "LIMIT 2"))
-    )
+    monkeypatch.setattr("speciate.storage.access.audit._STEP", 2)
     now = datetime.now(UTC)
     for days in (900, 500, 401, 399, 0):
         at = now - timedelta(days=days)

@@ -69,7 +69,7 @@ def test_choosing_keeps_the_prepared_statements_of_its_connection(database_url: 
     queue = FairQueue(engine, slots=lambda: 8)
     for _ in range(8):
         queue.choose(ready.id)
-    prepared = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH held%'")
+    prepared = sa.text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'WITH leased%'")
     with reading(engine) as connection:
         assert connection.execute(prepared).scalar_one() == 1
     engine.dispose()
