@@ -155,7 +155,7 @@ def _strategy_alone() -> Iterator[None]:
 
 
 def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
-    outcomes = [run.candidates[number].outcome for number in sorted(run.candidates)]
+    outcomes = [run.candidates[number] for number in sorted(run.candidates)]
     reached = [
         next((i + 1 for i, outcome in enumerate(outcomes) if outcome.targets >> target & 1), None)
         for target in range(len(problem.targets))
@@ -169,7 +169,7 @@ def _found(run: MemoryRun, problem: Problem, budget: int) -> Found:
             best[i] = drawn @ space.normalise([rewards])[0]
     curve = np.maximum.accumulate(best).mean(axis=1)
     marks = [curve[min(len(curve), budget * (i + 1) // MARKS) - 1] for i in range(MARKS)]
-    held = [run.candidates[number].outcome.targets for number in {elite.number for elite in run.elites.values()}]
+    held = [run.candidates[number].targets for number in {elite.number for elite in run.elites.values()}]
     kept = [any(targets >> i & 1 for targets in held) for i in range(len(problem.targets))]
     return Found(reached, [float(mark) for mark in marks], run.progress.tokens, run.progress.duplicates, kept)
 

@@ -102,7 +102,7 @@ def searched(slug: str, seed: int, options: Mapping[str, float]) -> tuple[float,
     signals.committed(store.start(context.run_id))
     drain(WorkExecutor(store, signals, evaluator, lambda _: client), signals)
     seconds = time.process_time() - began
-    found = [c.outcome.evaluation.rewards for c in store.runs[context.run_id].candidates.values()]
+    found = [c.evaluation.rewards for c in store.runs[context.run_id].candidates.values()]
     valid = [r[0] for r in found if r is not None and problem.space.violation([r])[0] <= 0]
     return (max if sign_of(problem) < 0 else min)(valid), seconds
 

@@ -164,7 +164,7 @@ class LocalService:
         run = store.runs[context.run_id]
         if not run.progress.state.ended:
             raise RuntimeError(f"the search of {context.problem.slug} is {run.progress.state}: {run.progress.reason}")
-        unlocked = min((number for number, each in run.candidates.items() if each.outcome.targets & 1), default=None)
+        unlocked = min((number for number, each in run.candidates.items() if each.targets & 1), default=None)
         state = LearningState.model_validate(run.progress.learning)
         return Found(unlocked, run.progress.evaluations, seconds, state)
 

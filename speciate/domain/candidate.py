@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from speciate.domain.policy import PolicyRole
+from speciate.domain.target import TargetSet
 
 
 class CandidateStatus(StrEnum):
@@ -172,10 +173,10 @@ class Individual:
     """Numbers of its parents."""
     stopped_at: str | None = None
     """First stage of the cascade without measurements; None if all was measured."""
-    targets: int = 0
-    """Bit mask of the targets that its rewards meet, without refuted ones."""
-    refuted: int = 0
-    """Bit mask of the targets that its rewards meet and a repeated evaluation missed."""
+    targets: TargetSet = 0
+    """Targets that its rewards meet, without refuted ones."""
+    refuted: TargetSet = 0
+    """Targets that its rewards meet and a repeated evaluation missed."""
     repeats: tuple[Repeat, ...] = ()
     """What the repeated evaluations measured; empty if no target was due for confirmation."""
 
@@ -189,3 +190,63 @@ class Individual:
         if self.rewards is None:
             raise ValueError(f"candidate {self.number} has no rewards")
         return self.rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A proposal with its result and its place in the run: what the table ``candidates`` holds.
+
+    ``individual`` is the part that the search needs.
+    """
+
+    number: int
+    """Number in the run, from 1 in order of proposal."""
+    proposal: Proposal
+    evaluation: Evaluation
+    """Its result. A duplicate has that of the earlier candidate."""
+    duplicate_of: int | None = None
+    """Number of the earlier candidate with the same program, or with the similar one that caused the rejection; None
+    for a new program."""
+    targets: TargetSet = 0
+    """Targets that its rewards meet, refuted ones included."""
+    shape: str | None = None
+    """Digest of its syntax tree, if the run compares trees and the program is new."""
+    reused_from: str | None = None
+    """``run/number`` of the candidate of another run whose result it reuses."""
+    refuted: TargetSet = 0
+    """Targets that its rewards meet and a repeated evaluation missed."""
+    repeats: tuple[Repeat, ...] = ()
+    """What the repeated evaluations measured; empty if no target was due for confirmation."""
+    spent_evaluations: int = 0
+    """Evaluations that the run had spent with it, which increases from candidate to candidate."""
+    spent_tokens: int = 0
+    spent_seconds: float = 0.0
+
+    @property
+    def is_repetition(self) -> bool:
+        """True if it has the result of an earlier candidate with the same program."""
+        failure = self.evaluation.failure
+        return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if other runs may reuse its result: it is complete, and this run measured it."""
+        whole = self.evaluation.rewards is not None and self.evaluation.stopped_at is None
+        return whole and self.duplicate_of is None and self.reused_from is None
+
+    @property
+    def individual(self) -> Individual:
+        """The candidate as strategies and prompts see it."""
+        return Individual(
+            self.number,
+            self.proposal.program,
+            self.evaluation.rewards,
+            self.evaluation.failure,
+            self.evaluation.artifacts,
+            self.proposal.island,
+            self.proposal.parents,
+            self.evaluation.stopped_at,
+            self.targets & ~self.refuted,
+            self.refuted,
+            self.repeats,
+        )

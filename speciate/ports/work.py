@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from speciate.domain.budget import Charge
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal, Repeat
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole
@@ -294,34 +294,6 @@ class ProposedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateOutcome:
-    """Outcome of one proposal.
-
-    Attributes:
-        proposal: The child.
-        evaluation: Its result. A duplicate has the result of the earlier candidate.
-        duplicate_of: Number of the earlier candidate with the same program, or with the similar program that caused
-            the rejection; None for a new program.
-        targets: Bit mask of the targets that its rewards meet.
-        shape: Digest of its syntax tree, if the run compares trees and the program is new.
-        reused_from: ``run/number`` of the candidate of another run whose result it reuses.
-    """
-
-    proposal: Proposal
-    evaluation: Evaluation
-    duplicate_of: int | None = None
-    targets: int = 0
-    shape: str | None = None
-    reused_from: str | None = None
-
-    @property
-    def repeats(self) -> bool:
-        """True if it has the result of an earlier candidate with the same program."""
-        failure = self.evaluation.failure
-        return self.duplicate_of is not None and (failure is None or failure.kind is not FailureKind.REJECTED)
-
-
-@dataclass(frozen=True, slots=True)
 class ExternalRequest:
     """An evaluation that an external evaluator performs for a work unit.
 
@@ -344,14 +316,14 @@ class ExternalRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """Result of an ``evaluate`` unit. Outcome i belongs to candidate ``first_number + i``.
+    """Result of an ``evaluate`` unit.
 
     Attributes:
-        outcomes: One per proposal, in order.
+        candidates: One per proposal, in order.
         placements: Archive updates requested by the strategy.
     """
 
-    outcomes: tuple[CandidateOutcome, ...]
+    candidates: tuple[Candidate, ...]
     placements: tuple[Placement, ...] = ()
 
 
@@ -396,21 +368,6 @@ class Commit:
     last_event: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """An earlier candidate of the run with the same program.
-
-    Attributes:
-        number: Its number.
-        evaluation: Its result.
-        targets: Bit mask of the targets that it met.
-    """
-
-    number: int
-    evaluation: Evaluation
-    targets: int = 0
-
-
 OUTPUT: Final = "output"
 """Label of the note in which a script stores the output of a candidate (``carry`` of a problem)."""
 
@@ -426,19 +383,6 @@ class CarriedOutput:
 
     number: int
     output: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReusedResult:
-    """An evaluation result of another run.
-
-    Attributes:
-        source: ``run/number`` of the evaluated candidate.
-        evaluation: Its result, with zero cost.
-    """
-
-    source: str
-    evaluation: Evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +445,14 @@ class WorkStore(Protocol):
         """Return the output of the run's best candidate, or the one that candidate ``to`` received; None without."""
         ...
 
-    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
         """Return the run's earliest candidate for each known program hash and shape."""
         ...
 
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
-        """Return results of other runs from the same evaluator and isolation tier, by program hash.
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
+        """Return ``run/number`` and result, at no cost, of candidates of other runs, by program hash.
+
+        They have the same evaluator and isolation tier.
 
         Empty if the run does not reuse results or its problem forbids it.
         """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
-from speciate.domain.candidate import BUILD_FAILED, Individual
+from speciate.domain.candidate import BUILD_FAILED, Candidate, Individual
 from speciate.domain.event import EventKind
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import CandidateOutcome, RunContext
+from speciate.ports.work import RunContext
 from speciate.runs.progress import Effects, RunProgress
 
 MOST_REASONS = 100
@@ -18,15 +19,15 @@ DUPLICATE: Final = "duplicate"
 """Label of a repeated answer in ``RunProgress.recent``."""
 
 
-def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome) -> None:
+def count(progress: RunProgress, context: RunContext, candidate: Candidate) -> None:
     """Count the outcome of a candidate."""
-    failure, rewards = outcome.evaluation.failure, outcome.evaluation.rewards
-    progress.duplicates += outcome.repeats
-    progress.reused += outcome.reused_from is not None
+    failure, rewards = candidate.evaluation.failure, candidate.evaluation.rewards
+    progress.duplicates += candidate.is_repetition
+    progress.reused += candidate.reused_from is not None
     label = "ok" if failure is None else BUILD_FAILED if failure.reason == BUILD_FAILED else failure.kind.value
-    if outcome.proposal.failure is not None:
-        label = outcome.proposal.failure.reason
-    elif outcome.repeats and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
+    if candidate.proposal.failure is not None:
+        label = candidate.proposal.failure.reason
+    elif candidate.is_repetition and context.samples_at_endpoint:  # mutators and tiny models repeat themselves
         label = DUPLICATE
     progress.recent[label] = progress.recent.get(label, 0) + 1
     if failure:
@@ -38,6 +39,19 @@ def count(progress: RunProgress, context: RunContext, outcome: CandidateOutcome)
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
+
+
+def with_spending(progress: RunProgress, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates of a batch with what the run had spent with each; ``progress`` is from before the batch."""
+    return [
+        replace(
+            candidate,
+            spent_evaluations=progress.evaluations + position,
+            spent_tokens=progress.tokens,
+            spent_seconds=progress.seconds,
+        )
+        for position, candidate in enumerate(candidates, start=1)
+    ]
 
 
 def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Individual]) -> None:
@@ -53,27 +67,28 @@ def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Indiv
             progress.best = list(rival.vector)
 
 
-def fresh_rivals(first: int, outcomes: Iterable[CandidateOutcome]) -> Iterator[Individual]:
-    """Yield the scored candidates of a batch that repeat no other; ``first`` is the number of the first candidate."""
-    for number, outcome in enumerate(outcomes, start=first):
-        rewards = outcome.evaluation.rewards
-        if outcome.evaluation.failure is None and rewards is not None and outcome.duplicate_of is None:
-            yield Individual(number, outcome.proposal.program, rewards, targets=outcome.targets)
+def new_rivals(candidates: Iterable[Candidate]) -> list[Individual]:
+    """Return the candidates of a batch that have rewards and repeat no other."""
+    return [each.individual for each in candidates if each.evaluation.rewards is not None and each.duplicate_of is None]
 
 
-def claim_targets(
-    progress: RunProgress, context: RunContext, effects: Effects, number: int, outcome: CandidateOutcome
-) -> None:
+def claim_targets(progress: RunProgress, context: RunContext, effects: Effects, candidate: Candidate) -> None:
     """Claim the targets that a candidate is the first to meet."""
-    if outcome.duplicate_of is not None:
+    if candidate.duplicate_of is not None:
         return
-    fresh = outcome.targets & ~progress.claimed
+    fresh = candidate.targets & ~progress.claimed
     state = ClaimState.PENDING if context.problem.confirmations else ClaimState.CONFIRMED
     for position, target in enumerate(context.problem.targets):
         if fresh >> position & 1:
             effects.claims.append(
                 Claim(
-                    target.name, number, progress.evaluations, progress.tokens, progress.seconds, target.unlock, state
+                    target.name,
+                    candidate.number,
+                    progress.evaluations,
+                    progress.tokens,
+                    progress.seconds,
+                    target.unlock,
+                    state,
                 )
             )
     progress.claimed |= fresh
@@ -93,9 +108,9 @@ def add_confirmed_event(effects: Effects, claim: Claim) -> None:
     )
 
 
-def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
+def summary(context: RunContext, candidate: Candidate) -> dict[str, Any]:
     """Return the entry of one candidate in the event of its batch."""
-    evaluation, proposal = outcome.evaluation, outcome.proposal
+    evaluation, proposal = candidate.evaluation, candidate.proposal
     policy = {"policy": proposal.policy} if context.has_ensemble else {}
     return policy | {
         "rewards": list(evaluation.rewards) if evaluation.rewards is not None else None,
@@ -105,6 +120,6 @@ def summary(context: RunContext, outcome: CandidateOutcome) -> dict[str, Any]:
         "parents": list(proposal.parents),
         "role": proposal.role.value,
         "program": proposal.program_hash[:16],
-        "duplicate_of": outcome.duplicate_of,
-        "targets": outcome.targets,
+        "duplicate_of": candidate.duplicate_of,
+        "targets": candidate.targets,
     }

@@ -11,15 +11,13 @@ from typing import Self
 
 import numpy as np
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal, Repeat
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.target import TargetSet
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.reporting import name_evaluations
 from speciate.ports.work import (
-    CandidateOutcome,
-    Duplicate,
     Lease,
     RunContext,
     WorkStore,
@@ -51,7 +49,7 @@ class ProgramBatch:
     first: int
     proposals: Sequence[Proposal]
     shapes: Sequence[str | None]
-    repeated: Mapping[str, Duplicate | NearDuplicate]
+    repeated: Mapping[str, Candidate | NearDuplicate]
     new: Mapping[int, Proposal]
 
     @classmethod
@@ -71,33 +69,30 @@ class ProgramBatch:
         new = {number: proposal for number, proposal in new.items() if proposal.program_hash not in near}
         return cls(context, first, proposals, shapes, {**duplicates, **near}, new)
 
-    def outcomes(self, results: Mapping[int, Evaluation], sources: Mapping[int, str]) -> tuple[CandidateOutcome, ...]:
-        """Return the outcome of every proposal.
+    def candidates(self, results: Mapping[int, Evaluation], sources: Mapping[int, str]) -> tuple[Candidate, ...]:
+        """Return the candidate of every proposal.
 
         Args:
             results: Results of the new programs, by number.
             sources: ``run/number`` of the candidate of another run whose result is reused, by number.
         """
         earlier = dict(self.repeated)
-        outcomes = []
+        candidates = []
         for number, (proposal, shape) in enumerate(zip(self.proposals, self.shapes, strict=True), start=self.first):
             digests = _digests(proposal, shape)
             if proposal.failure is not None:
-                outcomes.append(CandidateOutcome(proposal, Evaluation(failure=proposal.failure)))
-            elif number in results:
-                targets = _targets(self.context, results[number])
-                outcomes.append(
-                    CandidateOutcome(
-                        proposal, results[number], targets=targets, shape=shape, reused_from=sources.get(number)
-                    )
-                )
-                earlier |= dict.fromkeys(digests, Duplicate(number, results[number], targets))
+                candidate = Candidate(number, proposal, Evaluation(failure=proposal.failure))
+            elif (result := results.get(number)) is not None:
+                targets, source = _targets(self.context, result), sources.get(number)
+                candidate = Candidate(number, proposal, result, targets=targets, shape=shape, reused_from=source)
+                earlier |= dict.fromkeys(digests, candidate)
             else:
                 same = next(earlier[digest] for digest in digests if digest in earlier)
-                outcomes.append(_repeated(proposal, same))
+                candidate = _repeated(number, proposal, same)
                 # A rejected near-duplicate may occur again in the batch, with another text and the same tree.
                 earlier = dict.fromkeys(digests, same) | earlier
-        return tuple(outcomes)
+            candidates.append(candidate)
+        return tuple(candidates)
 
 
 def _digests(proposal: Proposal, shape: str | None) -> list[str]:
@@ -119,11 +114,12 @@ def _near_duplicates(
     return rejected
 
 
-def _repeated(proposal: Proposal, earlier: Duplicate | NearDuplicate) -> CandidateOutcome:
-    """Return the outcome of a program that is not evaluated: the rewards of its duplicate, or a rejection."""
+def _repeated(number: int, proposal: Proposal, earlier: Candidate | NearDuplicate) -> Candidate:
+    """Return the candidate of a program that is not evaluated: with the rewards of its duplicate, or a rejection."""
     if isinstance(earlier, NearDuplicate):
-        return CandidateOutcome(proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
-    return CandidateOutcome(proposal, earlier.evaluation, duplicate_of=earlier.number, targets=earlier.targets)
+        return Candidate(number, proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
+    targets = earlier.targets & ~earlier.refuted
+    return Candidate(number, proposal, earlier.evaluation, duplicate_of=earlier.number, targets=targets)
 
 
 def _targets(context: RunContext, result: Evaluation) -> TargetSet:
@@ -155,8 +151,8 @@ def evaluate_programs(
     if carried is not None:
         evaluations = [replace(evaluation, carried_from=carried.number) for evaluation in evaluations]
     results = dict(zip(programs, evaluations, strict=True))
-    results |= {number: result.evaluation for number, result in reused.items()}
-    return reject_out_of_scale(context.problem, results), {number: result.source for number, result in reused.items()}
+    results |= {number: result for number, (_, result) in reused.items()}
+    return reject_out_of_scale(context.problem, results), {number: source for number, (source, _) in reused.items()}
 
 
 def reject_out_of_scale(problem: Problem, results: Mapping[int, Evaluation]) -> dict[int, Evaluation]:

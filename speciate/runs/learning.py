@@ -14,11 +14,12 @@ from uuid import UUID
 import numpy as np
 from pydantic import BaseModel, Field
 
+from speciate.domain.candidate import Candidate
 from speciate.domain.event import EventKind
 from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
-from speciate.ports.work import CandidateOutcome, GroupRef, LearnedStep, Lease, RunContext, WorkKind
+from speciate.ports.work import GroupRef, LearnedStep, Lease, RunContext, WorkKind
 from speciate.runs.progress import Effects, NewWork, RunProgress
 
 LEARN_LANE: Final = -2
@@ -92,18 +93,20 @@ def book_groups(
     context: RunContext,
     effects: Effects,
     lease: Lease,
-    outcomes: Sequence[CandidateOutcome],
+    candidates: Sequence[Candidate],
 ) -> None:
     """Book the groups of an evaluated batch, and start a step if enough of them wait."""
     learning = context.spec.learning
     if learning is None or "groups" not in lease.payload:
         return
     state = LearningState.model_validate(progress.learning)
-    place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(outcomes)}
+    place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
     for given in lease.payload["groups"]:
         group = GroupRef(**given, **place, step=int(lease.payload["step"]))
         mine = [
-            o for o in outcomes if o.proposal.rollout is not None and 0 <= o.proposal.rollout - group.first < group.size
+            c
+            for c in candidates
+            if c.proposal.rollout is not None and 0 <= c.proposal.rollout - group.first < group.size
         ]
         state.seen += 1
         if state.ended is not None or group.size < MIN_GROUP or _lost(mine):
@@ -116,20 +119,20 @@ def book_groups(
     progress.learning = state.model_dump()
 
 
-def _lost(outcomes: Sequence[CandidateOutcome]) -> bool:
+def _lost(candidates: Sequence[Candidate]) -> bool:
     """Return True if the evaluator failed for an answer, whose reward is therefore unknown."""
-    return any(o.evaluation.failure is not None and o.evaluation.failure.by_evaluator for o in outcomes)
+    return any(c.evaluation.failure is not None and c.evaluation.failure.by_evaluator for c in candidates)
 
 
-def _flat(context: RunContext, outcomes: Sequence[CandidateOutcome], group: GroupRef) -> bool:
+def _flat(context: RunContext, candidates: Sequence[Candidate], group: GroupRef) -> bool:
     """Return True if all completions earn the same but for rounding, as the learner sees it: a failure is worth as much
     as the minimum.
 
     Steps from such groups have no advantage, and the optimizer would follow rounding errors.
     """
     earned: list[list[tuple[float, ...] | None]] = [[] for _ in range(group.size)]
-    for outcome in outcomes:
-        earned[(outcome.proposal.rollout or 0) - group.first].append(outcome.evaluation.rewards)
+    for candidate in candidates:
+        earned[(candidate.proposal.rollout or 0) - group.first].append(candidate.evaluation.rewards)
     learned = np.array([learned_rewards(context, rewards) for rewards in earned])
     return bool((np.ptp(learned, axis=0) <= _ROUNDING * learned.max(axis=0)).all())
 

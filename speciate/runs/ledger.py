@@ -14,14 +14,13 @@ from uuid import UUID
 
 from speciate.domain.budget import Charge
 from speciate.domain.campaign import waits_for_grant
-from speciate.domain.candidate import FailureKind, Individual, Proposal
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import (
-    CandidateOutcome,
     Confirmation,
     EvaluatedBatch,
     LearnedStep,
@@ -33,8 +32,8 @@ from speciate.runs.counters import (
     add_confirmed_event,
     claim_targets,
     count,
-    fresh_rivals,
     keep_best,
+    new_rivals,
     summary,
 )
 from speciate.runs.ensemble import count_arm
@@ -49,7 +48,7 @@ from speciate.runs.lanes import (
 )
 from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
-from speciate.runs.payloads import read_confirmations
+from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
 from speciate.search.cells import improves
@@ -229,14 +228,13 @@ def record_evaluations(
 ) -> Effects:
     """Record an evaluated batch. ``accepted`` are the archive updates that took effect; see ``record_proposals``."""
     effects = Effects()
-    first = int(lease.payload["first"])
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
-    for number, outcome in enumerate(batch.outcomes, start=first):
-        _record_outcome(progress, context, effects, lease.ordinal, number, outcome, won=number in winners)
-    keep_best(progress, context, fresh_rivals(first, batch.outcomes))
+    for candidate in batch.candidates:
+        _record_candidate(progress, context, effects, lease.ordinal, candidate, won=candidate.number in winners)
+    keep_best(progress, context, new_rivals(batch.candidates))
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
@@ -244,16 +242,16 @@ def record_evaluations(
         EventKind.BATCH_EVALUATED,
         batch=lease.ordinal,
         lane=lease.lane,
-        first=first,
-        candidates=[summary(context, outcome) for outcome in batch.outcomes],
+        first=int(lease.payload["first"]),
+        candidates=[summary(context, candidate) for candidate in batch.candidates],
         archive=[[p.island, p.cell, p.number] for p in accepted],
         evaluations=progress.evaluations,
     )
     judge_alarm(progress, effects)
-    book_groups(progress, context, effects, lease, batch.outcomes)
+    book_groups(progress, context, effects, lease, batch.candidates)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
-    diagnosis = diagnose(progress, context, first, batch.outcomes)
+    diagnosis = diagnose(progress, context, batch.candidates)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
         proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:
@@ -261,23 +259,22 @@ def record_evaluations(
     return effects
 
 
-def _record_outcome(
+def _record_candidate(
     progress: RunProgress,
     context: RunContext,
     effects: Effects,
     ordinal: int,
-    number: int,
-    outcome: CandidateOutcome,
+    candidate: Candidate,
     *,
     won: bool,
 ) -> None:
     progress.evaluations += 1
-    count(progress, context, outcome)
-    proposal = outcome.proposal
+    count(progress, context, candidate)
+    proposal = candidate.proposal
     if proposal.proposed_by is None:
         count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
     count_gain(progress, effects, proposal.advice, won=won)
-    claim_targets(progress, context, effects, number, outcome)
+    claim_targets(progress, context, effects, candidate)
 
 
 def _announce_claims(effects: Effects) -> list[Claim]:
@@ -445,7 +442,12 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
     return effects
 
 
-def lost_outcomes(proposals: Sequence[Proposal]) -> tuple[FailureKind, str, str]:
-    """Return failure kind, reason and detail for the candidates of a poisoned ``evaluate`` unit."""
+def lost_candidates(lease: Lease) -> tuple[Candidate, ...]:
+    """Return the candidates of a poisoned ``evaluate`` unit, which fail."""
+    proposals, first = read_proposals(lease.payload), int(lease.payload["first"])
     text = f"the evaluation of this batch of {len(proposals)} lost its worker {MAX_ATTEMPTS} times"
-    return FailureKind.CRASHED, "worker_lost", text
+    failure = Failure(FailureKind.CRASHED, "worker_lost", text)
+    return tuple(
+        Candidate(number, proposal, Evaluation(failure=proposal.failure or failure))
+        for number, proposal in enumerate(proposals, start=first)
+    )

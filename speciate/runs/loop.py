@@ -28,7 +28,6 @@ same seed and the same answers therefore give the same events on any worker.
 
 from __future__ import annotations
 
-from speciate.domain.candidate import Individual
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import Commit, Confirmation, EvaluatedBatch, Lease, ProposedBatch, WorkStore
 from speciate.runs.answers import read_answers
@@ -96,19 +95,16 @@ def evaluate(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commi
 
     # Evaluate the new programs. Repeated ones get the result of the first, near-duplicates are rejected.
     results, sources = evaluate_programs(lease, context, work, evaluator, batch.new)
-    outcomes = batch.outcomes(results, sources)
+    candidates = batch.candidates(results, sources)
 
     # Place the new programs with rewards in the archive.
-    scored = [
-        Individual(number, o.proposal.program, rewards, island=o.proposal.island, targets=o.targets)
-        for number, o in enumerate(outcomes, start=batch.first)
-        if number in batch.new and (rewards := o.evaluation.rewards) is not None
-    ]
+    new = [each for each in candidates if each.number in batch.new]
+    scored = [each.individual for each in new if each.evaluation.rewards is not None]
     strategy = build_strategy(context.spec.strategy, context.spec.strategy_options)
     population = StoredPopulation(work, context, lease.ordinal)
     placements = place_candidates(strategy, population, scored) if scored else ()
 
-    return work.commit_evaluations(lease, EvaluatedBatch(outcomes, placements))
+    return work.commit_evaluations(lease, EvaluatedBatch(candidates, placements))
 
 
 def confirm(lease: Lease, work: WorkStore, evaluator: EvaluatorClient) -> Commit | None:

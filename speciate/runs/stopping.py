@@ -24,13 +24,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from speciate.domain.campaign import WAITS_FOR_GRANT, waits_for_grant
-from speciate.domain.candidate import BUILD_FAILED, Failure, FailureKind
+from speciate.domain.candidate import BUILD_FAILED, Candidate, Failure, FailureKind
 from speciate.domain.diagnosis import REPEATED, Diagnosis, Fault
 from speciate.domain.event import EventKind
 from speciate.domain.policy import PolicyRole
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunState
-from speciate.ports.work import CandidateOutcome, RunContext
+from speciate.ports.work import RunContext
 from speciate.prompts.rejection import Reason
 from speciate.runs.counters import DUPLICATE
 from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
@@ -235,29 +235,25 @@ def judge_alarm(progress: RunProgress, effects: Effects) -> None:
     progress.recent = {}
 
 
-def diagnose(
-    progress: RunProgress, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
-) -> Diagnosis | None:
+def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Candidate]) -> Diagnosis | None:
     """Count a batch; return a diagnosis if the run must pause, since it cannot make progress.
 
     Args:
         progress: Progress of the run; its ``streaks`` change in place.
         context: The run.
-        first: Number of the first candidate.
-        outcomes: Outcomes of the batch.
+        candidates: The batch.
     """
-    numbered = list(enumerate(outcomes, start=first))
     return (
-        _worst_seeds(context.problem, numbered)
-        or _faulty_evaluator(progress.streaks, numbered)
-        or _unreadable_answers(progress.streaks, numbered)
-        or (_repeated_answers(progress.streaks, numbered) if context.samples_at_endpoint else None)
+        _worst_seeds(context.problem, candidates)
+        or _faulty_evaluator(progress.streaks, candidates)
+        or _unreadable_answers(progress.streaks, candidates)
+        or (_repeated_answers(progress.streaks, candidates) if context.samples_at_endpoint else None)
     )
 
 
-def _worst_seeds(problem: Problem, outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+def _worst_seeds(problem: Problem, candidates: Sequence[Candidate]) -> Diagnosis | None:
     """Return a diagnosis if the evaluator gave every seed program the worst value of every reward."""
-    seeds = [(number, o.evaluation) for number, o in outcomes if o.proposal.role is PolicyRole.SEED]
+    seeds = [(c.number, c.evaluation) for c in candidates if c.proposal.role is PolicyRole.SEED]
     silent = [(number, silent_failure(problem, evaluation)) for number, evaluation in seeds]
     if not silent or any(failure is None for _, failure in silent):
         return None
@@ -266,31 +262,31 @@ def _worst_seeds(problem: Problem, outcomes: Sequence[tuple[int, CandidateOutcom
     return Diagnosis.of(Fault.EVALUATOR, failure.as_failure(), number, len(silent), remedy=failure.remedy)
 
 
-def _faulty_evaluator(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
-    new = [(number, o) for number, o in outcomes if o.proposal.failure is None and o.duplicate_of is None]
-    if any(outcome.evaluation.rewards is not None for _, outcome in new):
+def _faulty_evaluator(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
+    new = [each for each in candidates if each.proposal.failure is None and each.duplicate_of is None]
+    if any(each.evaluation.rewards is not None for each in new):
         streaks.pop("batches", None)
         streaks.pop("programs", None)
         return None
-    failures = [(number, outcome.evaluation.failure) for number, outcome in new]
+    failures = [(each.number, each.evaluation.failure) for each in new]
     faults = [(number, failure) for number, failure in failures if failure and failure.by_evaluator]
     # A batch in which most programs fail by themselves says nothing about the evaluator.
     if not faults or 2 * len(faults) < len(new):
         return None
     streaks["batches"] = batches = streaks.get("batches", 0) + 1
     streaks["programs"] = programs = streaks.get("programs", 0) + len(faults)
-    seed = any(outcome.proposal.role is PolicyRole.SEED for _, outcome in new)
+    seed = any(each.proposal.role is PolicyRole.SEED for each in new)
     if not seed and (batches < FAULTY_BATCHES or programs < FAULTY_PROGRAMS):
         return None
     number, failure = faults[-1]
     return Diagnosis.of(Fault.EVALUATOR, failure, number, programs)
 
 
-def _unreadable_answers(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
     answers = [
-        (number, o.proposal)
-        for number, o in outcomes
-        if o.proposal.role is not PolicyRole.SEED and not o.proposal.proposed_by
+        (each.number, each.proposal)
+        for each in candidates
+        if each.proposal.role is not PolicyRole.SEED and not each.proposal.proposed_by
     ]
     unreadable = [(number, proposal.failure) for number, proposal in answers if proposal.failure is not None]
     if len(unreadable) < len(answers):
@@ -322,16 +318,16 @@ def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure
     return None
 
 
-def _repeated_answers(streaks: dict[str, int], outcomes: Sequence[tuple[int, CandidateOutcome]]) -> Diagnosis | None:
+def _repeated_answers(streaks: dict[str, int], candidates: Sequence[Candidate]) -> Diagnosis | None:
     """Return a diagnosis if the policies give the same few answers again and again."""
     numbers = Counter({name: count for name, count in streaks.items() if name.startswith(REPEATED)})
     last = 0
-    for number, outcome in outcomes:
-        proposal = outcome.proposal
-        if outcome.repeats and proposal.role is not PolicyRole.SEED and not proposal.proposed_by:
-            numbers[f"{REPEATED}:{outcome.duplicate_of}"] += 1
-            last = number
-        elif outcome.duplicate_of is None and proposal.failure is None:
+    for candidate in candidates:
+        proposal = candidate.proposal
+        if candidate.is_repetition and proposal.role is not PolicyRole.SEED and not proposal.proposed_by:
+            numbers[f"{REPEATED}:{candidate.duplicate_of}"] += 1
+            last = candidate.number
+        elif candidate.duplicate_of is None and proposal.failure is None:
             numbers.clear()
     for name in [name for name in streaks if name.startswith(REPEATED)]:
         del streaks[name]

@@ -74,7 +74,7 @@ class MemoryHarness:
 
     def candidates(self, run_id: UUID) -> list[tuple[int, str, int | None]]:
         stored = sorted(self.work.runs[run_id].candidates.items())
-        return [(n, c.outcome.proposal.program, c.outcome.duplicate_of) for n, c in stored]
+        return [(n, c.proposal.program, c.duplicate_of) for n, c in stored]
 
     def pass_time(self, seconds: float) -> None:
         self.clock.at += seconds

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from speciate.domain.budget import Budget, Charge
 from speciate.domain.campaign import WAITS_FOR_GRANT
-from speciate.domain.candidate import Evaluation, Failure, FailureKind
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
 from speciate.domain.policy import PolicyRole
@@ -19,7 +19,6 @@ from speciate.domain.target import Claim, ClaimState
 from speciate.domain.values import text_digest
 from speciate.ports.work import (
     OUTPUT,
-    CandidateOutcome,
     CarriedOutput,
     Commit,
     Confirmation,
@@ -138,11 +137,11 @@ class WorkStoreConformance:
         problem = self.harness.work.context(lease.run_id).problem
         proposals = read_proposals(lease.payload)
         results = ToyEvaluator().evaluate(problem, [p.program for p in proposals], seeds=[0] * len(proposals))
-        outcomes = [
-            CandidateOutcome(p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
-            for p, r in zip(proposals, results, strict=True)
+        candidates = [
+            Candidate(number, p, r, targets=problem.targets_met(r.rewards) if r.rewards else 0)
+            for number, (p, r) in enumerate(zip(proposals, results, strict=True), start=lease.payload["first"])
         ]
-        return EvaluatedBatch(tuple(outcomes), placements)
+        return EvaluatedBatch(tuple(candidates), placements)
 
     def _confirm(self, ref: WorkRef, *, holds: bool) -> Commit:
         lease = self._claim(ref)
@@ -470,8 +469,8 @@ class WorkStoreConformance:
         commit = self._evaluate(self._only(self._begin()))
         commit = self._generate(self._only(commit), "x = 9\ny = 1\n", "x = 8\ny = 2\n", "x = 9.0\ny = 1\n")
         batch = self._scored(lease := self._claim(self._only(commit)))
-        twin = replace(batch.outcomes[2], duplicate_of=2)
-        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch((*batch.outcomes[:2], twin)))
+        twin = replace(batch.candidates[2], duplicate_of=2)
+        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch((*batch.candidates[:2], twin)))
         assert commit is not None
         lease = self._claim(self._only(commit))
         assert read_confirmations(lease.payload) == [(2, (0, 1))]
@@ -557,11 +556,11 @@ class WorkStoreConformance:
         commit2 = self.harness.work.commit_proposals(lease, ProposedBatch((toy_rollout(),), proposals))
         assert commit2 is not None
         lease = self._claim(self._only(commit2))
-        outcomes = (
-            CandidateOutcome(proposals[0], Evaluation(rewards=(2.0, 9.0))),
-            CandidateOutcome(proposals[1], Evaluation(failure=rejected)),
+        candidates = (
+            Candidate(lease.payload["first"], proposals[0], Evaluation(rewards=(2.0, 9.0))),
+            Candidate(lease.payload["first"] + 1, proposals[1], Evaluation(failure=rejected)),
         )
-        self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes))
+        self.harness.work.commit_evaluations(lease, EvaluatedBatch(candidates))
         duplicates = self.harness.work.duplicates(lease.run_id, [p.program_hash for p in proposals] + ["0" * 64])
         assert {k: t.number for k, t in duplicates.items()} == {proposals[0].program_hash: 2}
         progress = self.harness.progress(lease.run_id)
@@ -573,12 +572,12 @@ class WorkStoreConformance:
         lease = self._claim(self._only(commit))
         proposals = read_proposals(lease.payload)
         duplicate = Evaluation(rewards=(2.0, 9.0))
-        outcomes = (
-            CandidateOutcome(proposals[0], duplicate, shape="a" * 32),
-            CandidateOutcome(proposals[1], duplicate, duplicate_of=2),
-            CandidateOutcome(proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
+        candidates = (
+            Candidate(lease.payload["first"], proposals[0], duplicate, shape="a" * 32),
+            Candidate(lease.payload["first"] + 1, proposals[1], duplicate, duplicate_of=2),
+            Candidate(lease.payload["first"] + 2, proposals[2], Evaluation(rewards=(3.0, 9.0)), shape="b" * 32),
         )
-        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes)) is not None
+        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(candidates)) is not None
         hashes = [proposals[1].program_hash, proposals[2].program_hash]
         duplicates = self.harness.work.duplicates(lease.run_id, hashes, ["a" * 32, "c" * 32])
         assert {name: t.number for name, t in duplicates.items()} == {"a" * 32: 2, proposals[2].program_hash: 4}
@@ -590,11 +589,11 @@ class WorkStoreConformance:
         lease = self._claim(self._only(commit))
         proposals = read_proposals(lease.payload)
         near = Evaluation(failure=Failure(FailureKind.REJECTED, "near_duplicate", "98% similar to candidate 1"))
-        outcomes = (
-            CandidateOutcome(proposals[0], near, duplicate_of=1),
-            CandidateOutcome(proposals[1], Evaluation(rewards=(2.0, 9.0))),
+        candidates = (
+            Candidate(lease.payload["first"], proposals[0], near, duplicate_of=1),
+            Candidate(lease.payload["first"] + 1, proposals[1], Evaluation(rewards=(2.0, 9.0))),
         )
-        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(outcomes)) is not None
+        assert self.harness.work.commit_evaluations(lease, EvaluatedBatch(candidates)) is not None
         progress = self.harness.progress(lease.run_id)
         assert (progress.duplicates, progress.reasons, progress.failed) == (0, {"near_duplicate": 1}, 1)
         assert [(n, d) for n, _, d in self.harness.candidates(lease.run_id)] == [(1, None), (2, 1), (3, None)]
@@ -606,10 +605,11 @@ class WorkStoreConformance:
         again = self._evaluate(self._only(self._begin(sharing)))
         other, alone = self._begin(sharing), self._begin()
         known, unknown = text_digest(toy_problem().seed_program), text_digest("never seen")
-        found = self.harness.work.results(other.run_id, [known, unknown], "none")
-        assert set(found) == {known}
-        assert found[known].source == f"{first.run_id}/1" != f"{again.run_id}/1"
-        assert (found[known].evaluation.rewards, found[known].evaluation.tier) == ((1.0, 9.0), "none")
+        results = self.harness.work.results(other.run_id, [known, unknown], "none")
+        assert set(results) == {known}
+        source, result = results[known]
+        assert source == f"{first.run_id}/1" != f"{again.run_id}/1"
+        assert (result.rewards, result.tier) == ((1.0, 9.0), "none")
         assert self.harness.work.results(other.run_id, [known], "A") == {}
         assert self.harness.work.results(alone.run_id, [known], "none") == {}
 
@@ -683,10 +683,11 @@ class WorkStoreConformance:
     def _fail(self, ref: WorkRef, failure: Failure) -> Commit:
         """Settle an ``evaluate`` unit in which every readable program fails alike."""
         lease = self._claim(ref)
-        outcomes = [
-            CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in read_proposals(lease.payload)
+        candidates = [
+            Candidate(number, p, Evaluation(failure=p.failure or failure))
+            for number, p in enumerate(read_proposals(lease.payload), start=lease.payload["first"])
         ]
-        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch(tuple(outcomes)))
+        commit = self.harness.work.commit_evaluations(lease, EvaluatedBatch(tuple(candidates)))
         assert commit is not None
         return commit
 
@@ -770,7 +771,10 @@ class WorkStoreConformance:
 
 def _with_output(batch: EvaluatedBatch, output: str, carried_from: int | None) -> EvaluatedBatch:
     evaluations = [
-        replace(outcome.evaluation, artifacts={OUTPUT: output}, carried_from=carried_from) for outcome in batch.outcomes
+        replace(outcome.evaluation, artifacts={OUTPUT: output}, carried_from=carried_from)
+        for outcome in batch.candidates
     ]
-    outcomes = [replace(o, evaluation=evaluation) for o, evaluation in zip(batch.outcomes, evaluations, strict=True)]
-    return EvaluatedBatch(tuple(outcomes), batch.placements)
+    candidates = [
+        replace(o, evaluation=evaluation) for o, evaluation in zip(batch.candidates, evaluations, strict=True)
+    ]
+    return EvaluatedBatch(tuple(candidates), batch.placements)

@@ -8,20 +8,21 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import CandidateStatus, Evaluation, Proposal
+from speciate.domain.candidate import Candidate, CandidateStatus, Evaluation, Proposal
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.values import storable
 from speciate.ids import uuid7
-from speciate.ports.work import CandidateOutcome, EvaluatedBatch, Lease, ReusedResult, RunContext
+from speciate.ports.work import EvaluatedBatch, Lease, RunContext
+from speciate.runs.counters import with_spending
 from speciate.runs.progress import RunProgress
+from speciate.storage import tables
 from speciate.storage.candidates.rows import columns_except, columns_of, from_row, to_row
 from speciate.storage.statements import Statements
-from speciate.storage.tables import candidates, rollouts
 
-_ROLLOUT_COLUMNS: Final = columns_except(rollouts, "run_id", "work_id", "batch", "created_at")
+_ROLLOUT_COLUMNS: Final = columns_except(tables.rollouts, "run_id", "work_id", "batch", "created_at")
 _CANDIDATE_COLUMNS: Final = columns_except(
-    candidates, "run_id", "work_id", "rollout_id", "created_at", "refuted", "repeats"
+    tables.candidates, "run_id", "work_id", "rollout_id", "created_at", "refuted", "repeats"
 )
 _PAID_BY_FIRST_RUN: Final = ("wall_s", "cpu_s", "memory_bytes", "carried_from")
 """Fields of an evaluation that another run does not reuse."""
@@ -63,23 +64,12 @@ def insert_candidates(
     connection: sa.Connection, context: RunContext, lease: Lease, batch: EvaluatedBatch, progress: RunProgress
 ) -> None:
     """Insert the candidates of a batch; ``progress`` is the state before the batch."""
-    first = int(lease.payload["first"])
-    rows = [
-        _candidate_row(
-            context,
-            outcome,
-            number=first + ord_,
-            ord=ord_,
-            spent_evaluations=progress.evaluations + ord_ + 1,
-            spent_tokens=progress.tokens,
-            spent_seconds=progress.seconds,
-        )
-        for ord_, outcome in enumerate(batch.outcomes)
-    ]
+    candidates = with_spending(progress, batch.candidates)
+    rows = [_candidate_row(context, candidate, ord_) for ord_, candidate in enumerate(candidates)]
     keys = {"run_id": context.run_id, "work_id": lease.work_id, "batch": lease.ordinal}
     connection.execute(SQL.insert_candidates, {**keys, "rows": rows})
     if context.reuses:
-        _keep_results(connection, context, first, batch.outcomes)
+        _keep_results(connection, context, candidates)
 
 
 def _policy_id(context: RunContext, answer: Rollout | Proposal) -> str | None:
@@ -105,46 +95,44 @@ def _rollout_row(context: RunContext, rollout: Rollout, ord_: int) -> dict[str, 
     )
 
 
-def _candidate_row(context: RunContext, outcome: CandidateOutcome, **place: int | float) -> dict[str, Any]:
-    evaluation = outcome.evaluation
+def _candidate_row(context: RunContext, candidate: Candidate, ord_: int) -> dict[str, Any]:
+    proposal, evaluation = candidate.proposal, candidate.evaluation
     failure, rewards = evaluation.failure, evaluation.rewards
     row = to_row(
         _CANDIDATE_COLUMNS,
-        outcome.proposal,
+        proposal,
         evaluation,
-        outcome,
+        candidate,
         id=str(uuid7()),
-        policy_id=_policy_id(context, outcome.proposal),
+        ord=ord_,
+        policy_id=_policy_id(context, proposal),
         status=(CandidateStatus.FAILED if failure else CandidateStatus.EVALUATED).value,
         failure=failure.kind.value if failure else None,
         failure_reason=failure.reason if failure else None,
         failure_detail=storable(failure.detail) if failure else None,
         scalar=context.problem.scalarize(rewards) if rewards is not None else None,
         artifacts={storable(k): storable(v) for k, v in evaluation.artifacts.items()},
-        **place,
     )
-    return row | {"rollout": outcome.proposal.rollout}
+    return row | {"rollout": proposal.rollout}
 
 
 def read_results(
     connection: sa.Connection, context: RunContext, hashes: Sequence[str], tier: str
-) -> dict[str, ReusedResult]:
-    """Return the reusable results of programs, by program hash."""
+) -> dict[str, tuple[str, Evaluation]]:
+    """Return ``run/number`` and result of candidates of other runs, by program hash."""
     keys = {"digest": _evaluator(context), "tier": tier, "hashes": list(hashes)}
     return {
-        row.program_hash: ReusedResult(f"{row.run_id}/{row.number}", Evaluation(**from_row(Evaluation, row)))
+        row.program_hash: (f"{row.run_id}/{row.number}", Evaluation(**from_row(Evaluation, row)))
         for row in connection.execute(SQL.reusable_results, keys)
     }
 
 
-def _keep_results(
-    connection: sa.Connection, context: RunContext, first: int, outcomes: Sequence[CandidateOutcome]
-) -> None:
-    """Store the results of a batch for other runs, except failures, which the machine may have caused."""
+def _keep_results(connection: sa.Connection, context: RunContext, candidates: Sequence[Candidate]) -> None:
+    """Offer the results of a batch to other runs, except failures, which the machine may have caused."""
     rows = [
-        {"tier": each.evaluation.tier, "program_hash": each.proposal.program_hash, "number": number}
-        for number, each in enumerate(outcomes, start=first)
-        if is_reusable(each)
+        {"tier": each.evaluation.tier, "program_hash": each.proposal.program_hash, "number": each.number}
+        for each in candidates
+        if each.is_reusable
     ]
     if rows:
         keys = {"digest": _evaluator(context), "run_id": context.run_id}
@@ -154,10 +142,3 @@ def _keep_results(
 def _evaluator(context: RunContext) -> str:
     """Return the key of an evaluator's results: projects do not share them."""
     return f"{context.project_id}/{context.problem.evaluator_digest}"
-
-
-def is_reusable(outcome: CandidateOutcome) -> bool:
-    """True if an outcome is a complete result of this run."""
-    evaluation = outcome.evaluation
-    whole = evaluation.rewards is not None and evaluation.stopped_at is None
-    return whole and outcome.duplicate_of is None and outcome.reused_from is None

@@ -9,10 +9,10 @@ from uuid import UUID
 import psycopg
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Failure, Individual
+from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal
 from speciate.domain.errors import UnavailableError
-from speciate.ports.work import OUTPUT, CarriedOutput, Duplicate
-from speciate.storage.candidates.rows import columns_of, from_row, read_failure, read_individual
+from speciate.ports.work import OUTPUT, CarriedOutput
+from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
 EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
@@ -22,7 +22,11 @@ _ELITE_TYPES: Final = ("int4", "text", "int8", "float8", "float8[]")
 _COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
 """Fields of an evaluation that a repetition of the program does not have: nothing was run."""
 
-SQL = Statements(__file__, individual=columns_of(Individual), evaluation=columns_of(Evaluation, without=_COSTS))
+SQL = Statements(
+    __file__,
+    individual=columns_of(Individual),
+    candidate=columns_of(Candidate, Proposal, Evaluation, without=_COSTS),
+)
 
 
 def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
@@ -78,7 +82,7 @@ def carried(connection: sa.Connection, run_id: UUID, to: int | None) -> CarriedO
 
 def duplicates(
     connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]
-) -> dict[str, Duplicate]:
+) -> dict[str, Candidate]:
     """Return the earliest candidate for each hash and each shape, except rejected proposals."""
     if not hashes:
         return {}
@@ -86,7 +90,5 @@ def duplicates(
     rows = connection.execute(SQL.duplicates, keys)
     # Newest first, so that the earliest of equal digests is written last and stays.
     return {
-        row.digest: Duplicate(row.number, Evaluation(**from_row(Evaluation, row)), row.met)
-        for row in rows
-        if not ((failure := read_failure(row)) and failure.repeatable)
+        row.digest: read_candidate(row) for row in rows if not ((failure := read_failure(row)) and failure.repeatable)
     }

@@ -21,7 +21,7 @@ WHERE run_id = :id AND artifacts ->> CAST(:output AS text) IS NOT NULL AND numbe
   ELSE (SELECT carried_from FROM candidates WHERE run_id = :id AND number = :to) END
 
 -- duplicate: What a repetition of a program needs of the candidate that had it first.
-number, targets & ~refuted AS met, {evaluation} FROM candidates WHERE run_id = :id AND duplicate_of IS NULL
+{candidate} FROM candidates WHERE run_id = :id AND duplicate_of IS NULL
 
 -- duplicates: Candidates with one of the texts or syntax trees, newest first; each is found through its own index.
 SELECT program_hash AS digest, {duplicate} AND program_hash = ANY(:hashes)

@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from speciate.domain.candidate import Failure, FailureKind, Individual
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
+from speciate.domain.policy import PolicyRole
 from speciate.storage.tables import candidates
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def columns_of(kind: type[DataclassInstance | BaseModel], *, without: Collection[str] = (), prefix: str = "") -> str:
-    """The columns of ``candidates`` that a type has as fields, separated by commas."""
-    names = list(kind.model_fields) if issubclass(kind, BaseModel) else [field.name for field in fields(kind)]
-    if "failure" in names and not issubclass(kind, BaseModel):
-        names += ["failure_reason", "failure_detail"]
+def columns_of(*kinds: type[DataclassInstance | BaseModel], without: Collection[str] = (), prefix: str = "") -> str:
+    """The columns of ``candidates`` that types have as fields, separated by commas."""
+    names = dict.fromkeys(name for kind in kinds for name in _names(kind))
     return ", ".join(prefix + name for name in names if name in candidates.c and name not in without)
+
+
+def _names(kind: type[DataclassInstance | BaseModel]) -> list[str]:
+    if issubclass(kind, BaseModel):
+        return list(kind.model_fields)
+    names = [field.name for field in fields(kind)]
+    return [*names, "failure_reason", "failure_detail"] if "failure" in names else names
 
 
 def columns_except(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
@@ -62,7 +68,7 @@ def from_row(kind: type[DataclassInstance], row: sa.Row[Any]) -> dict[str, Any]:
         for field in fields(kind)
         if field.name in stored and (stored[field.name] is not None or _default(field) is MISSING)
     }
-    if stored.get("failure") is not None:
+    if "failure" in arguments:
         arguments["failure"] = read_failure(row)
     return arguments
 
@@ -70,6 +76,13 @@ def from_row(kind: type[DataclassInstance], row: sa.Row[Any]) -> dict[str, Any]:
 def read_individual(row: sa.Row[Any]) -> Individual:
     """Return a candidate as strategies and prompts see it, from a row with the columns of ``Individual``."""
     return Individual(**from_row(Individual, row) | {"targets": row.targets & ~row.refuted})
+
+
+def read_candidate(row: sa.Row[Any]) -> Candidate:
+    """Return a candidate from a row with columns of ``Candidate``, ``Proposal`` and ``Evaluation``."""
+    proposal = Proposal(**from_row(Proposal, row) | {"role": PolicyRole(row.role), "failure": None})
+    evaluation = Evaluation(**from_row(Evaluation, row))
+    return Candidate(**from_row(Candidate, row), proposal=proposal, evaluation=evaluation)
 
 
 def read_failure(row: sa.Row[Any]) -> Failure | None:

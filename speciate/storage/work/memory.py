@@ -9,7 +9,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from speciate.domain.budget import Charge
-from speciate.domain.candidate import Evaluation, Failure, Individual
+from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
@@ -22,7 +22,6 @@ from speciate.ports.work import (
     CarriedOutput,
     Commit,
     Confirmation,
-    Duplicate,
     EvaluatedBatch,
     ExternalRequest,
     GroupRef,
@@ -31,28 +30,25 @@ from speciate.ports.work import (
     Lease,
     ProposedBatch,
     ReconcileReport,
-    ReusedResult,
     RunContext,
     StoredGroup,
     WorkKind,
     WorkRef,
 )
 from speciate.runs import ledger, stopping
+from speciate.runs.counters import with_spending
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
 from speciate.runs.progress import Effects, RunProgress
 from speciate.search.cells import TARGET
 from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
-from speciate.storage.candidates.insert import is_reusable
 from speciate.storage.work.effects import best_per_cell
 from speciate.storage.work.memory_run import (
     MemoryRun,
     MemoryUnit,
-    StoredCandidate,
     earliest_claimant,
     holds,
-    member,
     open_confirmations,
     stored_group,
 )
@@ -133,53 +129,50 @@ class MemoryWorkStore:
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return number, first parent and rewards of every candidate."""
-        outcomes = [(number, each.outcome) for number, each in sorted(self._run(run_id).candidates.items())]
-        return [(number, next(iter(o.proposal.parents), 0), o.evaluation.rewards) for number, o in outcomes]
+        candidates = sorted(self._run(run_id).candidates.items())
+        return [(number, next(iter(c.proposal.parents), 0), c.evaluation.rewards) for number, c in candidates]
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return individuals by number."""
         candidates = self._run(run_id).candidates
-        return {number: member(candidates[number]) for number in numbers if number in candidates}
+        return {number: candidates[number].individual for number in numbers if number in candidates}
 
     def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
         """Return number, island and failure of the latest candidates."""
         candidates = self._run(run_id).candidates
-        outcomes = [(number, candidates[number].outcome) for number in heapq.nlargest(most, candidates)]
-        return [(number, o.proposal.island, o.evaluation.failure) for number, o in outcomes]
+        latest = [candidates[number] for number in heapq.nlargest(most, candidates)]
+        return [(each.number, each.proposal.island, each.evaluation.failure) for each in latest]
 
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         """Return the output that a new candidate receives, or that candidate ``to`` received."""
         run = self._run(run_id)
-        number = run.progress.best_number if to is None else run.candidates[to].outcome.evaluation.carried_from
-        output = None if number is None else run.candidates[number].outcome.evaluation.artifacts.get(OUTPUT)
+        number = run.progress.best_number if to is None else run.candidates[to].evaluation.carried_from
+        output = None if number is None else run.candidates[number].evaluation.artifacts.get(OUTPUT)
         return None if number is None or output is None else CarriedOutput(number, output)
 
-    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
         """Return the run's earliest candidate for each known program hash and shape."""
-        wanted, found = {*hashes, *shapes}, dict[str, Duplicate]()
-        for number, candidate in sorted(self._run(run_id).candidates.items()):
-            outcome = candidate.outcome
-            failure = outcome.evaluation.failure
-            if outcome.duplicate_of is None and not (failure and failure.repeatable):
-                for key in wanted.intersection((outcome.proposal.program_hash, outcome.shape)):
-                    found.setdefault(key, Duplicate(number, outcome.evaluation, outcome.targets))
-        return found
+        digests, earliest = {*hashes, *shapes}, dict[str, Candidate]()
+        for _, candidate in sorted(self._run(run_id).candidates.items()):
+            failure = candidate.evaluation.failure
+            if candidate.duplicate_of is None and not (failure and failure.repeatable):
+                for digest in digests.intersection((candidate.proposal.program_hash, candidate.shape)):
+                    earliest.setdefault(digest, candidate)
+        return earliest
 
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
         """Return the reusable results of other runs."""
-        asking, found = self._run(run_id).context, dict[str, ReusedResult]()
+        context, results = self._run(run_id).context, dict[str, tuple[str, Evaluation]]()
         for run in self.runs.values():
-            if not (asking.reuses and run.context.reuses):
+            if not (context.reuses and run.context.reuses):
                 continue
-            if run.context.problem.evaluator_digest == asking.problem.evaluator_digest:
+            if run.context.problem.evaluator_digest == context.problem.evaluator_digest:
                 for number, candidate in sorted(run.candidates.items()):
-                    outcome, evaluation = candidate.outcome, candidate.outcome.evaluation
-                    if is_reusable(outcome) and evaluation.tier == tier and outcome.proposal.program_hash in hashes:
-                        free = replace(evaluation, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
-                        found.setdefault(
-                            outcome.proposal.program_hash, ReusedResult(f"{run.context.run_id}/{number}", free)
-                        )
-        return found
+                    digest, result = candidate.proposal.program_hash, candidate.evaluation
+                    if candidate.is_reusable and result.tier == tier and digest in hashes:
+                        free = replace(result, wall_s=0.0, cpu_s=0.0, memory_bytes=0)
+                        results.setdefault(digest, (f"{run.context.run_id}/{number}", free))
+        return results
 
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return the bandit statistics of an ensemble."""
@@ -218,12 +211,9 @@ class MemoryWorkStore:
         """Record an evaluated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
-            first, p = int(lease.payload["first"]), run.progress
-            for i, outcome in enumerate(batch.outcomes):
-                stored = StoredCandidate(first + i, outcome, p.evaluations + i + 1, p.tokens, p.seconds)
-                run.candidates[first + i] = stored
+            run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
             granted = self._place(run, batch.placements)
-            return ledger.record_evaluations(p, run.context, lease, reserved, batch, granted), granted
+            return ledger.record_evaluations(run.progress, run.context, lease, reserved, batch, granted), granted
 
         return self._finish(lease, body)
 
@@ -233,8 +223,8 @@ class MemoryWorkStore:
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             number, mask = confirmation.number, confirmation.refuted_mask
             for at, held in run.candidates.items():
-                if number in (at, held.outcome.duplicate_of):
-                    refuted = held.refuted | held.outcome.targets & mask
+                if number in (at, held.duplicate_of):
+                    refuted = held.refuted | held.targets & mask
                     run.candidates[at] = replace(held, refuted=refuted, repeats=confirmation.repeats)
             for position in confirmation.refuted:
                 self._refill_target(run, number, position)
@@ -245,7 +235,7 @@ class MemoryWorkStore:
                 return earliest_claimant(run, target)
 
             def elites() -> list[Individual]:
-                return [member(run.candidates[number]) for number in {p.number for p in run.elites.values()}]
+                return [run.candidates[number].individual for number in {p.number for p in run.elites.values()}]
 
             return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claims, find, elites), ()
 
@@ -367,9 +357,9 @@ class MemoryWorkStore:
         for at in [at for at, p in run.elites.items() if p.number == number and at[1].startswith(prefix)]:
             del run.elites[at]
         meeting = [
-            member(c)
+            c.individual
             for c in run.candidates.values()
-            if c.outcome.duplicate_of is None and c.outcome.targets & ~c.refuted & 1 << target
+            if c.duplicate_of is None and c.targets & ~c.refuted & 1 << target
         ]
         self._place(run, target_placements(run.context.problem, meeting, prefix))
 

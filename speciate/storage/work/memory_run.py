@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from speciate.domain.candidate import Evaluation, Individual, Repeat
+from speciate.domain.candidate import Candidate, Evaluation
 from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.rollout import Rollout
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import (
-    CandidateOutcome,
     GroupRef,
     LearnedVersion,
     Lease,
@@ -37,19 +36,6 @@ class MemoryUnit:
     external: dict[tuple[str, int], Evaluation | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCandidate:
-    """A stored candidate."""
-
-    number: int
-    outcome: CandidateOutcome
-    evaluations: int
-    tokens: int
-    seconds: float
-    refuted: int = 0
-    repeats: tuple[Repeat, ...] = ()
-
-
 @dataclass(slots=True)
 class MemoryRun:
     """All data of a run."""
@@ -57,7 +43,7 @@ class MemoryRun:
     context: RunContext
     progress: RunProgress = field(default_factory=RunProgress)
     events: list[Event] = field(default_factory=list)
-    candidates: dict[int, StoredCandidate] = field(default_factory=dict)
+    candidates: dict[int, Candidate] = field(default_factory=dict)
     elites: dict[tuple[int, str], Placement] = field(default_factory=dict)
     claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
     units: dict[UUID, MemoryUnit] = field(default_factory=dict)
@@ -78,33 +64,15 @@ def holds(unit: MemoryUnit, lease: Lease) -> bool:
     return unit.state == "leased" and unit.token == lease.token
 
 
-def member(candidate: StoredCandidate) -> Individual:
-    """Return a candidate as the search sees it."""
-    proposal, evaluation = candidate.outcome.proposal, candidate.outcome.evaluation
-    return Individual(
-        candidate.number,
-        proposal.program,
-        evaluation.rewards,
-        evaluation.failure,
-        dict(evaluation.artifacts),
-        proposal.island,
-        proposal.parents,
-        evaluation.stopped_at,
-        candidate.outcome.targets & ~candidate.refuted,
-        candidate.refuted,
-        candidate.repeats,
-    )
-
-
 def stored_group(run: MemoryRun, ref: GroupRef) -> StoredGroup:
     """Return the completions of a group with the rewards of their answers."""
     rollouts = run.rollouts[ref.batch][ref.first : ref.first + ref.size]
     earned: list[list[tuple[float, ...] | None]] = [[] for _ in rollouts]
     for number in range(ref.number, ref.number + ref.count):
-        outcome = run.candidates[number].outcome
-        place = (outcome.proposal.rollout or 0) - ref.first
+        candidate = run.candidates[number]
+        place = (candidate.proposal.rollout or 0) - ref.first
         if 0 <= place < ref.size:
-            earned[place].append(outcome.evaluation.rewards)
+            earned[place].append(candidate.evaluation.rewards)
     return StoredGroup(
         rollouts[0].prompt,
         tuple(
@@ -118,9 +86,8 @@ def earliest_claimant(run: MemoryRun, target: int) -> Claim | None:
     """Return a claim for the earliest unrefuted candidate that meets a target."""
     bit = 1 << target
     declared = run.context.problem.targets[target]
-    for c in sorted(run.candidates.values(), key=lambda c: c.evaluations):
-        if c.outcome.targets & bit and not c.refuted & bit and c.outcome.duplicate_of is None:
-            return Claim(
-                declared.name, c.number, c.evaluations, c.tokens, c.seconds, declared.unlock, ClaimState.PENDING
-            )
+    for c in sorted(run.candidates.values(), key=lambda c: c.spent_evaluations):
+        if c.targets & bit and not c.refuted & bit and c.duplicate_of is None:
+            spent = (c.spent_evaluations, c.spent_tokens, c.spent_seconds)
+            return Claim(declared.name, c.number, *spent, declared.unlock, ClaimState.PENDING)
     return None

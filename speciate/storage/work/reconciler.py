@@ -10,13 +10,11 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Failure
 from speciate.domain.errors import NewerRecordError
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
 from speciate.ports.work import (
-    CandidateOutcome,
     Commit,
     EvaluatedBatch,
     Lease,
@@ -26,7 +24,6 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger, stopping
-from speciate.runs.payloads import read_proposals
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.runs.progress import LockedProgress, lock_progress
@@ -158,10 +155,7 @@ class Reconciler:
 
     def _settle_as_lost(self, lease: Lease) -> Commit | None:
         """Settle a poisoned ``evaluate`` unit with failures instead of results."""
-        proposals = read_proposals(lease.payload)
-        failure = Failure(*ledger.lost_outcomes(proposals))
-        outcomes = tuple(CandidateOutcome(p, Evaluation(failure=p.failure or failure)) for p in proposals)
-        return self.commit_evaluations(lease, EvaluatedBatch(outcomes))
+        return self.commit_evaluations(lease, EvaluatedBatch(ledger.lost_candidates(lease)))
 
 
 def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:

@@ -10,7 +10,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.budget import Charge
-from speciate.domain.candidate import Evaluation, Failure, Individual
+from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice
@@ -22,7 +22,6 @@ from speciate.ports.work import (
     CarriedOutput,
     Commit,
     Confirmation,
-    Duplicate,
     EvaluatedBatch,
     ExternalRequest,
     GroupRef,
@@ -31,7 +30,6 @@ from speciate.ports.work import (
     Lease,
     ProposedBatch,
     ReconcileReport,
-    ReusedResult,
     RunContext,
     StoredGroup,
     WorkKind,
@@ -171,13 +169,13 @@ class PostgresWorkStore(Store):
             return population.carried(connection, run_id, to)
 
     @with_retries
-    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Duplicate]:
+    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
         """Return the run's earliest candidate for each known program hash and shape."""
         with reading(self._engine) as connection:
             return population.duplicates(connection, run_id, hashes, shapes)
 
     @with_retries
-    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, ReusedResult]:
+    def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
         """Return the reusable results of other runs."""
         context = self.context(run_id)
         if not context.reuses or not hashes:

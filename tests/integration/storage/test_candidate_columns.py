@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation, Failure, FailureKind, Individual, Proposal
+from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
 from speciate.domain.policy import PolicyRole
-from speciate.ports.work import CandidateOutcome, EvaluatedBatch
+from speciate.ports.work import EvaluatedBatch
 from speciate.runs.payloads import read_proposals
 from speciate.schema.candidates import CandidateDetail
 from speciate.schema.policies import RunPolicies
@@ -34,7 +34,7 @@ _VALUES: dict[str, Any] = {
 _NOT_COLUMNS = {
     Proposal: {"rollout", "answer", "policy", "version", "advice", "proposed_by"},  # rollout_id and policy_id hold them
     Evaluation: set[str](),
-    CandidateOutcome: {"proposal", "evaluation"},
+    Candidate: {"proposal", "evaluation"},
 }
 _INTERNAL = {"work_id", "ord", "shape", "spent_evaluations", "spent_tokens", "spent_seconds"}
 """Columns that only statements use."""
@@ -45,7 +45,7 @@ def _filled(kind: type[Any], **given: Any) -> dict[str, Any]:
     return {f.name: _VALUES[str(f.type)] for f in fields(kind) if f.name not in given} | given
 
 
-def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, CandidateOutcome]:
+def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, Candidate]:
     stored, _ = stores.catalog.add_problem(toy_problem())
     policy, _ = stores.catalog.add_policy(toy_policy())
     run_id, _ = stores.runs.create(stored, RunPolicies(policy), toy_spec())
@@ -54,9 +54,11 @@ def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, CandidateOutc
     (seed,) = read_proposals(lease.payload)
     as_read = {"program": seed.program, "role": PolicyRole.PROPOSE, "failure": None, "policy": 0, "version": None}
     proposal = Proposal(**_filled(Proposal, **as_read, proposed_by=None))
-    outcome = CandidateOutcome(**_filled(CandidateOutcome, proposal=proposal, evaluation=evaluation, targets=1))
-    assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is not None
-    return run_id, outcome
+    candidate = Candidate(
+        **_filled(Candidate, number=1, repeats=(), refuted=0, proposal=proposal, evaluation=evaluation, targets=1)
+    )
+    assert stores.work.commit_evaluations(lease, EvaluatedBatch((candidate,))) is not None
+    return run_id, candidate
 
 
 def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> None:
@@ -65,9 +67,9 @@ def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> Non
     readable = {*CandidateDetail.model_fields} | {f.name for f in fields(Individual)}
     assert {*candidates.c.keys()} - readable == _INTERNAL
 
-    scored, outcome = _record(stores, Evaluation(**_filled(Evaluation, rewards=(1.0, 9.0), failure=None)))
+    scored, candidate = _record(stores, Evaluation(**_filled(Evaluation, rewards=(1.0, 9.0), failure=None)))
     failure = Failure(FailureKind.CRASHED, "raised", "detail")
-    failed, _ = _record(stores, replace(outcome.evaluation, rewards=None, failure=failure))
+    failed, _ = _record(stores, replace(candidate.evaluation, rewards=None, failure=failure))
     with stores.engine.begin() as connection:
         rows = connection.execute(sa.select(candidates).where(candidates.c.run_id.in_([scored, failed]))).mappings()
         written = {name for row in rows for name, value in row.items() if value is not None}
@@ -75,10 +77,16 @@ def test_every_field_is_a_column_that_is_written_and_read(stores: Stores) -> Non
 
     detail = stores.queries.candidate_of(scored, 1)
     (member,) = stores.work.members(scored, [1]).values()
-    for part in (outcome.proposal, outcome.evaluation, outcome):
+    for part in (candidate.proposal, candidate.evaluation, candidate):
         for field in fields(part):
             for read in (detail, member):
-                if hasattr(read, field.name) and field.name not in {"rewards", "targets", "failure", "advice"}:
+                if hasattr(read, field.name) and field.name not in {
+                    "rewards",
+                    "targets",
+                    "refuted",
+                    "failure",
+                    "advice",
+                }:
                     assert getattr(read, field.name) == getattr(part, field.name), field.name
     assert tuple((detail.rewards or {}).values()) == member.rewards == (1.0, 9.0)
     assert (len(detail.targets), member.targets) == (1, 1)

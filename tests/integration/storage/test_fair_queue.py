@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Evaluation
-from speciate.ports.work import CandidateOutcome, EvaluatedBatch, WorkKind, WorkRef
+from speciate.domain.candidate import Candidate, Evaluation
+from speciate.ports.work import EvaluatedBatch, WorkKind, WorkRef
 from speciate.runs.payloads import read_proposals
 from speciate.schema.policies import RunPolicies
 from speciate.storage.database import connect, reading
@@ -46,7 +46,7 @@ def _another(stores: Stores, run_id: UUID) -> UUID:
 def _evaluate(stores: Stores, work_id: UUID, wall_s: float) -> None:
     lease = stores.work.claim(work_id)
     assert lease is not None
-    outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation((1.0, 9.0), wall_s=wall_s))
+    outcome = Candidate(lease.payload["first"], read_proposals(lease.payload)[0], Evaluation((1.0, 9.0), wall_s=wall_s))
     assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is not None
 
 

@@ -9,12 +9,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from speciate.domain.candidate import Evaluation
+from speciate.domain.candidate import Candidate, Evaluation
 from speciate.domain.event import EventKind
 from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.ports.work import (
-    CandidateOutcome,
     Commit,
     Confirmation,
     EvaluatedBatch,
@@ -87,7 +86,9 @@ def test_released_work_returns_to_the_ordinary_queue_at_once_and_is_never_poison
         assert [again for commit in report.commits for again in commit.dispatch] == [ref]
     assert stores.work.expire_leases([lease]) == 0  # no longer held
     finished = _claim(stores, ref.id)
-    outcome = CandidateOutcome(read_proposals(finished.payload)[0], Evaluation((1.0, 9.0), environment="e" * 64))
+    outcome = Candidate(
+        finished.payload["first"], read_proposals(finished.payload)[0], Evaluation((1.0, 9.0), environment="e" * 64)
+    )
     assert stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,))) is None
     assert stores.work.commit_evaluations(finished, EvaluatedBatch((outcome,))) is not None
     assert stores.runs.get(commit.run_id).spent.evaluations == 1
@@ -154,7 +155,9 @@ def test_a_confirmation_that_keeps_losing_its_worker_pauses_and_refutes_nothing(
     proposed = stores.work.commit_proposals(lease, ProposedBatch((toy_rollout(),), toy_proposals("x = 6\ny = 9\n")))
     assert proposed is not None
     lease = _claim(stores, proposed.dispatch[0].id)
-    outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    outcome = Candidate(
+        lease.payload["first"], read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1
+    )
     claimed = stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     assert claimed.dispatch[0].kind is WorkKind.CONFIRM
@@ -224,7 +227,9 @@ def test_downtime_is_not_charged(stores: Stores) -> None:
 def test_a_confirmation_may_finish_after_the_time_budget(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}), toy_problem(seed_program="x = 6\ny = 9\n"))
     lease = _claim(stores, commit.dispatch[0].id)
-    outcome = CandidateOutcome(read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1)
+    outcome = Candidate(
+        lease.payload["first"], read_proposals(lease.payload)[0], Evaluation(rewards=(6.0, 9.0)), targets=1
+    )
     claimed = stores.work.commit_evaluations(lease, EvaluatedBatch((outcome,)))
     assert claimed is not None
     with stores.engine.begin() as connection:

@@ -52,7 +52,7 @@ def search(problem: Problem) -> tuple[MemoryRun, Building, MemoryWorkStore]:
 
 def test_candidates_start_from_the_best_output_so_far() -> None:
     run, evaluator, store = search(CARRYING)
-    fresh = {n: c.outcome for n, c in run.candidates.items() if c.outcome.duplicate_of is None}
+    fresh = {n: c for n, c in run.candidates.items() if c.duplicate_of is None}
     assert fresh.pop(1).evaluation.carried_from is None
     best = 1
     for number, outcome in sorted(fresh.items()):
@@ -61,12 +61,12 @@ def test_candidates_start_from_the_best_output_so_far() -> None:
         assert source < number
         assert source >= best  # it only gets better
         best = source
-        start = run.candidates[source].outcome.proposal.program
+        start = run.candidates[source].proposal.program
         assert (outcome.proposal.program, start) in evaluator.received
     assert best > 1
     # Confirmations of a target start where the candidate did.
     claimed = min(number for _, number in run.claims)
-    own = run.candidates[claimed].outcome
+    own = run.candidates[claimed]
     carried = store.carried(run.context.run_id, claimed)
     assert carried is not None
     assert evaluator.received.count((own.proposal.program, carried.output)) == 1 + CARRYING.confirmations
@@ -74,18 +74,14 @@ def test_candidates_start_from_the_best_output_so_far() -> None:
 
 def test_a_replay_has_the_start_of_the_first_evaluation() -> None:
     run, _, store = search(CARRYING)
-    number, candidate = max((n, c) for n, c in run.candidates.items() if c.outcome.duplicate_of is None)
-    source = candidate.outcome.evaluation.carried_from
-    detail = cast(
-        "Any", SimpleNamespace(number=number, program=candidate.outcome.proposal.program, carried_from=source)
-    )
+    number, candidate = max((n, c) for n, c in run.candidates.items() if c.duplicate_of is None)
+    source = candidate.evaluation.carried_from
+    detail = cast("Any", SimpleNamespace(number=number, program=candidate.proposal.program, carried_from=source))
     again = Building()
     assert replay_evaluation(run.context, detail, store, again).carried_from == source
-    assert again.received == [(detail.program, run.candidates[source or 0].outcome.proposal.program)]
+    assert again.received == [(detail.program, run.candidates[source or 0].proposal.program)]
     held = run.candidates[source or 0]
-    run.candidates[source or 0] = replace(
-        held, outcome=replace(held.outcome, evaluation=replace(held.outcome.evaluation, artifacts={}))
-    )
+    run.candidates[source or 0] = replace(held, evaluation=replace(held.evaluation, artifacts={}))
     gone = replay_evaluation(run.context, detail, store, again)
     assert gone.failure is not None
     assert gone.failure.reason == "carried_output_deleted"
@@ -93,7 +89,7 @@ def test_a_replay_has_the_start_of_the_first_evaluation() -> None:
 
 def test_without_carry_nothing_changes() -> None:
     run, evaluator, _ = search(toy_problem())
-    assert {c.outcome.evaluation.carried_from for c in run.candidates.values()} == {None}
+    assert {c.evaluation.carried_from for c in run.candidates.values()} == {None}
     assert {received for _, received in evaluator.received} == {None}
 
 

@@ -75,7 +75,7 @@ class Lab:
 
     def asked(self, role: PolicyRole = PolicyRole.MUTATE) -> Counter[int]:
         candidates = self.store.runs[self.context.run_id].candidates.values()
-        return Counter(c.outcome.proposal.policy for c in candidates if c.outcome.proposal.role is role)
+        return Counter(c.proposal.policy for c in candidates if c.proposal.role is role)
 
 
 def test_weights_determine_the_shares_of_prompts() -> None:
@@ -165,9 +165,9 @@ def test_mutators_are_an_ensemble_of_their_own() -> None:
     assert set(lab.asked()) == {0, 1}
     assert set(lab.asked(PolicyRole.PROPOSE)) <= {0}
     programs = {
-        c.outcome.proposal.policy: c.outcome.evaluation.failure
+        c.proposal.policy: c.evaluation.failure
         for c in lab.store.runs[lab.context.run_id].candidates.values()
-        if c.outcome.proposal.role is PolicyRole.MUTATE
+        if c.proposal.role is PolicyRole.MUTATE
     }
     assert programs[0] is not None
     assert programs[1] is None

@@ -135,7 +135,7 @@ def test_a_duplicate_costs_but_is_not_evaluated_again() -> None:
     assert run.progress.evaluations == 20
     assert s.evaluator.evaluated.count("x = 3\ny = 3") + s.evaluator.evaluated.count("x = 3\ny = 3\n") == 1
     assert run.progress.duplicates == 18
-    assert {c.outcome.duplicate_of for n, c in run.candidates.items() if n > 2} == {2}
+    assert {c.duplicate_of for n, c in run.candidates.items() if n > 2} == {2}
 
 
 def endpoint_session(answers: Iterable[str], budget: int, problem: Problem | None = None, **more: object) -> Session:
@@ -243,9 +243,9 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
     s.go()
     assert (run.progress.state, run.progress.evaluations, run.progress.diagnosis) == (RunState.COMPLETED, 40, {})
-    seeds = [(n, c.outcome.duplicate_of) for n, c in run.candidates.items() if c.outcome.proposal.role == "seed"]
+    seeds = [(n, c.duplicate_of) for n, c in run.candidates.items() if c.proposal.role == "seed"]
     assert seeds == [(1, None), (2, None)]
-    assert run.candidates[2].outcome.evaluation.rewards == (1.0, 9.0)
+    assert run.candidates[2].evaluation.rewards == (1.0, 9.0)
 
 
 def test_an_evaluator_that_scores_nothing_but_the_seed_pauses_the_run_and_it_replays() -> None:

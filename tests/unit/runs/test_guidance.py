@@ -103,7 +103,7 @@ class Lab:
         return [event for event in self.events if event.kind is EventKind.ADVICE_WRITTEN]
 
     def carried(self) -> Counter[int | None]:
-        return Counter(c.outcome.proposal.advice for c in self.run.candidates.values())
+        return Counter(c.proposal.advice for c in self.run.candidates.values())
 
 
 def guided(evaluations: int | None = 120, every: int = 3, most: int = 4, **changes: object) -> RunSpec:

@@ -133,7 +133,7 @@ def test_every_group_is_used_once_and_the_next_batch_adopts_the_version() -> Non
     assert task.parent.lineage is not None
     assert (task.parent.lineage.base, task.parent.lineage.parent, task.parent.lineage.step) == ("base@3", "base@3", 1)
     assert session.learner.tasks[2].parent.model == "v2"
-    wrote = {c.outcome.proposal.version for c in session.store.runs[session.run].candidates.values()}
+    wrote = {c.proposal.version for c in session.store.runs[session.run].candidates.values()}
     assert len(wrote) > 5
     # A task holds what its completions earned: as many rewards as tokens were stored.
     (rollout, *_), k = session.learner.tasks[0].groups[0].rollouts, len(toy_problem().space.selected)
@@ -190,7 +190,7 @@ def test_failures_beside_the_smallest_reward_are_flat() -> None:
     session = Session(learning_spec(161), client=Hopeless())
     state = session.go()
     assert (state.flat, state.step) == (state.seen, 0)
-    failed = [c for c in session.store.runs[session.run].candidates.values() if c.outcome.evaluation.failure]
+    failed = [c for c in session.store.runs[session.run].candidates.values() if c.evaluation.failure]
     assert failed, "half of the answers have no rewards"
 
 

@@ -32,10 +32,7 @@ def _answers(*programs: str) -> list[str]:
 def _kept(s: Session) -> dict[int, tuple[int | None, str | None]]:
     """Return ``(duplicate_of, reason)`` of every candidate by number."""
     candidates = s.store.runs[s.context.run_id].candidates
-    return {
-        n: (c.outcome.duplicate_of, c.outcome.evaluation.failure and c.outcome.evaluation.failure.reason)
-        for n, c in candidates.items()
-    }
+    return {n: (c.duplicate_of, c.evaluation.failure and c.evaluation.failure.reason) for n, c in candidates.items()}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +105,7 @@ def test_an_equivalent_program_gets_the_rewards_of_its_duplicate() -> None:
     run = s.store.runs[s.context.run_id]
     assert sorted(p.strip() for p in s.evaluator.evaluated) == ["x = 1\ny = 9", "x = 3\ny = 3", "x = 4\ny = 3"]
     assert run.progress.duplicates == 10
-    others = [c.outcome for c in run.candidates.values() if "three" in c.outcome.proposal.program]
+    others = [c for c in run.candidates.values() if "three" in c.proposal.program]
     assert others
     assert {(o.evaluation.rewards, o.duplicate_of) for o in others} == {((3.0, 3.0), 2)}
 
@@ -136,9 +133,9 @@ def test_near_duplicates_are_rejected_if_configured() -> None:
     assert set(run.progress.reasons) == {"near_duplicate"}
     assert run.progress.reasons["near_duplicate"] + run.progress.duplicates == 10
     assert len(s.evaluator.evaluated) == 3
-    rejected = [c.outcome for c in run.candidates.values() if c.outcome.evaluation.failure]
+    rejected = [c for c in run.candidates.values() if c.evaluation.failure]
     assert {o.proposal.program.strip() for o in rejected} == {LIKE.strip()}
-    first = min(n for n, c in run.candidates.items() if c.outcome.proposal.program.strip() == LONG.strip())
+    first = min(n for n, c in run.candidates.items() if c.proposal.program.strip() == LONG.strip())
     assert {(o.duplicate_of, o.evaluation.failure) for o in rejected} == {
         (first, Failure(FailureKind.REJECTED, "near_duplicate", f"92% similar to candidate {first}"))
     }

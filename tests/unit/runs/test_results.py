@@ -65,13 +65,13 @@ def test_a_second_run_evaluates_only_confirmations_and_spends_the_same_budget() 
 def test_a_reused_result_names_its_source_and_costs_no_time() -> None:
     lab = Lab()
     first, second = lab.run(), lab.run()
-    outcome = second.candidates[1].outcome
+    outcome = second.candidates[1]
     assert outcome.reused_from == f"{first.context.run_id}/1"
-    assert outcome.evaluation.rewards == first.candidates[1].outcome.evaluation.rewards
+    assert outcome.evaluation.rewards == first.candidates[1].evaluation.rewards
     assert (outcome.evaluation.wall_s, outcome.evaluation.cpu_s, outcome.evaluation.memory_bytes) == (0, 0, 0)
     third = lab.run()
-    assert third.candidates[1].outcome.reused_from == f"{first.context.run_id}/1"
-    named = [UUID(c.outcome.reused_from.split("/")[0]) for c in third.candidates.values() if c.outcome.reused_from]
+    assert third.candidates[1].reused_from == f"{first.context.run_id}/1"
+    named = [UUID(c.reused_from.split("/")[0]) for c in third.candidates.values() if c.reused_from]
     assert set(named) == {first.context.run_id}
 
 
@@ -120,8 +120,8 @@ def test_candidates_stopped_at_a_stage_are_evaluated_again() -> None:
     lab = Lab()
     first = lab.run()
     seed = first.candidates[1]
-    stopped = replace(seed.outcome.evaluation, stopped_at="costly")
-    first.candidates[1] = replace(seed, outcome=replace(seed.outcome, evaluation=stopped))
+    stopped = replace(seed.evaluation, stopped_at="costly")
+    first.candidates[1] = replace(seed, evaluation=stopped)
     second = lab.run()
-    assert second.candidates[1].outcome.reused_from is None
+    assert second.candidates[1].reused_from is None
     assert second.progress.reused == HITS - 1
