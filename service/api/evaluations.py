@@ -18,7 +18,7 @@ from service.principal import PrincipalDep
 from service.strict_json import StrictRoute
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.values import Identifier, Value
-from speciate.runs.external import ExternalResult
+from speciate.runs.external_evaluation import ExternalResult
 from speciate.schema.base import Page
 from speciate.schema.evaluations import LeasedEvaluation, RenewedLease, SubmittedEvaluation, WaitingEvaluations
 from speciate.storage.work.external import Submission

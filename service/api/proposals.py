@@ -24,7 +24,7 @@ from speciate.domain.values import MAX_PROGRAM_BYTES, Value
 from speciate.domain.visibility import require_visible
 from speciate.policies import can_advise
 from speciate.ports.work import WeightedPolicy
-from speciate.runs.proposals import SentProposal, check_hint
+from speciate.runs.external_proposals import SentProposal, check_hint
 from speciate.schema.base import Page
 from speciate.schema.candidates import AdviceRecord
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState

@@ -19,7 +19,7 @@ from speciate.ports.learner import Learner
 from speciate.ports.policy import PolicyClient
 from speciate.ports.work import Commit, CommitListener, Lease, WorkKind, WorkStore
 from speciate.runs import loop
-from speciate.runs.external import EvaluationPending, ExternalEvaluator
+from speciate.runs.external_evaluation import EvaluationPending, ExternalEvaluator
 from speciate.runs.training_step import learn
 from speciate.telemetry.logs import log_context
 from speciate.telemetry.tracing import run_span

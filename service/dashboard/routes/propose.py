@@ -17,7 +17,7 @@ from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.values import digest_of
 from speciate.policies import can_advise
-from speciate.runs.proposals import check_hint
+from speciate.runs.external_proposals import check_hint
 from speciate.schema.proposals import ProposalState, ReceiptStatus
 
 router = APIRouter(include_in_schema=False, prefix="/runs")

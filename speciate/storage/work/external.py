@@ -15,7 +15,7 @@ from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
-from speciate.runs.external import (
+from speciate.runs.external_evaluation import (
     MAX_EXTERNAL_ATTEMPTS,
     ExternalResult,
     attest,

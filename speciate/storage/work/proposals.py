@@ -15,8 +15,18 @@ from speciate.domain.values import digest_of, storable
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, RunContext, WeightedPolicy, WorkStore
 from speciate.runs import ledger, stopping
-from speciate.runs.proposals import Ask, SentProposal, StoredAsk, plan_asks
-from speciate.runs.propose import ReadProposal, admit, ask_record, read_proposal, require_open, without_secrets
+from speciate.runs.external_proposals import (
+    Ask,
+    ReadProposal,
+    SentProposal,
+    StoredAsk,
+    admit,
+    ask_record,
+    plan_asks,
+    read_proposal,
+    require_open,
+    without_secrets,
+)
 from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord, ProposalState
 from speciate.search.strategy import Selection
 from speciate.storage.candidates import population

@@ -17,7 +17,7 @@ from speciate.domain.candidate import ATTESTED
 from speciate.domain.problem import Problem
 from speciate.policies import build_client
 from speciate.runs.executor import WorkExecutor
-from speciate.runs.external import MAX_EXTERNAL_ATTEMPTS
+from speciate.runs.external_evaluation import MAX_EXTERNAL_ATTEMPTS
 from speciate.storage.stores import Stores
 from tests.integration.service.conftest import Api, Lab, refused, scripted
 from tests.support.runs import ToyEvaluator, toy_problem

@@ -7,7 +7,7 @@ import pytest
 from speciate.client.evaluation_worker import _finite
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
-from speciate.runs.external import ExternalResult, attest
+from speciate.runs.external_evaluation import ExternalResult, attest
 from tests.support.runs import toy_problem
 
 

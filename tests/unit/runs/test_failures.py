@@ -15,7 +15,7 @@ from speciate.domain.rollout import Completion
 from speciate.ports.policy import SampleRequest, SampleResult
 from speciate.ports.work import RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
-from speciate.runs.proposals import plan_asks
+from speciate.runs.external_proposals import plan_asks
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.search.strategies import STRATEGIES
 from speciate.storage.work.memory import MemoryWorkStore
