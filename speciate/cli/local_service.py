@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EACCES
@@ -285,45 +285,42 @@ class LocalService:
 
     def _wait_for_api(self) -> None:
         headers = {} if self.settings.token is None else {"Authorization": f"Bearer {_secret(self.settings.token)}"}
-        deadline = time.monotonic() + self.ready_timeout_s
         with httpx.Client(base_url=self.url, headers=headers, timeout=5, trust_env=False) as client:
-            while time.monotonic() < deadline:
-                self._fail_if_ended()
-                if _responds(client, "/readyz"):
-                    return
-                time.sleep(0.02)
-        raise UnavailableError(f"the API is not ready after {self.ready_timeout_s:.0f} s. See {self.log_of('api')}.")
+            self._wait("the API is", "api", lambda: _responds(client, "/readyz"))
+
+    def _wait_for_policies(self) -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
+            self._wait("the inference server is", "policies", lambda: _responds(client, "/health"))
 
     def _wait_for_workers(self) -> None:
         import redis
 
         from speciate.messaging.presence import present_workers
 
-        deadline = time.monotonic() + self.ready_timeout_s
-        expected = {name for name in self._commands if name.partition("-")[0] not in {"api", "policies"}}
+        expected = self._commands.keys() - {"api", "policies"}
         with redis.Redis.from_url(_secret(self.settings.redis_url)) as client:
-            while time.monotonic() < deadline:
-                self._fail_if_ended()
-                workers = present_workers(client)
-                if expected <= {worker.name.partition("@")[0] for worker in workers}:
-                    self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
-                    return
-                time.sleep(0.02)
-        raise UnavailableError(
-            f"the workers are not ready after {self.ready_timeout_s:.0f} s. See {self.log_of('control')}."
-        )
 
-    def _wait_for_policies(self) -> None:
+            def ready() -> bool:
+                workers = present_workers(client)
+                self.tiers = tuple(sorted({worker.tier for worker in workers if worker.tier}))
+                return expected <= {worker.name.partition("@")[0] for worker in workers}
+
+            self._wait("the workers are", "control", ready)
+
+    def _wait(self, subject: str, process: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.ready_timeout_s
-        with httpx.Client(base_url=f"http://127.0.0.1:{self._policy_port}", timeout=5, trust_env=False) as client:
-            while not _responds(client, "/health"):
-                self._fail_if_ended()
-                if time.monotonic() > deadline:
+        while not ready():
+            for name, status in self.poll().items():
+                if not status.running:
                     raise UnavailableError(
-                        f"the inference server is not ready after {self.ready_timeout_s:.0f} s."
-                        f" See {self.log_of('policies')}."
+                        f"{name} exited during startup with code {status.returncode}:"
+                        f" {_last_log_line(self.log_of(name))}\nSee {self.log_of(name)}."
                     )
-                time.sleep(0.02)
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{subject} not ready after {self.ready_timeout_s:.0f} s. See {self.log_of(process)}."
+                )
+            time.sleep(0.02)
 
     def _register_policies(self) -> None:
         """Register the policies that every project has, and the downloaded models."""
@@ -343,14 +340,6 @@ class LocalService:
                     if visibility_of(stored) is not Visibility.VISIBLE:
                         continue  # archived or deleted by a user; adding it again would restore it
                 service.policies.add(policy)
-
-    def _fail_if_ended(self) -> None:
-        for name, status in self.poll().items():
-            if not status.running:
-                raise UnavailableError(
-                    f"{name} exited during startup with code {status.returncode}: {_last_log_line(self.log_of(name))}\n"
-                    f"See {self.log_of(name)}."
-                )
 
 
 def _import_meanwhile() -> None:

@@ -218,6 +218,7 @@ class _Tools:
         model: Annotated[str | None, Field(max_length=200, description="Your model, for the record.")] = None,
         wait_s: Annotated[float, Field(ge=0, le=600, description="Seconds to wait for the result.")] = 120.0,
     ) -> Json:
+        """Propose a program and return its result: rewards, feedback, targets that it meets and confirms."""
         async with self._run(run) as handle:
             receipt = await handle.propose(program, ask=ask, parents=parents or (), rationale=rationale, model=model)
             outcome = receipt.model_dump(mode="json", exclude={"index"}, exclude_defaults=True)
