@@ -17,7 +17,8 @@ from evaluators.session import Session
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec, ProcessSupervisor, Sandbox, SandboxedProcess
 from speciate.domain.candidate import Evaluation
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.problem import Limits, Problem, ProblemKind
+from speciate.domain.limits import Limits
+from speciate.domain.problem import Problem, ProblemKind
 from speciate.ports.interruption import interrupted
 from speciate.ports.reporting import report_evaluation
 

@@ -22,7 +22,7 @@ from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ProcessSpec
 from speciate.domain.candidate import NOT_THE_PROGRAMS_FAULT, Failure, FailureKind
 from speciate.domain.language import Language
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 from speciate.domain.values import FILE_PATH, digest_of
 
 MAX_BUILT_FILES: Final = 1024

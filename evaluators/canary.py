@@ -21,8 +21,9 @@ from evaluators.tiers import ZygotePool
 from evaluators.tiers.hidden import hidden_files
 from speciate.domain.candidate import FailureKind
 from speciate.domain.errors import EvaluatorUnavailableError
+from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective
-from speciate.domain.problem import Case, Limits, Problem, ProblemKind
+from speciate.domain.problem import Case, Problem, ProblemKind
 from speciate.domain.target import Target
 
 HELD = "held"

@@ -11,7 +11,7 @@ from evaluators.session import EndReason, SessionEndedError
 from evaluators.text import sanitize
 from evaluators.tiers.sandbox import ResourceUsage
 from speciate.domain.candidate import Failure, FailureKind
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 REFUSALS = {
     "raised": FailureKind.CRASHED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 OPEN_FILES = 64
 SCRIPT_OPEN_FILES = 512

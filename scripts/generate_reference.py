@@ -17,8 +17,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from speciate.domain.language import Language
+from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective
-from speciate.domain.problem import Case, Limits, Problem
+from speciate.domain.problem import Case, Problem
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 

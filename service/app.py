@@ -87,7 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.draining = threading.Event()
     app.add_middleware(ConnectionDrain)
     app.add_middleware(RequestMetrics, metrics=metrics)
-    app.openapi = partial(openapi_schema.document, app)  # type: ignore[method-assign]
+    app.openapi = partial(openapi_schema.openapi_document, app)  # type: ignore[method-assign]
     return app
 
 

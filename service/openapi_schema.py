@@ -33,10 +33,10 @@ _ERROR_RESPONSE: Final = {
 _SENTENCE: Final = re.compile(r"(.+?)\.(?:\s+|$)", re.DOTALL)
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an application, with problem details as the default response."""
     if app.openapi_schema is None:
-        found = get_openapi(
+        document = get_openapi(
             title=app.title,
             version=app.version,
             summary=app.summary,
@@ -44,22 +44,22 @@ def document(app: FastAPI) -> dict[str, Any]:
             tags=[{"name": name, "description": text} for name, text in TAGS.items()],
             separate_input_output_schemas=False,
         )
-        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         errors = TypeAdapter(ProblemDetails).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= errors.pop("$defs") | {"ProblemDetails": errors}
         for schema in schemas.values():
             _plain_descriptions(schema)
-        found["components"]["schemas"] = dict(sorted(schemas.items()))
-        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path, operations in found["paths"].items():
+        document["components"]["schemas"] = dict(sorted(schemas.items()))
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, operations in document["paths"].items():
             for operation in operations.values():
                 summarize(operation)
                 operation["responses"].pop("422", None)
                 operation["responses"]["default"] = _ERROR_RESPONSE
                 operation["security"] = [{}] if path in OPEN_PATHS else [{"token": []}, {}]
-        app.openapi_schema = found
+        app.openapi_schema = document
     return app.openapi_schema
 
 

@@ -277,10 +277,10 @@ def load_settings(**flags: Any) -> Settings:
     Raises:
         ConfigurationError: A value or the configuration file is invalid; the message names it.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    set_flags = {name: value for name, value in flags.items() if value is not None}
     path = os.environ.get(CONFIG_VARIABLE)
     try:
-        return Settings(**{**(_read(Path(path)) if path else {}), **given})
+        return Settings(**{**(_read(Path(path)) if path else {}), **set_flags})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])

@@ -20,7 +20,7 @@ from speciate.domain.abilities import COPIES, IMAGES
 from speciate.domain.errors import EvaluatorUnavailableError
 
 if TYPE_CHECKING:  # the relay imports this file, and must start fast
-    from speciate.domain.problem import Limits
+    from speciate.domain.limits import Limits
 
 ENGINES: Final = ("podman", "docker")
 """Names of the supported engines; the first one that works is used."""

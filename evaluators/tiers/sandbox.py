@@ -13,7 +13,7 @@ from evaluators.contained.meter import Exceeded
 from evaluators.contained.seccomp import SyscallPolicy
 from evaluators.tiers.folders import ProblemFolders
 from evaluators.tiers.scheduling import SchedulingDelay
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 
 class ProcessRole(StrEnum):

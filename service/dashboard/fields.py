@@ -123,8 +123,8 @@ def parse_number(kind: str, text: str) -> Any:
 def read_strategy(values: Mapping[str, str]) -> dict[str, Any]:
     """Return ``strategy`` and ``strategy_options`` of a form; validation reports an unknown strategy."""
     strategy = values.get("strategy", DEFAULT_STRATEGY).strip()
-    known = STRATEGIES.get(strategy)
-    options = read_values(known.Config, OPTION, _own_options(values, strategy)) if known else {}
+    strategy_class = STRATEGIES.get(strategy)
+    options = read_values(strategy_class.Config, OPTION, _own_options(values, strategy)) if strategy_class else {}
     return {"strategy": strategy, "strategy_options": options}
 
 

@@ -50,10 +50,10 @@ async def read_form(request: Request) -> Form:
     body = await request.body()
     if content_type.startswith("application/x-www-form-urlencoded"):
         try:
-            found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+            lists = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
         except ValueError:
             raise _unreadable() from None
-        return Form({name: _text(values[-1]) for name, values in found.items()}, {})
+        return Form({name: _text(values[-1]) for name, values in lists.items()}, {})
     if content_type.startswith("multipart/form-data"):
         return _read_multipart(content_type, body)
     raise HTTPException(415, "The body is not a form.")

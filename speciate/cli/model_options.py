@@ -125,12 +125,14 @@ def _option(
         annotation = annotation if required else annotation | None
         if issubclass(kind, StrEnum) and metavar is None:
             metavar = f"[{'|'.join(kind)}]"
-    shown = False if default is None or default is False or default == "" else str(default)
+    visible_default = False if default is None or default is False or default == "" else str(default)
     parameter = inspect.Parameter(
         "_".join(path),
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else False if kind is bool else None,
-        annotation=Annotated[annotation, typer.Option(*names, help=text, metavar=metavar, show_default=shown)],
+        annotation=Annotated[
+            annotation, typer.Option(*names, help=text, metavar=metavar, show_default=visible_default)
+        ],
     )
     return ModelOption(path, names, parameter)
 

@@ -30,7 +30,6 @@ class Scope(StrEnum):
     """All of the above, and administer the project."""
 
     def includes(self, other: Scope) -> bool:
-        """Return True if this scope grants the permissions of the other."""
         return other in _GRANTS[self]
 
 

@@ -21,8 +21,8 @@ _ROUNDING: Final = 1e-9
 
 def beyond_reason(limits: Mapping[str, object]) -> str:
     """Return the limits above ``REASONABLE`` as text, such as ``2,000,000 evaluations``; empty if there are none."""
-    given = ((limits.get(name), name, most) for name, most in REASONABLE.items())
-    large = [(v, name) for v, name, most in given if isinstance(v, int | float) and most < v < math.inf]
+    amounts = ((limits.get(name), name, most) for name, most in REASONABLE.items())
+    large = [(v, name) for v, name, most in amounts if isinstance(v, int | float) and most < v < math.inf]
     return " and ".join(f"{v:,} {name}" for v, name in large)
 
 
@@ -62,7 +62,6 @@ class Charge:
     """Cost of requests."""
 
     tokens: int = 0
-    """Prompt and completion tokens."""
     cost: float = 0.0
     """US dollars."""
     estimated: int = 0
@@ -77,9 +76,7 @@ class Spent:
     """Spent and reserved amounts of a run."""
 
     evaluations: int = 0
-    """Evaluations settled."""
     tokens: int = 0
-    """Tokens settled."""
     seconds: float = 0.0
     """Seconds in state ``running``."""
     reserved_evaluations: int = 0
@@ -96,11 +93,9 @@ class Spent:
         return max(0, budget.evaluations - self.evaluations - self.reserved_evaluations)
 
     def tokens_left(self, budget: Budget) -> int | None:
-        """Return the tokens that can still be reserved, or None without a limit."""
         return None if budget.tokens is None else max(0, budget.tokens - self.tokens - self.reserved_tokens)
 
     def seconds_left(self, budget: Budget) -> float | None:
-        """Return the seconds left, or None without a limit."""
         return None if budget.seconds is None else max(0.0, budget.seconds - self.seconds)
 
     def dollars_left(self, budget: Budget, token_price: float) -> float | None:
@@ -116,7 +111,6 @@ class Spent:
         return left if left > _ROUNDING * budget.dollars else 0.0
 
     def affords(self, tokens: int, budget: Budget, token_price: float) -> bool:
-        """Return True if the budget has room for a number of tokens."""
         tokens_left, dollars_left = self.tokens_left(budget), self.dollars_left(budget, token_price)
         return (tokens_left is None or tokens <= tokens_left) and (
             dollars_left is None or tokens * token_price <= dollars_left

@@ -64,11 +64,11 @@ class Campaign(PolicyOptions, Declaration):
 
     @model_validator(mode="before")
     @classmethod
-    def _serve_one_at_a_time(cls, given: Any) -> Any:
+    def _serve_one_at_a_time(cls, fields: Any) -> Any:
         alone = (
-            isinstance(given, dict) and given.get("learning_scope", LearningScope.CAMPAIGN) == LearningScope.CAMPAIGN
+            isinstance(fields, dict) and fields.get("learning_scope", LearningScope.CAMPAIGN) == LearningScope.CAMPAIGN
         )
-        return {"parallel": 1, **given} if alone and given.get("learning") is not None else given
+        return {"parallel": 1, **fields} if alone and fields.get("learning") is not None else fields
 
     @model_validator(mode="after")
     def _check_learning(self) -> Self:
@@ -98,7 +98,6 @@ class Campaign(PolicyOptions, Declaration):
         return -(-self.evaluations // self.slice) if adaptive else len(self.problems)
 
     def spec(self) -> RunSpec:
-        """Return the specification of each run; the campaign grants its evaluations slice by slice."""
         # One lane: a run depends on its seed and its grants alone.
         budget = Budget(evaluations=self.evaluations)
         return RunSpec(**self.common(PolicyOptions), budget=budget, lanes=1, stop_on_unlock=True)

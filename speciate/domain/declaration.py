@@ -36,7 +36,6 @@ class DeclarationState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if the state is final."""
         return self in {DeclarationState.COMPLETED, DeclarationState.CANCELLED}
 
 
@@ -71,7 +70,6 @@ def paused_with(kind: DeclarationKind, slug: str) -> str:
 
 
 def refuse_repeated(noun: str, items: Iterable[object]) -> None:
-    """Raise ``ValueError`` if an item occurs twice."""
     if (most := Counter(items).most_common(1)) and most[0][1] > 1:
         raise ValueError(f"{noun} {most[0][0]!r} is named twice: expected each once")
 

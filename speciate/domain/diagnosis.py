@@ -100,14 +100,12 @@ class Diagnosis(Value):
 
     @property
     def title(self) -> str:
-        """Name of the fault for people."""
         if self.fault is Fault.EVALUATOR:
             return "The evaluator failed"
         return _TITLES.get(self.reason, "The answers cannot be read")
 
     @property
     def finding(self) -> str:
-        """What failed and how often."""
         what = _ANSWERS.get(self.reason, _UNREADABLE)
         if self.fault is Fault.EVALUATOR:
             if self.failures == 1:  # only the seed program's failure is conclusive by itself

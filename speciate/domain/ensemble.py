@@ -27,7 +27,7 @@ MAX_POLICIES: Final = 16
 
 PolicyWeights = Annotated[
     dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
-    BeforeValidator(lambda given: {given: 1.0} if isinstance(given, str) else given),
+    BeforeValidator(lambda policies: {policies: 1.0} if isinstance(policies, str) else policies),
     Field(min_length=1, max_length=MAX_POLICIES),
     WithJsonSchema(
         {
@@ -60,13 +60,9 @@ class DecayedCounts:
     """Discounted counts of answers at a batch. The order in which answers are added does not matter."""
 
     at: int = 0
-    """Number of the batch."""
     asked: float = 0.0
-    """Answers booked."""
     judged: float = 0.0
-    """Answers settled."""
     won: float = 0.0
-    """Answers that entered the archive."""
 
     def plus(self, discount: float, at: int, *, asked: int = 0, judged: int = 0, won: int = 0) -> DecayedCounts:
         """Return the counts with answers of batch ``at``, which may be an older one."""
@@ -98,7 +94,6 @@ class BanditArm:
     """Discounted counts; None without a discount."""
 
     def plus(self, *, asked: int = 0, judged: int = 0, won: int = 0, tokens: int = 0) -> BanditArm:
-        """Return the sum."""
         return BanditArm(self.asked + asked, self.judged + judged, self.won + won, self.tokens + tokens, self.decayed)
 
     def cost(self, budget: Budget) -> float:

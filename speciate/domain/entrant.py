@@ -30,14 +30,12 @@ class Search(NamedTuple):
     """How an entrant searches with its policy; entrants of equal search differ in their policies alone."""
 
     strategy: str
-    """Key of the strategy."""
     options: str
     """Options of the strategy as canonical JSON."""
     mutator: str | None
     """Mutators with their weights; None if the policy changes its own parents."""
 
     def __str__(self) -> str:
-        """Return the search in words."""
         options = "" if self.options == "{}" else f" {self.options}"
         return f"{self.strategy}{options}" + (f", mutator {self.mutator}" if self.mutator else "")
 
@@ -78,17 +76,16 @@ class Entrant(SearchOptions):
     @model_validator(mode="before")
     @classmethod
     def _expand_weights(cls, values: Any) -> Any:
-        """Accept names with weights instead of a name, as runs do."""
         if not isinstance(values, dict):
             return values
         spread = dict(values)
         for role, members in (("policy", "policies"), ("mutator", "mutators")):
-            if isinstance(given := spread.get(role), dict):
-                if not given:
+            if isinstance(weights := spread.get(role), dict):
+                if not weights:
                     raise ValueError(f"{role} is empty: expected a name, or names with weights")
-                spread[role] = next(iter(given))
-                if len(given) > 1:
-                    spread[members] = [{"policy": name, "weight": weight} for name, weight in given.items()]
+                spread[role] = next(iter(weights))
+                if len(weights) > 1:
+                    spread[members] = [{"policy": name, "weight": weight} for name, weight in weights.items()]
         return spread
 
     @model_validator(mode="after")
@@ -110,7 +107,6 @@ class Entrant(SearchOptions):
 
     @property
     def search(self) -> Search:
-        """How the policy is searched."""
         return Search(self.strategy, canonical_json(self.strategy_options), self.role_labels()[1])
 
     def repeats(self, other: Entrant) -> bool:
@@ -127,7 +123,6 @@ class Entrant(SearchOptions):
         return tuple(dict.fromkeys([*proposers, *mutators]))
 
     def role_labels(self) -> tuple[str, str | None]:
-        """Return a label of the proposers and one of the mutators."""
         return (_label(self.policies) or self.policy), (_label(self.mutators) or self.mutator)
 
 

@@ -19,7 +19,6 @@ class FieldError:
     file: str | None = None
     """Name of the file, if the input is a file."""
     line: int | None = None
-    """Line in that file, from 1."""
     column: int | None = None
     """Column in that line, from 1."""
     label: str = ""
@@ -27,7 +26,6 @@ class FieldError:
 
     @property
     def place(self) -> str:
-        """The path for people."""
         return self.label or self.where
 
     def __str__(self) -> str:

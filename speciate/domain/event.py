@@ -42,6 +42,5 @@ class Event:
     """Something that happened in a run."""
 
     kind: EventKind
-    """Kind of the event."""
     data: Mapping[str, JsonValue]
     """Facts as JSON values; candidates appear by their number in the run."""

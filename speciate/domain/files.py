@@ -43,14 +43,13 @@ class FilesError(ValueError):
 
 
 def heading(name: str) -> str:
-    """Return the heading line of a file."""
     return f"# === file: {name} ==="
 
 
 def heading_in(line: str) -> str | None:
     """Return the name in a heading line, unchecked, or None for any other line."""
-    found = _HEADING.fullmatch(line)
-    return found[1].strip() if found else None
+    match = _HEADING.fullmatch(line)
+    return match[1].strip() if match else None
 
 
 def sections_of(text: str) -> dict[str, str]:
@@ -84,7 +83,6 @@ def _check_name(name: str, sections: Mapping[str, object], line: int) -> None:
 
 
 def text_of_sections(sections: Mapping[str, str]) -> str:
-    """Return the text with these sections."""
     return "".join(f"{heading(name)}\n{_ended(section)}" for name, section in sections.items())
 
 

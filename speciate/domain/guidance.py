@@ -43,20 +43,16 @@ class Gain:
     """Results of the answers to prompts with a piece of advice."""
 
     judged: int = 0
-    """Answers settled."""
     won: int = 0
-    """Answers that entered the archive."""
     late_judged: float = 0.0
     """``judged``, halved whenever a new piece was written."""
     late_won: float = 0.0
     """``won``, halved likewise."""
 
     def plus(self, *, won: bool) -> Gain:
-        """Return the counts with one more answer."""
         return Gain(self.judged + 1, self.won + won, self.late_judged + 1, self.late_won + won)
 
     def aged(self) -> Gain:
-        """Return the counts with the late ones halved."""
         return Gain(self.judged, self.won, self.late_judged / 2, self.late_won / 2)
 
     @property
@@ -76,7 +72,6 @@ class Advice:
     parent: int = NO_ADVICE
     """Number of the piece that it improves on."""
     gain: Gain = Gain()
-    """Its results."""
 
 
 def draw(pieces: Sequence[Advice], rng: np.random.Generator) -> Advice:

@@ -11,19 +11,19 @@ _NAME: Final = r"[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]
 _PINNED: Final = re.compile(rf"^{_NAME}@sha256:[0-9a-f]{{64}}$")
 
 
-def check_image(given: Any) -> Any:
+def check_image(reference: Any) -> Any:
     """Return a reference to an image unchanged.
 
     Raises:
         ValueError: It has no digest, or is no reference. A tag names another image tomorrow.
     """
-    if not isinstance(given, str) or _PINNED.fullmatch(given):
-        return given
-    name = given.partition("@")[0]
-    if "@" in given or not re.fullmatch(rf"{_NAME}(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?", name):
-        raise ValueError(f"image {given[:200]!r} is no reference: expected NAME@sha256: and 64 hexadecimal digits")
+    if not isinstance(reference, str) or _PINNED.fullmatch(reference):
+        return reference
+    name = reference.partition("@")[0]
+    if "@" in reference or not re.fullmatch(rf"{_NAME}(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?", name):
+        raise ValueError(f"image {reference[:200]!r} is no reference: expected NAME@sha256: and 64 hexadecimal digits")
     raise ValueError(
-        f"image {given[:200]!r} names no digest, and a tag may change: expected NAME@sha256:…; after `podman pull"
+        f"image {reference[:200]!r} names no digest, and a tag may change: expected NAME@sha256:…; after `podman pull"
         f" {name[:200]}` (or docker) the command `podman image inspect --format '{{{{index .RepoDigests 0}}}}'"
         f" {name[:200]}` prints it"
     )

@@ -10,9 +10,7 @@ class KnownLanguage(NamedTuple):
     """Defaults of a language. ``{file}`` in a command is the file name of the program."""
 
     name: str
-    """Name for people and prompts."""
     file: str
-    """File name of a program."""
     labels: tuple[str, ...]
     """Labels of code fences, the usual one first."""
     build: tuple[str, ...]
@@ -71,8 +69,8 @@ TOOLS: Final = frozenset(tool for known in KNOWN.values() for tool in tools_of(k
 
 def known_language(name: str) -> KnownLanguage | None:
     """Return a language by its key, its name or a label of its fences, in any case."""
-    wanted = name.lower()
+    label = name.lower()
     return next(
-        (each for key, each in KNOWN.items() if wanted in (key, each.name.lower(), *each.labels)),
+        (each for key, each in KNOWN.items() if label in (key, each.name.lower(), *each.labels)),
         None,
     )

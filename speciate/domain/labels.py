@@ -70,8 +70,8 @@ class Relabelling(Value):
         Raises:
             InvalidInputError: There would be too many tags.
         """
-        held = labels.tags if self.tags is None else self.tags
-        tags = tuple(tag for tag in dict.fromkeys((*held, *self.add_tags)) if tag not in self.remove_tags)
+        before = labels.tags if self.tags is None else self.tags
+        tags = tuple(tag for tag in dict.fromkeys((*before, *self.add_tags)) if tag not in self.remove_tags)
         if len(tags) > MAX_TAGS:
             field_error = FieldError(f"would give {len(tags)} tags: expected at most {MAX_TAGS}", where="add_tags")
             raise InvalidInputError(f"The labels are not valid: {field_error}", field_errors=(field_error,))

@@ -53,15 +53,14 @@ class Language(Value):
 
     @property
     def fence(self) -> str:
-        """Label of a code fence in this language."""
-        known = known_language(self.name)
-        return self.name.lower() if known is None else known.labels[0]
+        preset = known_language(self.name)
+        return self.name.lower() if preset is None else preset.labels[0]
 
     @property
     def labels(self) -> frozenset[str]:
         """Labels of code fences in this language: the usual ones, its name and its file extension."""
-        known = known_language(self.name)
-        usual = () if known is None else known.labels
+        preset = known_language(self.name)
+        usual = () if preset is None else preset.labels
         return frozenset({*usual, self.name.lower(), self.file.rpartition(".")[2].lower()})
 
     @property
@@ -70,38 +69,38 @@ class Language(Value):
         return tools_of(self.build, self.run)
 
 
-def complete_language(given: Any, *, runs: bool) -> Any:
+def complete_language(definition: Any, *, runs: bool) -> Any:
     """Return a definition's language with what it leaves out of a known one; a run command stands for itself.
 
     Args:
-        given: Name of a known language, fields of a language, or a language.
+        definition: Name of a known language, fields of a language, or a language.
         runs: True if the problem runs programs by commands; False if its script does.
 
     Raises:
         InvalidFieldError: The name is unknown.
     """
-    fields = {"name": given} if isinstance(given, str) else given
+    fields = {"name": definition} if isinstance(definition, str) else definition
     if not isinstance(fields, Mapping) or not isinstance(fields.get("name"), str):
-        return given
-    known = known_language(fields["name"])
+        return definition
+    preset = known_language(fields["name"])
     if "run" in fields:
-        return given if known is None or "file" in fields else {**fields, "file": known.file}
-    if known is None and isinstance(given, str):
+        return definition if preset is None or "file" in fields else {**fields, "file": preset.file}
+    if preset is None and isinstance(definition, str):
         raise InvalidFieldError(
             "language",
-            f"language {given!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file` and"
-            " `run`; without `language` and `image`, programs are Python",
+            f"language {definition!r} is unknown: expected one of {', '.join(KNOWN)}, or a table with `name`, `file`"
+            " and `run`; without `language` and `image`, programs are Python",
         )
-    if known is None:
-        return given
-    file = str(fields.get("file", known.file))
-    commands = {"build": known.build, "run": known.run} if runs else {}
+    if preset is None:
+        return definition
+    file = str(fields.get("file", preset.file))
+    commands = {"build": preset.build, "run": preset.run} if runs else {}
     filled = {key: tuple(word.replace("{file}", file) for word in words) for key, words in commands.items()}
-    return {**filled, **fields, "name": known.name, "file": file}
+    return {**filled, **fields, "name": preset.name, "file": file}
 
 
-def _by_name(given: Any) -> Any:
-    return complete_language(given, runs=True) if isinstance(given, str) else given
+def _by_name(definition: Any) -> Any:
+    return complete_language(definition, runs=True) if isinstance(definition, str) else definition
 
 
 LanguageOrName = Annotated[

@@ -8,8 +8,8 @@ from typing import Any
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of both; those of the second win, key by key also inside of tables."""
-    found = dict(first)
+    values = dict(first)
     for key, value in second.items():
-        tables = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = merged(found[key], value) if tables else value
-    return found
+        tables = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = merged(values[key], value) if tables else value
+    return values

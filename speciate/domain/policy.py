@@ -48,7 +48,6 @@ class PromptStyle(StrEnum):
 
     @property
     def is_compact(self) -> bool:
-        """True for the styles of small models."""
         return self is not PromptStyle.STANDARD
 
 
@@ -92,7 +91,6 @@ class Price(Value):
         return max(self.input, self.output) / 1e6
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the cost of a request, in US dollars."""
         return (self.input * prompt_tokens + self.output * completion_tokens) / 1e6
 
 
@@ -200,8 +198,8 @@ class Policy(Value):
     def digest(self) -> str:
         """SHA-256 of the registration: registrations with equal digests are the same version."""
         # The digest covers the presence of a key, not the key: rotating it makes no new version.
-        kept = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
-        return digest_of(kept.stored_json())
+        keyed = self if self.api_key_id is None else self.model_copy(update={"api_key_id": "stored"})
+        return digest_of(keyed.stored_json())
 
     @property
     def is_external(self) -> bool:
@@ -227,7 +225,6 @@ class Policy(Value):
         return self.sampling.max_tokens * self.answers_for(role) // self.answers_per_rollout
 
     def definition(self) -> dict[str, Any]:
-        """Return the registration as JSON values."""
         return self.model_dump(mode="json")
 
 

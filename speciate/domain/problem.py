@@ -18,6 +18,7 @@ from speciate.domain.errors import InvalidFieldError
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
 from speciate.domain.image import ImageFolder, ImageName
 from speciate.domain.language import Exchange, LanguageOrName, complete_language
+from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.ranking import Ranking
 from speciate.domain.reward import RewardSpace
@@ -44,8 +45,6 @@ _RESERVED = frozenset({"and", "or", "not"})
 _NO_LIBRARIES = frozenset({"antigravity", "ensurepip", "evaluators", "idlelib", "lib2to3", "pip", "service"})
 _NO_LIBRARIES |= {"sitecustomize", "speciate", "this", "turtledemo", "usercustomize", "venv", "workers"}
 _PROGRAM_PARTS = frozenset({"__main__", "test", "tests"})
-_DAY_S = 86_400
-_MOST_CORES = 256
 _TEXT_READERS = ("source", "vars(", "__dict__")
 
 
@@ -74,53 +73,6 @@ class ProblemKind(StrEnum):
 
 
 _CARRYING = (ProblemKind.EVALUATOR, ProblemKind.IN_PROCESS)
-
-
-class Limits(Value):
-    """Limits of one evaluation."""
-
-    omitted_at_default: ClassVar[frozenset[str]] = frozenset({"cores", "threads", "script_s"})
-
-    wall_s: float = Field(default=2.0, gt=0, le=_DAY_S, examples=[10.0])
-    """Seconds that the candidate may run or sleep, without the time that others keep it waiting for a processor. By the
-    clock it has at most ten times as many."""
-    cpu_s: float = Field(default=2.0, gt=0, le=_DAY_S * _MOST_CORES, examples=[10.0])
-    """Processor seconds of all threads and processes together, rounded up; of a program in another language, of each
-    call. Default: `wall_s` times `cores`, at least 2."""
-    script_s: float | None = Field(default=None, gt=0, le=_DAY_S, examples=[600.0])
-    """Seconds of the script's own part of an evaluation. Default: twice `wall_s`, and ten seconds."""
-    cores: int = Field(default=1, ge=1, le=_MOST_CORES, examples=[4])
-    """Threads with which BLAS, OpenMP, XLA and similar libraries compute. The evaluation takes as many of the worker's
-    slots, at most all."""
-    memory_bytes: int = Field(default=768 << 20, ge=64 << 20, le=1 << 40, examples=[2 << 30])
-    """Resident memory of all processes together, beyond the interpreter with its preloaded modules."""
-    output_bytes: int = Field(default=1 << 20, ge=1 << 10, le=64 << 20, examples=[4 << 20])
-    """Size of one answer."""
-    log_bytes: int = Field(default=64 << 10, ge=0, le=1 << 20, examples=[1 << 10])
-    """Bytes kept of standard output, and of standard error."""
-    file_bytes: int = Field(default=16 << 20, ge=0, le=1 << 30, examples=[1 << 20])
-    """Largest file that the candidate may write."""
-    threads: int = Field(default=64, ge=1, le=4096, examples=[8])
-    """Threads that may run at once."""
-    processes: int = Field(default=16, ge=1, le=256, examples=[4])
-    """Processes that a script of kind `evaluator` or `in_process`, or a build, may run at once, beside the threads that
-    `threads` allows and it does not use."""
-    tmp_bytes: int = Field(default=32 << 20, ge=4096, le=8 << 30, examples=[256 << 20])
-    """Size of the temporary folder."""
-    tmp_files: int = Field(default=1024, ge=16, le=1 << 20, examples=[100])
-    """Files and folders in the temporary folder."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _cpu_follows_cores(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or "cpu_s" in given:
-            return given
-        wall_s, cores = given.get("wall_s", 2.0), given.get("cores", 1)
-        if not isinstance(wall_s, int | float) or not isinstance(cores, int):
-            return given
-        if not (0 < wall_s <= _DAY_S and 0 < cores <= _MOST_CORES):
-            return given  # the field itself refuses it
-        return {**given, "cpu_s": cores * max(2.0, wall_s)}
 
 
 class Case(Value):
@@ -229,15 +181,15 @@ class Problem(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        if given.get("requirements") and "preload" not in given:
-            given = {**given, "preload": ()}
-        if given.get("language") is not None:
-            runs = given.get("kind") != ProblemKind.IN_PROCESS or given.get("image") is not None
-            given = {**given, "language": complete_language(given["language"], runs=runs)}
-        return given
+    def _complete(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping):
+            return fields
+        if fields.get("requirements") and "preload" not in fields:
+            fields = {**fields, "preload": ()}
+        if fields.get("language") is not None:
+            runs = fields.get("kind") != ProblemKind.IN_PROCESS or fields.get("image") is not None
+            fields = {**fields, "language": complete_language(fields["language"], runs=runs)}
+        return fields
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -401,17 +353,14 @@ class Problem(Value):
 
     @cached_property
     def space(self) -> RewardSpace:
-        """The declared objectives as a vector space."""
         return RewardSpace(self.objectives)
 
     @cached_property
     def ranking(self) -> Ranking:
-        """The order of its candidates."""
         return Ranking(self.space, self.targets, self.weight_vector)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules of the targets, in the order of ``targets``."""
         return self.ranking.rules
 
     @cached_property
@@ -459,7 +408,6 @@ class Problem(Value):
 
     @property
     def is_python(self) -> bool:
-        """True if candidates are Python programs."""
         return self.kind is not ProblemKind.DATA and self.language is None
 
     @property
@@ -520,7 +468,6 @@ class Problem(Value):
         return float(self.space.normalise([tuple(rewards)])[0] @ self.weight_vector)
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition as JSON values."""
         return self.model_dump(mode="json")
 
 

@@ -54,7 +54,6 @@ class Ranking:
     """The part of a problem that ranks its candidates."""
 
     space: RewardSpace
-    """The objectives as a vector space."""
     targets: tuple[Target, ...]
     """The targets, from easy to hard."""
     weights: tuple[float, ...] | None
@@ -62,7 +61,6 @@ class Ranking:
 
     @cached_property
     def _unlock(self) -> int:
-        """Position of the unlock target."""
         return next(i for i, target in enumerate(self.targets) if target.unlock)
 
     @cached_property
@@ -80,14 +78,14 @@ class Ranking:
 
     def violations(self, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
         """Return the constraints that a raw reward vector of shape (d,) violates; empty for a feasible candidate."""
-        found = []
+        violations = []
         for objective, value, width in zip(self.space.objectives, rewards, self.space.widths, strict=True):
             sign = 1.0 if objective.direction is Direction.MINIMIZE else -1.0
             excess = sign * (value - objective.limit)
             if objective.role is ObjectiveRole.CONSTRAINT and excess > 0:
                 comparison = "<=" if sign > 0 else ">="
-                found.append(Shortfall(objective.name, value, comparison, objective.limit, excess / width))
-        return tuple(found)
+                violations.append(Shortfall(objective.name, value, comparison, objective.limit, excess / width))
+        return tuple(violations)
 
     def refutation(
         self, target: int, rewards: Sequence[float], repeats: Sequence[Repeat], hidden: Iterable[str] = ()

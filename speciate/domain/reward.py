@@ -50,12 +50,10 @@ class RewardSpace:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of all d components, in declared order."""
         return tuple(objective.name for objective in self.objectives)
 
     @cached_property
     def widths(self) -> tuple[float, ...]:
-        """Widths of all d declared ranges, in declared order."""
         return tuple(objective.range[1] - objective.range[0] for objective in self.objectives)
 
     @cached_property
@@ -87,7 +85,6 @@ class RewardSpace:
 
     @cached_property
     def records(self) -> list[str]:
-        """Names of the records."""
         return [o.name for o in self.objectives if o.role is ObjectiveRole.RECORD]
 
     def unmeasured(self, rewards: Mapping[str, object]) -> list[str]:
@@ -155,7 +152,7 @@ def pareto_front(points: FloatArray) -> NDArray[np.bool_]:
         points: Shape (n, k), higher is better.
 
     Returns:
-        Mask of shape (n,). Equal points are all kept.
+        Mask of shape (n,). Equal points are all in it.
     """
     n = len(points)
     front = np.ones(n, dtype=np.bool_)
@@ -183,10 +180,10 @@ def large_front(points: FloatArray) -> NDArray[np.int64]:
     # The union of the fronts of parts contains the front of the whole.
     while len(rows) > _POOL:
         parts = (rows[at : at + _POOL] for at in range(0, len(rows), _POOL))
-        kept = np.concatenate([part[pareto_front(points[part])] for part in parts])
-        if len(kept) == len(rows):
+        front = np.concatenate([part[pareto_front(points[part])] for part in parts])
+        if len(front) == len(rows):
             break
-        rows = kept
+        rows = front
     return np.sort(rows[pareto_front(points[rows])])
 
 
@@ -201,8 +198,8 @@ def _finite(name: str, value: object) -> float:
         kind = "null" if value is None else type(value).__name__
         raise InvalidRewardsError(f"reward {name!r} is {kind}: expected a finite number")
     if not _is_finite(value):
-        shown = value if isinstance(value, float) else "a whole number beyond 1.8e308"
-        raise InvalidRewardsError(f"reward {name!r} is {shown}: expected a finite number")
+        text = value if isinstance(value, float) else "a whole number beyond 1.8e308"
+        raise InvalidRewardsError(f"reward {name!r} is {text}: expected a finite number")
     return float(value)
 
 

@@ -51,7 +51,6 @@ class Prompt:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of both parts."""
         return digest_of([self.system, self.user])
 
     def messages(self, *, merged: bool = False) -> list[dict[str, str]]:
@@ -71,9 +70,7 @@ class Completion:
     """One completion."""
 
     text: str
-    """Text written by the policy."""
     tokens: int = 0
-    """Completion tokens."""
     finish_reason: str = "stop"
     """``stop``, ``length``, … as reported by the endpoint, ``REFUSED`` or ``ONLY_REASONING``."""
     mean_logprob: float | None = None
@@ -96,13 +93,9 @@ class Rollout:
     """A completion with its request and the number of answers read from it."""
 
     role: PolicyRole
-    """Task of the policy."""
     prompt: Prompt
-    """The prompt."""
     completion: Completion
-    """The completion."""
     seed: int
-    """Seed of the request."""
     prompt_tokens: int = 0
     """Prompt tokens, counted once per request and booked on its first rollout."""
     latency_s: float = 0.0

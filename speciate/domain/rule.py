@@ -63,13 +63,9 @@ class Shortfall(NamedTuple):
     """A comparison that a reward vector fails; as text, what is missing."""
 
     name: str
-    """The objective."""
     value: float
-    """Its raw reward."""
     sign: str
-    """The comparison."""
     limit: float
-    """The number to compare with."""
     size: float
     """Distance to the limit in widths of the objective's range, > 0."""
 
@@ -134,7 +130,6 @@ class Rule:
     """A rule parsed against the names of a reward vector."""
 
     text: str
-    """Text of the rule."""
     uses: frozenset[str]
     """Names of the objectives that it compares."""
     tokens: tuple[str, ...]
@@ -262,9 +257,9 @@ class _Parser:
     def _comparison(self) -> _Node:
         name = self._next("word", "the name of an objective, such as " + ", ".join(list(self._index)[:3]))
         if name.text not in self._index:
-            known = ", ".join(self._index)
+            names = ", ".join(self._index)
             raise RuleError(
-                f"unknown objective {name.text!r} at column {name.column}: expected one of {known}", column=name.column
+                f"unknown objective {name.text!r} at column {name.column}: expected one of {names}", column=name.column
             )
         sign = self._next("sign", "one of " + " ".join(_OPERATORS))
         if sign.text not in _OPERATORS:
@@ -277,9 +272,9 @@ class _Parser:
         return _Comparison(name.text, self._index[name.text], sign.text, limit)
 
     def _take(self, text: str) -> bool:
-        found = self._at < len(self._tokens) and self._tokens[self._at].text == text
-        self._at += found
-        return found
+        matches = self._at < len(self._tokens) and self._tokens[self._at].text == text
+        self._at += matches
+        return matches
 
     def _next(self, kind: str, expected: str) -> _Token:
         if self._at >= len(self._tokens) or self._tokens[self._at].kind != kind:

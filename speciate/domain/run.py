@@ -31,7 +31,6 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True if the state is final."""
         return self in _ENDED
 
 
@@ -45,7 +44,6 @@ _TRANSITIONS: Final[dict[RunState, frozenset[RunState]]] = {
 
 
 def sources_of(state: RunState) -> frozenset[RunState]:
-    """Return the states from which a run may move to ``state``."""
     return frozenset(source for source, goals in _TRANSITIONS.items() if state in goals)
 
 
@@ -157,7 +155,6 @@ class RunCounters(Documented):
     """Tokens that endpoints did not report: each byte counts as one, and a lost request most."""
 
     def displayed(self) -> Iterator[tuple[str, Display, int]]:
-        """Yield the name, display and value of every counter to show."""
         for name, field in RunCounters.model_fields.items():
             (display,) = (item for item in field.metadata if isinstance(item, Display))
             value = getattr(self, name)

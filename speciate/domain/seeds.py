@@ -23,13 +23,11 @@ class SeedProgram:
     """A seed program of a run."""
 
     program: str
-    """Program text."""
     origin: str | None = None
     """``run/number`` of the candidate or name of the file that it was taken from; None for the problem's own."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text."""
         return text_digest(self.program)
 
 

@@ -49,13 +49,10 @@ class CascadeStage:
     name: str
     """Name of the stage; empty if the problem declares no stages."""
     objectives: tuple[Objective, ...]
-    """Objectives that it measures, in declared order."""
     function: str
-    """Function of the script that measures it."""
     needs: Rule | None = None
     """Rule on the full reward vector for the next stage to run; None means always."""
     external: bool = False
-    """True if programs outside the service measure it."""
 
 
 def check_stages(stages: Sequence[Stage], objectives: Sequence[Objective], *, scripted: bool) -> None:

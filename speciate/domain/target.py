@@ -42,9 +42,7 @@ class Claim:
     """
 
     target: str
-    """Name of the target."""
     number: int
-    """Number of the candidate in its run."""
     evaluations: int
     """Evaluations spent, including this candidate."""
     tokens: int
@@ -52,6 +50,4 @@ class Claim:
     seconds: float
     """Running seconds spent when the candidate was committed."""
     unlock: bool
-    """True if the target unlocks the problem."""
     state: ClaimState
-    """State of the claim."""

@@ -50,15 +50,12 @@ class MethodGroup(NamedTuple):
     """The training runs of one method, searched in one way."""
 
     method: str
-    """Training method."""
     search: Search
-    """How the policies are searched."""
     runs: tuple[Entrant, ...]
     """Entrants, ordered by training seed."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Training seeds of the runs."""
         return tuple(entrant.training_seed or 0 for entrant in self.runs)
 
     def paired_with(self, other: MethodGroup) -> bool:
@@ -190,11 +187,9 @@ class Tournament(Declaration):
         return "" if self.method_groups else self.too_few(len(self.problems))
 
     def entrant(self, name: str) -> Entrant:
-        """Return an entrant by name."""
         return next(entrant for entrant in self.entrants if entrant.name == name)
 
     def spec(self, entrant: Entrant, seed: int) -> RunSpec:
-        """Return the specification of one run."""
         # One lane: a run depends on its seed alone.
         return RunSpec(
             **entrant.common(SearchOptions), budget=self.budget, seed=seed, lanes=1, policy_choice=entrant.choice
@@ -274,5 +269,4 @@ class Schedule(Value):
         return self.model_copy(update={"problems": problems, "seeds": seeds})
 
     def plan(self) -> Iterator[PlannedRun]:
-        """Yield every run of the schedule."""
         return self.declared.plan(self.problems, self.seeds)

@@ -68,8 +68,8 @@ def _inside(item: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterator[tupl
 
 
 def _line_in(item: Any) -> int | None:
-    found = UNSTORABLE.search(item) if isinstance(item, str) else None
-    return item.count("\n", 0, found.start()) + 1 if found else None
+    match = UNSTORABLE.search(item) if isinstance(item, str) else None
+    return item.count("\n", 0, match.start()) + 1 if match else None
 
 
 def _storage_error(item: Any, depth: int) -> str | None:

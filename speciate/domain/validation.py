@@ -87,12 +87,12 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _field_error(message: str, place: tuple[int | str, ...], model: type[Value]) -> FieldError:
-    known = describe_options(model)
+    options = describe_options(model)
     name = str(place[1]) if len(place) > 1 else ""
-    if name and name not in known:
+    if name and name not in options:
         message = "no such option"
-    elif name in known:
-        message = f"{message}; expected {known[name]}"
+    elif name in options:
+        message = f"{message}; expected {options[name]}"
     return FieldError(message, where=".".join(map(str, place)))
 
 
@@ -119,7 +119,6 @@ def validation_message(detail: Mapping[str, Any]) -> str:
 
 
 def shorten(value: object) -> str:
-    """Return an unexpected value, shortened for a message."""
     try:
         text = repr(value)
     except ValueError:  # more digits than Python writes

@@ -99,11 +99,10 @@ def digest_of(value: Any) -> str:
 
 
 def _omit_defaults(value: object, dumped: Any) -> Any:
-    """Return the JSON of a value without ``omitted_at_default`` fields at their defaults."""
     match value:
         case Value():
-            kept = dumped.keys() - {name for name in value.omitted_at_default if _is_default(value, name)}
-            return {name: _omit_defaults(getattr(value, name), dumped[name]) for name in dumped if name in kept}
+            stored = dumped.keys() - {name for name in value.omitted_at_default if _is_default(value, name)}
+            return {name: _omit_defaults(getattr(value, name), dumped[name]) for name in dumped if name in stored}
         case tuple() | list():
             return [_omit_defaults(*pair) for pair in zip(value, dumped, strict=True)]
         case dict() if all(key in dumped for key in value):

@@ -34,14 +34,10 @@ class Hideable(Protocol):
     """An object that can be archived and deleted."""
 
     @property
-    def archived_at(self) -> object | None:
-        """Time of archiving, or None."""
-        ...
+    def archived_at(self) -> object | None: ...
 
     @property
-    def deleted_at(self) -> object | None:
-        """Time of deletion, or None."""
-        ...
+    def deleted_at(self) -> object | None: ...
 
 
 def visibility_of(item: Hideable) -> Visibility:

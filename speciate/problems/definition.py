@@ -14,8 +14,9 @@ from pydantic_core import ErrorDetails
 from speciate.domain.errors import FieldError, InvalidInputError, RuleError, TooLargeError
 from speciate.domain.files import PYTHON_MAIN, FilesError, files_of
 from speciate.domain.language import Language
+from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective
-from speciate.domain.problem import Case, Limits, Problem, ProblemKind
+from speciate.domain.problem import Case, Problem, ProblemKind
 from speciate.domain.rollout import TemplateName
 from speciate.domain.rule import parse_rule
 from speciate.domain.stage import Stage

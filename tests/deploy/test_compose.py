@@ -22,7 +22,7 @@ from service.__main__ import parser
 from speciate.cli.app import COMMANDS
 from speciate.cli.doctor.findings import Status
 from speciate.cli.doctor.machine import environment
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 from speciate.embedded.binaries import find_valkey
 from speciate.settings import FILE_SUFFIX, SERVE_TOKEN_VARIABLE, Settings
 

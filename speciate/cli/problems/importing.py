@@ -306,7 +306,7 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
 
 
 def _limits_in(given: Sequence[str]) -> dict[str, float]:
-    from speciate.domain.problem import Limits
+    from speciate.domain.limits import Limits
 
     limits: dict[str, float] = {}
     for text in given:

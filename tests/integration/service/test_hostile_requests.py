@@ -100,7 +100,7 @@ def test_no_request_makes_the_service_fail(lab: Lab, seed: int) -> None:
     lab.work()
     candidate = lab.stores.queries.candidate_of(run_id, 2)
     known = [str(run_id), str(candidate.id), str(candidate.rollout_id), "toy", "toy@1", "scripted", "2", "confirmed"]
-    document = openapi_schema.document(lab.api.app)
+    document = openapi_schema.openapi_document(lab.api.app)
     schemas = document["components"]["schemas"]
     codes: set[int] = set()
     for path, operations in document["paths"].items():

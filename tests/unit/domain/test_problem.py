@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from speciate.domain.budget import Budget
 from speciate.domain.errors import RuleError
+from speciate.domain.limits import Limits
 from speciate.domain.policy import Policy
-from speciate.domain.problem import Limits, Problem
+from speciate.domain.problem import Problem
 from speciate.domain.values import digest_of
 from tests.support.runs import toy_problem
 

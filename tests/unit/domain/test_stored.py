@@ -12,8 +12,9 @@ from pydantic import Field, ValidationError
 from speciate.domain.budget import Budget
 from speciate.domain.campaign import Campaign
 from speciate.domain.entrant import Entrant
+from speciate.domain.limits import Limits
 from speciate.domain.policy import Policy
-from speciate.domain.problem import Limits, Problem
+from speciate.domain.problem import Problem
 from speciate.domain.run import RunSpec
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import Value

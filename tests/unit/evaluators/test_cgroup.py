@@ -7,7 +7,7 @@ import pytest
 
 from evaluators.tiers.cgroup import ControlGroup, delegated
 from evaluators.tiers.sandbox import ProcessRole, ProcessSpec
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 
 @pytest.fixture

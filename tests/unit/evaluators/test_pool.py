@@ -10,7 +10,7 @@ import pytest
 from evaluators.tiers import ProcessRole, ProcessSpec, ZygotePool
 from evaluators.tiers.pool import MAX_ZYGOTES
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 MODULES = ["csv", "bisect", "heapq", "string", "colorsys", "wave"]
 

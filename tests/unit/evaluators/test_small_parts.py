@@ -22,7 +22,7 @@ from evaluators.text import Tail, sanitize, short_json
 from evaluators.tiers import ResourceUsage
 from evaluators.tiers.scheduling import SchedulingDelay
 from speciate.domain.candidate import FailureKind
-from speciate.domain.problem import Limits
+from speciate.domain.limits import Limits
 
 LIMITS = Limits(cpu_s=1.5)
 

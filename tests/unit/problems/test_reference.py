@@ -14,8 +14,9 @@ from pydantic import TypeAdapter
 
 from speciate.domain.documented import attribute_docs
 from speciate.domain.language import Language
+from speciate.domain.limits import Limits
 from speciate.domain.objective import Objective
-from speciate.domain.problem import Case, Limits, Problem
+from speciate.domain.problem import Case, Problem
 from speciate.domain.stage import Stage
 from speciate.domain.target import Target
 from speciate.domain.values import Value
