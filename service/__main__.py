@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> int:
 
 
 def parser(settings: Settings) -> argparse.ArgumentParser:
-    """Return the parser of the command line; settings are its defaults."""
     made = argparse.ArgumentParser(prog="python -m service", description="Serve the API, with SPECIATE_ settings.")
     made.add_argument("--host", default=settings.host, help="address to listen on (%(default)s)")
     made.add_argument("--port", type=int, default=settings.port, help="port; 0 selects a free one (%(default)s)")

@@ -49,14 +49,7 @@ THREADS: Final = 14
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Return the application. It connects to the servers on startup.
-
-    Args:
-        settings: The effective settings. Default: from the environment.
-
-    Raises:
-        ConfigurationError: A setting is not valid, or the address is reachable by others and no token is set.
-    """
+    """Return the application. It connects to the servers on startup."""
     effective = load_settings() if settings is None else settings
     if settings is None:
         # Without explicit settings this is a process of its own, which configures its own logging.

@@ -26,15 +26,7 @@ class InvalidTokenError(NotAllowedError):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Credentials of a request.
-
-    Attributes:
-        token: Bearer token, if any.
-        session: Secret of the session cookie, if any.
-        project: Project named by the request header.
-        project_cookie: Project named by the cookie.
-        address: Client address.
-    """
+    """Credentials of a request."""
 
     token: str | None
     session: str | None
@@ -45,14 +37,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Authenticator:
-    """Authenticates requests. Reads PostgreSQL on every request, so that revocation has immediate effect. Blocks.
-
-    Attributes:
-        stores: The stores.
-        operator_token: Token of the operator, or None if the service is open on loopback.
-        requests: Rate limit per token, or None. Does not apply to the operator.
-        failures: Rate limit of failed authentications per address.
-    """
+    """Authenticates requests. Reads PostgreSQL on every request, so that revocation has immediate effect. Blocks."""
 
     stores: Stores
     operator_token: str | None
@@ -61,7 +46,6 @@ class Authenticator:
 
     @classmethod
     def of(cls, settings: Settings, stores: Stores) -> Self:
-        """Return the authenticator for the settings."""
         url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
         rate, burst = settings.rate_limit, settings.rate_burst
         return cls(
@@ -111,12 +95,10 @@ class Authenticator:
             raise _invalid_token(credentials)
 
     def local(self, credentials: Credentials) -> Principal:
-        """Return the principal of a local program, where the service is open. Raises as ``authenticate`` does."""
         project_id, project = self._project(OPERATOR, credentials)
         return local(project_id, project)
 
     def close(self) -> None:
-        """Close all connections."""
         for limit in (self.requests, self.failures):
             if limit is not None:
                 limit.close()
@@ -148,7 +130,6 @@ class Authenticator:
 
 
 def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
-    """Return the principal of a local program."""
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
 
 

@@ -46,7 +46,6 @@ async def listen_for_commits(redis_url: str, wake: Callable[[UUID], None]) -> No
 
 
 def log_listener_failure(task: asyncio.Task[None]) -> None:
-    """Log why the listener ended, unless it was cancelled."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("the commit listener failed, event streams poll PostgreSQL", exc_info=error)
 

@@ -31,19 +31,7 @@ _PROJECTS: Final = 256
 
 @dataclass(frozen=True)
 class AppState:
-    """Components of one API process.
-
-    Attributes:
-        settings: The effective settings.
-        stores: The stores of all projects. Routes get those of their own project by ``StoresDep``.
-        hub: The open event streams.
-        authenticator: Maps credentials to principals.
-        owners: Maps run, candidate and rollout ids to projects.
-        metrics: The metrics of this process.
-        readiness: Checks the servers for probes.
-        seed_checks: Scores the seed programs of submitted problems on a worker.
-        pings: Limits the threads that contact policy endpoints, so that slow endpoints do not block other requests.
-    """
+    """Components of one API process."""
 
     settings: Settings
     stores: Stores
@@ -62,7 +50,6 @@ class AppState:
 
 
 def app_state_of(request: Request) -> AppState:
-    """Return the state of the application that serves a request."""
     return cast("AppState", request.app.state.app_state)
 
 
@@ -91,8 +78,6 @@ async def authorize(request: Request) -> None:
 
 
 def authorize_for(scope: Scope) -> Callable[[Request], Awaitable[None]]:
-    """Return a dependency that requires a scope."""
-
     async def authorize_scope(request: Request) -> None:
         await _authorize(request, scope)
 

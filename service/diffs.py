@@ -30,14 +30,7 @@ class Diff:
 
 
 def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:
-    """Return the unified diff of two texts with three lines of context.
-
-    Args:
-        old: The text before. May be empty.
-        new: The text after.
-        before: Header of the old text.
-        after: Header of the new text.
-    """
+    """Return the unified diff of two texts with three lines of context."""
     # ``splitlines`` would also split at characters that may occur inside a Python string.
     a, b = (text.split("\n") if text else [] for text in (old, new))
     if a == b:

@@ -50,7 +50,6 @@ _log = logging.getLogger(__name__)
 
 
 def install(app: FastAPI) -> None:
-    """Register the exception handlers of an application."""
     app.add_exception_handler(SpeciateError, _domain_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -61,7 +60,6 @@ def install(app: FastAPI) -> None:
 
 
 def error_response(error: SpeciateError) -> JSONResponse:
-    """Return the response for an error of the domain."""
     status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("%s: %s", type(error).__name__, error)

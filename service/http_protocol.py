@@ -43,7 +43,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     _rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timeout of the first head, or reject the connection."""
         super().connection_made(transport)
         self.timeout_keep_alive = KEEP_ALIVE_S
         if len(self.connections) > self.max_connections:
@@ -55,7 +54,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Parse received data and check the size of an incomplete head."""
         if self._rejected:
             return
         super().data_received(data)
@@ -65,7 +63,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
                 self.send_400_response("The request head is too long.")
 
     def on_message_begin(self) -> None:
-        """Start the timeout of a head, unless it runs already."""
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
         if self._timer is None:
@@ -85,12 +82,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Reject malformed HTTP with problem details."""
         self._reject(HTTPStatus.BAD_REQUEST, "bad-request", f"{msg} The limit for a head is 16 KiB.")
 
     def _start_timer(self) -> None:

@@ -63,7 +63,6 @@ class ServiceMetrics:
         self._seconds.labels(route).observe(seconds)
 
     def watch(self, installation: InstallationCollector) -> None:
-        """Add the gauges of the installation."""
         self._registry.register(installation)
 
     def forget(self, installation: InstallationCollector) -> None:
@@ -72,7 +71,6 @@ class ServiceMetrics:
         installation.close()
 
     def text(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
@@ -99,7 +97,6 @@ class InstallationCollector:
         self._shared: tuple[Metric, ...] = ()
 
     def close(self) -> None:
-        """Close the connection."""
         self._engine.dispose()
 
     def describe(self) -> list[Metric]:

@@ -13,13 +13,11 @@ PATH: Final = Path(__file__).resolve().parents[1] / "docs" / "openapi.json"
 
 
 def text() -> str:
-    """Return the OpenAPI document as it is stored in ``docs/openapi.json``."""
     app = create_app(Settings(host="127.0.0.1", token=None))
     return json.dumps(app.openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
-    """Write the document."""
     PATH.parent.mkdir(exist_ok=True)
     PATH.write_text(text(), encoding="utf-8")
 

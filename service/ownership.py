@@ -26,11 +26,7 @@ OWNED: Final = {
 
 @dataclass
 class OwnershipCache:
-    """Projects of ids, cached because they never change.
-
-    Attributes:
-        retry_for_s: Seconds to retry while the database server restarts.
-    """
+    """Projects of ids, cached because they never change."""
 
     _engine: sa.Engine
     retry_for_s: float = 5.0
@@ -38,7 +34,6 @@ class OwnershipCache:
     _lock: Lock = field(default_factory=Lock)
 
     def known(self, found: UUID) -> UUID | None:
-        """Return the cached project of an id, or None."""
         with self._lock:
             return self._cache.get(found)
 

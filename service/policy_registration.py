@@ -28,12 +28,7 @@ from speciate.storage.stores import Stores
 
 @dataclass(frozen=True)
 class PingResult:
-    """Result of contacting a policy endpoint.
-
-    Attributes:
-        message: What the endpoint returned, in one line.
-        seconds: Duration of the check.
-    """
+    """Result of contacting a policy endpoint."""
 
     message: str
     seconds: float

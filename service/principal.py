@@ -40,23 +40,19 @@ class Principal:
     session: bool = False
 
     def require(self, scope: Scope) -> None:
-        """Raise ``ForbiddenError`` unless the scope includes another."""
         if not self.scope.includes(scope):
             raise ForbiddenError(f"this request requires scope {scope.value}, the token has {self.scope.value}.")
 
     def require_all_projects(self) -> None:
-        """Raise ``ForbiddenError`` unless the principal is the operator."""
         if not self.all_projects:
             raise ForbiddenError("this request affects all projects and requires the operator token.")
 
 
 def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:
-    """Return the principal of a token or session in a project."""
     return Principal(bearer.name, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
 
 
 def principal_of(request: Request) -> Principal:
-    """Return the principal of an authenticated request."""
     return cast("Principal", request.state.principal)
 
 

@@ -56,7 +56,6 @@ def problem(
     field_errors: Iterable[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return an error response."""
     details = ProblemDetails(
         type=TYPE_PREFIX + slug,
         title=title,

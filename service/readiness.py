@@ -35,11 +35,7 @@ class Readiness:
         self._failures: list[str] = []
 
     async def check(self) -> dict[str, str]:
-        """Return a text for each server that responds.
-
-        Raises:
-            UnavailableError: One does not; the message names each.
-        """
+        """Return a text for each server that responds."""
         arrived = time.monotonic()
         async with self._lock:
             if self._began < arrived:

@@ -43,7 +43,6 @@ def json_lines_response(description: str) -> dict[int | str, dict[str, Any]]:
 
 
 def attached_json_lines(name: str, records: Iterator[Record]) -> StreamingResponse:
-    """Return records as a download, one JSON object per line."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
     return StreamingResponse(_json_lines(records), media_type=JSON_LINES, headers=headers)
 

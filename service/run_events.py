@@ -53,9 +53,7 @@ class EventFrame:
 class EventReader(Protocol):
     """Reads the events of a run without blocking the event loop."""
 
-    async def events(self, after: int) -> tuple[EventRecord, ...]:
-        """Return at most ``PAGE`` events after a sequence number."""
-        ...
+    async def events(self, after: int) -> tuple[EventRecord, ...]: ...
 
     async def end(self) -> int | None:
         """Return the sequence number of the last event if the run has ended, else None."""
@@ -119,14 +117,7 @@ class EventViewer(Viewer):
 
 
 class EventChannel(Channel[EventViewer]):
-    """Reads the new events of one run.
-
-    Args:
-        run_id: The run.
-        reader: Reads the events.
-        after: Sequence number of the last event to skip.
-        poll_s: Seconds between polls without a commit.
-    """
+    """Reads the new events of one run."""
 
     def __init__(self, run_id: UUID, reader: EventReader, *, after: int, poll_s: float = POLL_S) -> None:
         super().__init__(run_id)

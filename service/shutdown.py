@@ -58,7 +58,6 @@ class ConnectionDrain:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] != "http" or not scope["app"].state.draining.is_set():
             await self._app(scope, receive, send)
             return

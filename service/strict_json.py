@@ -40,7 +40,6 @@ class StrictRoute(APIRoute):
     max_values: ClassVar[int] = 20_000
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler, preceded by the check of the body."""
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
@@ -101,11 +100,7 @@ def parse(body: bytes, max_values: int = MAX_VALUES) -> Any:
 
 
 def require_storable(value: Any) -> None:
-    """Reject values that JSON or PostgreSQL cannot hold.
-
-    Raises:
-        InvalidInputError: The value is not storable. The error lists the places.
-    """
+    """Reject values that JSON or PostgreSQL cannot hold."""
     if field_errors := tuple(
         replace(field_error, where=field_error.where or "body", line=None) for field_error in storage_errors(value)
     ):

@@ -20,12 +20,10 @@ IfNoneMatch = Annotated[str | None, Header(description="Respond 304 if the run s
 
 
 def etag(run: RunRecord) -> str:
-    """Return the entity tag of a run."""
     return _tag(run.revision, run.state)
 
 
 def matches(header: str, tag: str) -> bool:
-    """Return True if the tags listed in a header include a tag."""
     given = [each.strip().removeprefix("W/") for each in header.split(",")]
     return "*" in given or tag in given
 

@@ -100,7 +100,6 @@ class ReportedEvaluation(HeldLease):
         return self
 
     def submission(self) -> Submission:
-        """Return the result for the store."""
         told = self.failure
         failure = None if told is None else Failure(told.kind, told.reason, told.detail)
         return Submission(self.id, self.lease, ExternalResult(self.rewards, failure, self.feedback, self.wall_s))

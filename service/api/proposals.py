@@ -75,7 +75,6 @@ class ProposedCandidate(Value):
         return self
 
     def sent(self) -> SentProposal:
-        """Return the proposal for the store."""
         return SentProposal(**{name: getattr(self, name) for name in type(self).model_fields})
 
 

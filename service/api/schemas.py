@@ -129,19 +129,15 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the request."""
         return digest_of(self.stored_json())
 
     def spec(self) -> RunSpec:
-        """Return the spec of the run."""
         return RunSpec.model_validate(self.model_dump(include=set(RunSpec.model_fields)))
 
     def labels(self) -> Labels:
-        """Return name, tags and note of the run."""
         return Labels.model_validate(self.model_dump(include=set(Labels.model_fields)))
 
     def seed_request(self) -> SeedRequest:
-        """Return the seed programs of the run."""
         return SeedRequest.model_validate(self.model_dump(include=set(SeedRequest.model_fields)))
 
 

@@ -22,7 +22,6 @@ StateFilter = Annotated[
 
 
 def state_of(state: StateFilter) -> ClaimState | None:
-    """Return the state to select, or None for any."""
     return state if isinstance(state, ClaimState) else None
 
 

@@ -30,12 +30,10 @@ class Asset:
 
     @cached_property
     def content(self) -> bytes:
-        """The file."""
         return self.preface + self.source.read_bytes()
 
     @cached_property
     def compressed(self) -> bytes:
-        """The file, gzipped."""
         with _lock:  # so that concurrent requests compress it once
             return gzip.compress(self.content, 9 if len(self.content) < 1 << 20 else 6, mtime=0)
 
@@ -67,7 +65,6 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/static/{digest}/{name}")
 def get_asset(digest: str, name: str, request: Request) -> Response:
-    """Send a file, compressed if the client accepts gzip."""
     asset = _ASSETS.get(name)
     if asset is None or asset.path != f"/static/{digest}/{name}":
         raise NotFoundError("no such file.", remedy="Reload the page: it links the current version.")

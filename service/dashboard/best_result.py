@@ -50,17 +50,7 @@ class TargetState:
 
 @dataclass(frozen=True)
 class BestResult:
-    """The best candidate of a run; without a feasible one the candidate nearest to the unlock target.
-
-    Attributes:
-        problem: The problem.
-        number: Number of the candidate; None before the first rewards.
-        rewards: Its rewards by objective.
-        met: Names of the targets that it meets.
-        feasible: True if it satisfies all constraints, and so is the best.
-        claims: Candidates of the run that met a target.
-        candidate: Reads a candidate by number.
-    """
+    """The best candidate of a run; without a feasible one the candidate nearest to the unlock target."""
 
     problem: Problem
     number: int | None
@@ -76,7 +66,6 @@ class BestResult:
 
     @cached_property
     def values(self) -> list[tuple[Objective, float]]:
-        """The most important rewards."""
         objectives = by_importance(self.problem)[:MAX_REWARDS] if self.rewards else []
         return [(objective, self.rewards[objective.name]) for objective in objectives]
 
@@ -133,12 +122,10 @@ class ProgramView:
 
     @property
     def href(self) -> str:
-        """Path of the download."""
         return f"/runs/{self.candidate.run_id}/candidates/{self.candidate.number}/program.txt"
 
     @cached_property
     def diff(self) -> Diff | None:
-        """The changes to the seed program; None without one."""
         seed, number = self.problem.seed_program, self.candidate.number
         if not seed:
             return None

@@ -48,7 +48,6 @@ class Table:
 
     @property
     def first(self) -> Sequence[Sequence[Cell]]:
-        """Rows shown on the page; the download has all of them."""
         return self.rows[:ROWS_ON_PAGE]
 
     def csv(self) -> str:
@@ -62,19 +61,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart.
-
-    Attributes:
-        name: Name in URLs.
-        title: Short heading.
-        note: How to read the chart; also its text alternative.
-        data: Plotly traces.
-        layout: Overrides of the common layout, to which the browser adds the theme's colours.
-        table: The same data as a table.
-        height: Height in rem.
-        link: URL of a point, with ``{}`` for its ``customdata``; empty if points have no link.
-        extents: Values of the axes ``x`` and ``y`` whose range is robust to outliers; Plotly ranges other axes.
-    """
+    """One chart."""
 
     name: str
     title: str
@@ -88,7 +75,6 @@ class Chart:
 
     @property
     def empty(self) -> bool:
-        """True if the chart has no trace."""
         return not self.data
 
     def spec(self, log: str | None = None) -> dict[str, Any]:
@@ -124,7 +110,6 @@ def to_json(value: Any) -> Any:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Return an axis with a title."""
     return {"title": {"text": title}, **more}
 
 
@@ -134,7 +119,6 @@ def hover(*lines: str) -> str:
 
 
 def hatched(shape: str, size: int) -> dict[str, Any]:
-    """Return a hatch pattern drawn over a bar's own colour."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "--surface", "fgopacity": 0.8, "size": size}
 
 
@@ -184,7 +168,6 @@ class ChartCache:
 
 
 def download(table: Table, name: str) -> Response:
-    """Return a table as a CSV download."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
     return Response(table.csv().encode("utf-8", "replace"), headers=headers, media_type="text/csv; charset=utf-8")
 

@@ -39,7 +39,6 @@ class ColumnCache:
         self._cache: LruCache[UUID, CandidateArrays] = LruCache(_MAX_RUNS)
 
     def of(self, run_id: UUID, dimensions: int) -> CandidateArrays:
-        """Return all candidates of a run; only those added since the last call are read."""
         cached = self._cache.get(run_id)
         if cached is None:
             found = self._series.arrays(run_id, dimensions)
@@ -56,17 +55,7 @@ class ColumnCache:
 
 @dataclass(frozen=True)
 class DashboardContext:
-    """The state behind the pages of one process; everything but the stores is a cache.
-
-    Attributes:
-        stores: The stores.
-        overview: Queries across runs.
-        columns: Candidates as columns.
-        replays: Replayed candidates.
-        project: The project of the request; None outside a request.
-        charts: Encoded figures.
-        live: Live views.
-    """
+    """The state behind the pages of one process; everything but the stores is a cache."""
 
     stores: Stores
     overview: Overview
@@ -81,12 +70,10 @@ class DashboardContext:
 
     @classmethod
     def from_stores(cls, stores: Stores) -> Self:
-        """Return a context without a project."""
         replays = ReplayQueue(stores.redis, stores.celery)
         return cls(stores, Overview(stores.engine), ColumnCache(ArrayReader(stores.engine)), replays)
 
     def within(self, project: UUID) -> Self:
-        """Return the same context restricted to one project."""
         stores, overview = self.stores.within(project), replace(self.overview, project=project)
         return replace(self, stores=stores, overview=overview, project=project)
 

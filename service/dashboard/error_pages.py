@@ -31,7 +31,6 @@ class ErrorPages:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on and render an error response as a page."""
         if scope["type"] != "http" or scope["path"].startswith(_API_PATHS) or not _accepts_html(scope):
             await self._app(scope, receive, send)
             return

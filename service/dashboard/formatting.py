@@ -30,7 +30,6 @@ def number(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Format a share between 0 and 1 as per cent."""
     if share is None or math.isnan(share):
         return MISSING
     digits = 0 if share in {0, 1} or 0.1 <= share <= 0.9 else 1
@@ -55,7 +54,6 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Format a number of bytes."""
     if count is None:
         return MISSING
     for unit in ("B", "KiB", "MiB"):
@@ -71,7 +69,6 @@ def day(value: datetime | None) -> str:
 
 
 def timestamp(value: datetime | None) -> str:
-    """Format a UTC time to the second."""
     return MISSING if value is None else value.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -81,12 +78,10 @@ def short(value: UUID | str, length: int = 8) -> str:
 
 
 def directed(objective: Objective) -> str:
-    """Return an objective's name with an arrow to its better end."""
     return objective.directed
 
 
 def clip(value: object, length: int = 120) -> str:
-    """Return a text cut to ``length`` characters."""
     text = str(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 

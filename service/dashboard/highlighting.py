@@ -49,15 +49,7 @@ def highlight(text: str, problem: Problem) -> Markup:
 
 
 def highlight_diff(diff: Diff, before: str, after: str, problem: Problem, limit: int) -> list[tuple[str, Markup]]:
-    """Return a class (``at``, ``add``, ``cut`` or empty) and the HTML of each line of a diff.
-
-    Args:
-        diff: The diff of the two programs.
-        before: The program before.
-        after: The program after.
-        problem: Gives the language.
-        limit: Characters of the diff to return.
-    """
+    """Return a class (``at``, ``add``, ``cut`` or empty) and the HTML of each line of a diff."""
     text = diff.text if len(diff.text) <= limit else diff.text[:limit].rpartition("\n")[0]
     sides = [_lines(program, problem) for program in (before, after)]
     old: Iterator[Markup] = iter(())

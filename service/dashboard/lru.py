@@ -20,7 +20,6 @@ class LruCache(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value and mark it as used, or None if it is not cached."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -58,7 +58,6 @@ _FLUSH: Final = Markup("<!-- flush -->")
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the template environment."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -136,24 +135,15 @@ def address(path: str, /, **query: Any) -> str:
 
 
 def fragment(template: str, /, **context: Any) -> str:
-    """Render a part of a page."""
     return environment().get_template(template).render(**context)
 
 
 def macro(name: str, /, *args: Any) -> str:
-    """Render a macro of ``macros.html``."""
     return str(getattr(environment().globals["m"], name)(*args))
 
 
 def page(request: Request, template: str, status_code: int = 200, /, **context: Any) -> Response:
-    """Render a page.
-
-    Args:
-        request: Gives the current path, the theme and the principal.
-        template: Name of the template.
-        status_code: HTTP status.
-        context: Values for the template.
-    """
+    """Render a page."""
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     context |= {

@@ -19,12 +19,7 @@ from speciate.storage.cursors import every
 
 @dataclass(frozen=True)
 class PolicyPair:
-    """The policies of a run.
-
-    Attributes:
-        policy: The proposer.
-        mutator: The policy that changes parents, if it is another one.
-    """
+    """The policies of a run."""
 
     policy: PolicyVersion
     mutator: PolicyVersion | None = None
@@ -36,16 +31,11 @@ class PolicyPair:
 
     @property
     def name(self) -> str:
-        """The name that ``parse_pair`` reads."""
         return pair_name(self.policy.name, self.mutator.name if self.mutator else None)
 
 
 def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
-    """Return the pair with this name.
-
-    Raises:
-        NotFoundError: A policy is unknown.
-    """
+    """Return the pair with this name."""
     first, _, second = name.partition(PAIR_SEPARATOR)
     policy, mutator = catalog.policy(first), catalog.policy(second) if second else None
     return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)

@@ -32,11 +32,7 @@ from speciate.schema.unlocks import UnlockRecord
 
 
 async def parse_run_id(run_id: str) -> UUID:
-    """Return the run id of a path.
-
-    Raises:
-        NotFoundError: The path has no UUID.
-    """
+    """Return the run id of a path."""
     try:
         return UUID(run_id)
     except ValueError:
@@ -51,15 +47,7 @@ _MAPS: Final = frozenset({"cells", "tradeoffs"})
 
 @dataclass
 class RunView:
-    """The values that a run's page shows, read when the template needs them.
-
-    Attributes:
-        dashboard: The stores and caches.
-        run: The run.
-        x: Objective chosen for the first axis, or the empty string.
-        y: Objective chosen for the second axis, or the empty string.
-        narrow: True for a narrow screen.
-    """
+    """The values that a run's page shows, read when the template needs them."""
 
     dashboard: DashboardContext
     run: RunRecord
@@ -70,22 +58,18 @@ class RunView:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem of the run."""
         return self.dashboard.stores.catalog.problem(self.run.problem_id).definition
 
     @cached_property
     def population(self) -> Population:
-        """The candidates of the run."""
         return self.dashboard.population(self.run.id, self.problem)
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
-        """The objectives of the two axes."""
         return axes([self.population], self.x, self.y)
 
     @cached_property
     def archive(self) -> tuple[EliteRecord, ...]:
-        """The elites."""
         return self.dashboard.stores.queries.archive(self.run.id)
 
     @cached_property
@@ -100,7 +84,6 @@ class RunView:
 
     @property
     def unread(self) -> RolloutDetail | None:
-        """The rollout of the latest answer that could not be read, if that is why the service paused the run."""
         found = self.run.diagnosis
         if found is None or found.fault is not Fault.POLICY:
             return None
@@ -110,12 +93,10 @@ class RunView:
 
     @cached_property
     def evaluations(self) -> tuple[ActiveEvaluation, ...]:
-        """Long evaluations in progress; none if Redis does not respond."""
         return self.dashboard.evaluations(self.run.id)
 
     @property
     def advice(self) -> tuple[AdviceRecord, ...]:
-        """Advice for the run's prompts, newest first; empty without guidance and hints."""
         return self.dashboard.stores.queries.advice(self.run.id, limit=self.max_advice).items
 
     @property

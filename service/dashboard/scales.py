@@ -61,14 +61,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Scaled:
-    """Traces and layout for the chosen scales.
-
-    Attributes:
-        data: The traces.
-        layout: The layout.
-        log: For every axis that may be logarithmic, ``x`` or ``y``, True if it is.
-        note: Sentence on values beyond the axes; empty without.
-    """
+    """Traces and layout for the chosen scales."""
 
     data: Sequence[dict[str, Any]]
     layout: dict[str, Any]

@@ -44,13 +44,7 @@ Revalidation = Callable[[], object]
 
 
 class AccessControl:
-    """Authenticate requests; respond 401, 403 or 429 to those that fail.
-
-    Args:
-        app: The next application.
-        token: The operator's token. None means the service is open on loopback.
-        metrics_token: Token that only reads the metrics.
-    """
+    """Authenticate requests; respond 401, 403 or 429 to those that fail."""
 
     def __init__(self, app: ASGIApp, token: str | None, metrics_token: str | None = None) -> None:
         self._app = app
@@ -58,7 +52,6 @@ class AccessControl:
         self._metrics_token = metrics_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or scope["path"].startswith(_STATIC):
             await self._app(scope, receive, send)
             return
@@ -113,7 +106,6 @@ def _require_session(scope: Scope, headers: Headers, credentials: Credentials) -
 
 
 async def _local_principal(scope: Scope, headers: Headers, credentials: Credentials) -> Principal:
-    """Return the principal of a program on this machine, where the service has no operator token."""
     client = scope.get("client")
     changes = scope["method"] not in SAFE_METHODS
     reason = refusal_reason(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)

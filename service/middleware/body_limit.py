@@ -26,13 +26,7 @@ LINGER_S: Final = 1.0
 
 
 class BodyLimit:
-    """Reads each body first. Responds 413 if it is too large and 408 if it is too slow.
-
-    Args:
-        app: The next application.
-        max_bytes: Maximum body size.
-        body_s: Seconds in which a small body must arrive.
-    """
+    """Reads each body first. Responds 413 if it is too large and 408 if it is too slow."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, body_s: float = BODY_S) -> None:
         self._app = app
@@ -40,7 +34,6 @@ class BodyLimit:
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

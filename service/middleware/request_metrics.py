@@ -25,19 +25,13 @@ _log = logging.getLogger("speciate.requests")
 
 
 class RequestMetrics:
-    """Records metrics, a log line and a trace span for each request.
-
-    Args:
-        app: The next application.
-        metrics: The metrics to update.
-    """
+    """Records metrics, a log line and a trace span for each request."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -16,14 +16,7 @@ _FEATURE: Final = re.compile(r"^([a-z]+):(\d+)$")
 
 
 def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_url: str, *, across: int = 4) -> Chart:
-    """Draw the cells that two features select, one heat map per island.
-
-    Args:
-        elites: The archive.
-        objective: Gives the colours.
-        run_url: Path of the run's page.
-        across: Heat maps side by side.
-    """
+    """Draw the cells that two features select, one heat map per island."""
     names, found = _feature_cells(elites, objective)
     islands = sorted(found)[:MAX_ISLANDS]
     wide, high = _extent(found)
@@ -56,7 +49,6 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
 
 
 def tradeoff_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_url: str) -> Chart:
-    """Draw the cells that no features select, islands by cells."""
     others = [elite for elite in elites if len(_features(elite.cell)) < 2]
     cells = sorted({elite.cell for elite in others}, key=_natural)
     islands = sorted({elite.island for elite in others})
@@ -100,7 +92,6 @@ def _feature_cells(
 
 
 def _extent(found: Mapping[int, Mapping[tuple[int, int], EliteRecord]]) -> tuple[int, int]:
-    """Return the number of columns and rows of a heat map that fits all islands."""
     keys = [key for cells in found.values() for key in cells]
     wide, high = (1 + max((key[part] for key in keys), default=0) for part in (0, 1))
     return wide, high

@@ -46,7 +46,6 @@ class Measure:
 
 
 def best_of(objective: Objective) -> Measure:
-    """Return an objective's value of the best candidate so far."""
     name = objective.name
     note = (
         f"{better(objective)}. Targets met decide first which candidate is best, so that the line may also get worse."
@@ -73,12 +72,7 @@ HYPERVOLUME: Final = Measure(
 
 
 def compare_runs_chart(runs: Sequence[tuple[str, Population]], measure: Measure) -> Chart:
-    """Draw a measure, one line per run.
-
-    Args:
-        runs: Names and candidates.
-        measure: The measure to compare.
-    """
+    """Draw a measure, one line per run."""
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
     for rank, (name, population) in enumerate(runs):
@@ -127,13 +121,7 @@ def compare_groups_chart(groups: Sequence[tuple[str, Sequence[Population]]], mea
 def compare_fronts_chart(
     groups: Sequence[tuple[str, Sequence[Population]]], first: Objective, second: Objective
 ) -> Chart:
-    """Draw the Pareto fronts of runs or groups of runs over two objectives, feasible candidates only.
-
-    Args:
-        groups: Names and the candidates of each run, all of problems that declare both objectives.
-        first: Objective on the first axis.
-        second: Objective on the second axis.
-    """
+    """Draw the Pareto fronts of runs or groups of runs over two objectives, feasible candidates only."""
     fronts = [(name, *_front(runs, first, second)) for name, runs in groups]
     rows: list[tuple[Cell, ...]] = [
         (name, number, x, y)

@@ -15,7 +15,6 @@ _AGE: Final = {"age": "mean age"}
 
 
 def learning_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw mean reward and best reward of the groups of every training step."""
     note = (
         "Rewards of the completions of each step, averaged over objectives on their declared ranges, and of the best"
         " completion of each prompt. Prompts differ from step to step, so compare trends."
@@ -24,7 +23,6 @@ def learning_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def drift_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw how far the policy has moved at every training step."""
     note = (
         "Mean entropy of a token, and KL divergence from the policy at the beginning. Entropy near 0 means that the"
         " policy repeats itself."
@@ -33,7 +31,6 @@ def drift_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def gap_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the difference between the log-probabilities of server and trainer at every training step."""
     note = (
         "Mean difference between the log-probabilities of the server that sampled and of the trainer, for the same"
         " weights and tokens: only steps whose groups are of age 0 measure it. It should stay near 0; learning ends at"
@@ -43,13 +40,11 @@ def gap_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def age_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the age of the groups of every training step."""
     note = "Steps between the version that wrote the groups and the version that learned from them; 0 is on-policy."
     return _chart("age", "Staleness", note, steps, _AGE, "steps")
 
 
 def version_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    """Draw the version in use against the evaluations of a run."""
     at = [(0, 0), *((int(step["evaluations"]), int(step["step"])) for step in steps)] if steps else []
     kept = [at[i] for i in thinned(len(at), _MAX_STEPS)]
     note = (
@@ -63,7 +58,6 @@ def version_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def learning_charts(steps: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Draw the curves that a run and a campaign share."""
     return [make(steps) for make in (learning_chart, drift_chart, gap_chart, age_chart)]
 
 

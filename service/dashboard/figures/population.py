@@ -48,7 +48,6 @@ class Population:
 
     @property
     def link(self) -> str:
-        """The URL of a candidate, with ``{}`` for its number."""
         return f"{self.run_url}/candidates/{{}}"
 
     @cached_property

@@ -48,7 +48,6 @@ def best_so_far_chart(population: Population) -> Chart:
 
 
 def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArray, *, scaled: bool) -> dict[str, Any]:
-    """Return the line of an objective, scaled to its declared range if ``scaled``."""
     low, high = objective.range
     share = (best - low) / (high - low)
     share = share if objective.direction is Direction.MAXIMIZE else 1.0 - share
@@ -59,7 +58,6 @@ def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArr
 
 
 def throughput_chart(population: Population) -> Chart:
-    """Draw scored and failed candidates per minute over time."""
     columns = population.columns
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, int]] = []
@@ -92,7 +90,6 @@ def throughput_chart(population: Population) -> Chart:
 
 
 def failures_chart(population: Population) -> Chart:
-    """Draw the number of failed candidates by reason."""
     counted = Counter(found for found in population.columns.failure if found).most_common()
     rows = [(name, count, count / len(population.columns)) for name, count in counted]
     shown = rows[:_MAX_FAILURES][::-1]
@@ -124,7 +121,6 @@ def failures_chart(population: Population) -> Chart:
 
 
 def tokens_chart(population: Population) -> Chart:
-    """Draw tokens spent against evaluations."""
     columns = population.columns
     data: list[dict[str, Any]] = []
     rows: list[tuple[int, int, float]] = []

@@ -114,7 +114,6 @@ def _line(
 
 
 def _marks(claims: Sequence[UnlockRecord]) -> list[dict[str, Any]]:
-    """Return a trace for each state of the claims."""
     traces = []
     for state, (name, symbol, colour) in _LOOKS.items():
         own = [claim for claim in claims if claim.state is state]

@@ -29,13 +29,11 @@ _MAX_DAYS: Final = 36_500
 
 @router.get("")
 def show_access(request: Request, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Show the principal, and the tokens and projects that it may see."""
     return _page(request, dashboard, principal)
 
 
 @router.post("/tokens", dependencies=[NeedsAdmin])
 def create_token(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Create a token and show it once."""
     try:
         body = TokenRequest(
             name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_expiry(form.text("days"))
@@ -52,7 +50,6 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
 
 @router.post("/tokens/{token_id}/revoke", dependencies=[SubmittedForm, NeedsAdmin])
 def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Revoke a token."""
     try:
         parsed = UUID(token_id)
     except ValueError:
@@ -63,7 +60,6 @@ def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep
 
 @router.post("/projects", dependencies=[NeedsOperator])
 def create_project(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Create a project."""
     try:
         body = ProjectRequest(slug=form.text("slug"), title=form.text("title"))
         dashboard.stores.projects.create(body.slug, body.title)

@@ -18,13 +18,11 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/")
 def show_activity(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the current activity."""
     return page(request, "activity.html", **_context(dashboard))
 
 
 @router.get("/live/activity")
 async def watch_activity(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the activity."""
     return dashboard.watch(
         "activity", lambda: LivePart(fragment("activity_live.html", **_context(dashboard))), run_id=None, seen=seen
     )

@@ -37,14 +37,12 @@ _MAX_PROBLEMS: Final = 300
 
 @router.get("")
 def list_campaigns(request: Request, dashboard: DashboardDep, cursor: CursorText = "") -> Response:
-    """Show all campaigns, newest first."""
     records = dashboard.stores.campaigns.list(limit=PAGE_SIZE, cursor=cursor or None)
     return list_page(request, "campaign", records)
 
 
 @router.get("/{name}")
 def show_campaign(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a campaign with its problems, decisions and figures."""
     record = dashboard.stores.campaigns.get(name)
     return page(
         request,
@@ -59,7 +57,6 @@ def show_campaign(request: Request, name: str, dashboard: DashboardDep) -> Respo
 
 @router.get("/{name}/live")
 async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the changing part of a campaign's page."""
     # An unknown name is rejected before the response begins.
     await to_thread.run_sync(dashboard.stores.campaigns.get, name)
 
@@ -74,7 +71,6 @@ async def watch_campaign(name: str, dashboard: DashboardDep, seen: Seen = "") ->
 
 @router.post("/{name}/{verb}")
 def move_campaign(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Pause, resume or cancel a campaign."""
     goal, record = goal_of(verb, "campaign"), dashboard.stores.campaigns.get(name)
     dashboard.stores.campaigns.move(record.id, goal, form.text("reason")[:MAX_REASON_LENGTH] or None)
     return RedirectResponse(f"/campaigns/{record.slug}", 303)
@@ -97,7 +93,6 @@ def _revision(record: CampaignRecord) -> str:
 
 
 def _context(dashboard: DashboardContext, record: CampaignRecord) -> dict[str, Any]:
-    """Return the problems, likeliest next first, and the latest decisions."""
     problems = sorted(record.problems, key=lambda p: (-p.chance, -p.spent, p.problem))
     return {
         "problems": problems[:_MAX_PROBLEMS],

@@ -59,7 +59,6 @@ class CandidateListQuery:
     sort: _Word = ""
 
     def filter(self, dashboard: DashboardContext) -> CandidateFilter:
-        """Return the filter for the store."""
         island = self.island
         return CandidateFilter(
             status=CandidateStatus(self.status) if self.status in {"evaluated", "failed"} else None,
@@ -82,7 +81,6 @@ def list_candidates(
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
     cursor: _Text = "",
 ) -> Response:
-    """Show a run's candidates by filter and sort order, newest first by default."""
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     names = problem.space.names
@@ -112,7 +110,6 @@ def list_candidates(
 def _find(
     dashboard: DashboardContext, run_id: UUID, query: CandidateListQuery, cursor: str
 ) -> tuple[Page[CandidateRecord], FormErrors | None]:
-    """Return a page of candidates, or no candidates and the errors of an invalid filter."""
     try:
         found = dashboard.stores.queries.candidates(
             run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
@@ -124,7 +121,6 @@ def _find(
 
 @router.get("/candidates/{candidate_id}")
 def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
-    """Redirect from a candidate's id to its page."""
     try:
         known = UUID(candidate_id)
     except ValueError:
@@ -237,7 +233,6 @@ def shown_objectives(problem: Problem, chosen: tuple[str, ...] = (), sort: str =
 
 
 def _policies(run: RunRecord, selected: str) -> list[str]:
-    """Return the names of a run's policies, with the selected one."""
     names = [f"{run.policy}@{run.policy_version}"]
     if run.mutator:
         names.append(f"{run.mutator}@{run.mutator_version}")
@@ -277,7 +272,6 @@ def _look_up(
 
 
 def _replay(dashboard: DashboardContext, candidate: CandidateDetail) -> dict[str, Any]:
-    """Return the template values of the replay panel."""
     replay = dashboard.replays.latest(candidate.id) if replayable(candidate) else None
     return {
         "candidate": candidate,

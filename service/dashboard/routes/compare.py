@@ -42,15 +42,7 @@ _Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MAX_TAGS)]
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The runs to compare and how.
-
-    Attributes:
-        views: The runs.
-        by: Objective to compare the best candidates by; empty or unknown for the first one.
-        x: Objective on the first axis of the fronts; as ``by``.
-        y: Objective on the second axis of the fronts.
-        tags: Tags that make groups of runs.
-    """
+    """The runs to compare and how."""
 
     views: list[RunView]
     by: str
@@ -60,17 +52,14 @@ class RunComparison:
 
     @cached_property
     def shared(self) -> list[Objective]:
-        """The objectives that the runs can be compared by."""
         return shared_objectives([view.problem for view in self.views])
 
     @cached_property
     def objective(self) -> Objective:
-        """The objective by which the best candidates are compared."""
         return next((o for o in self.shared if o.name == self.by), self.shared[0])
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
-        """The objectives of the fronts."""
         return axes([view.population for view in self.views], self.x, self.y)
 
     @property
@@ -117,7 +106,6 @@ _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
 
 @router.get("")
 def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
-    """Show the best candidates, hypervolumes and fronts of the runs, and their differing settings."""
     views = comparison.views
     chosen = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
     runs = [("run", str(view.run.id)) for view in views]
@@ -148,7 +136,6 @@ def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
-    """Return the chosen run ids without duplicates."""
     found: dict[UUID, None] = {}
     for text in filter(str.strip, runs or []):
         try:

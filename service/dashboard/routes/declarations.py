@@ -59,7 +59,6 @@ def form_page(
     errors: FormErrors | None,
     **choices: Any,
 ) -> Response:
-    """Return the form of a kind with its values and errors."""
     catalog = dashboard.stores.catalog
     policies = [version.definition for version in catalog.policies(limit=500).items]
     context = {

@@ -12,7 +12,6 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/docs")
 def show_docs(request: Request) -> Response:
-    """Show the operations of the REST API."""
     paths = request.app.openapi()["paths"]
     operations = [
         (method.upper(), path, operation["summary"])

@@ -27,7 +27,6 @@ Sentence = tuple[str, tuple[int, ...]]
 def show_events(
     request: Request, run_id: RunIdDep, dashboard: DashboardDep, before: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
-    """Show the event log, newest first."""
     run = dashboard.stores.runs.get(run_id)
     end = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else run.last_event + 1
     return page(request, "events.html", **_context(dashboard, run, end), newest=not before)
@@ -35,8 +34,6 @@ def show_events(
 
 @router.get("/live")
 async def watch_events(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the newest events."""
-
     def render() -> LivePart:
         run = dashboard.stores.runs.get(run_id)
         text = fragment("events_live.html", **_context(dashboard, run, run.last_event + 1))

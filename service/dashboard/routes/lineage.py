@@ -21,7 +21,6 @@ _Of = Annotated[str, Query(max_length=20)]
 
 @router.get("")
 def show_lineage(request: Request, run_id: RunIdDep, dashboard: DashboardDep, y: _Y = "", of: _Of = "") -> Response:
-    """Show the family tree of a run."""
     view = RunView(dashboard, dashboard.stores.runs.get(run_id))
     names = [*(view.problem.space.names if not view.many else ()), GENERATION]
     context: dict[str, Any] = {"run": view.run, "chart": _chart(view, y, of), "names": names, "y": y, "of": of}

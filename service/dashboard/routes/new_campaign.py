@@ -25,7 +25,6 @@ _BY_HAND: Final = ("slug", "title", "problems", "policy", "mutator", "strategy",
 
 @router.get("/new")
 def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the form, filled in from the query."""
     return _page(request, dashboard, dict(request.query_params), None)
 
 
@@ -37,7 +36,6 @@ def update_form(request: Request, form: FormDep, dashboard: DashboardDep) -> Res
 
 @router.post("")
 def declare_campaign(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Declare the campaign and redirect to its page, or show the form with the errors."""
     values, store = form.fields, dashboard.stores.campaigns
     try:
         body = _read_form(values)
@@ -69,7 +67,6 @@ def _page(
 
 
 def _read_form(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a campaign, unvalidated."""
     # A default is left out, because it depends on other fields: a shared learner serves one problem at a time.
     return {
         **read_values(Campaign, "", values),

@@ -37,13 +37,11 @@ _ENTRANT_FIELDS: Final = ("name", "policy", "mutator", "strategy", "method", "tr
 
 @router.get("/new")
 def show_form(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the form, filled in from the query."""
     return _page(request, dashboard, dict(request.query_params), None)
 
 
 @router.post("")
 def declare_tournament(request: Request, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Declare the tournament and redirect to its page, or show the form with the errors."""
     values, store = form.fields, dashboard.stores.tournaments
     try:
         body = _read_form(values)
@@ -76,7 +74,6 @@ def _page(
 
 
 def _read_form(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a tournament, unvalidated."""
     text = {name: value.strip() for name, value in values.items()}
     entrants = _read_entrants(text)
     return {

@@ -26,7 +26,6 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 @router.get("")
 def list_policies(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
-    """Show policy versions, newest first."""
     shown = visibility_from(visibility)
     found = dashboard.stores.catalog.policies(visibility=shown, limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/policies", visibility=visibility, cursor=found.next_cursor)
@@ -37,7 +36,6 @@ def list_policies(request: Request, dashboard: DashboardDep, visibility: _Text =
 
 @router.get("/{name}")
 def show_policy(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a policy version: statistics over its runs, and its unlocks."""
     return _page(request, dashboard, dashboard.stores.catalog.policy(name))
 
 

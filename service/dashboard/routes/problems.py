@@ -48,7 +48,6 @@ class Excerpt:
 
 @router.get("")
 def list_problems(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
-    """Show problem versions, newest first, with the number of policies that unlocked them."""
     shown = visibility_from(visibility)
     found = dashboard.stores.catalog.problems(visibility=shown, limit=_LIMIT, cursor=cursor or None)
     older = found.next_cursor and address("/problems", visibility=visibility, cursor=found.next_cursor)
@@ -65,7 +64,6 @@ def show_form(request: Request, filled: Annotated[str, Query(alias="example", ma
 
 @router.post("")
 def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: AppStateDep) -> Response:
-    """Submit a problem and redirect to its page, or show the form again with the errors."""
     files = {name.removeprefix(_FILE): text for name, text in form.fields.items() if name.startswith(_FILE)}
     files |= form.files
     definition = form.fields.get("toml", "")
@@ -84,7 +82,6 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: 
 
 @router.get("/{name}")
 def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a problem version with targets, unlocks and record history."""
     version = dashboard.stores.catalog.problem(name)
     unlocks, total = dashboard.stores.unlocks.history(version.id, latest=_LATEST)
     problem = version.definition
@@ -138,12 +135,7 @@ def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str],
 
 
 def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
-    """Return the lines around every error whose file and line are known.
-
-    Args:
-        errors: Errors with file names and line numbers.
-        texts: The files by name.
-    """
+    """Return the lines around every error whose file and line are known."""
     found = []
     for detail in errors.details[:_MAX_EXCERPTS]:
         if detail.line is None or detail.file is None or detail.file not in texts:

@@ -44,7 +44,6 @@ def show_form(request: Request, run_id: RunIdDep, dashboard: DashboardDep, paren
 def propose(
     request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
 ) -> Response:
-    """Propose the program and lead to its result, or show the form again with the reason."""
     parent = form.text("parent")
     try:
         given = ProposedCandidate(
@@ -86,7 +85,6 @@ def await_result(request: Request, run_id: RunIdDep, number: str, dashboard: Das
 def hint(
     request: Request, run_id: RunIdDep, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep
 ) -> Response:
-    """Give a hint, or show the form again with the reason."""
     stores = dashboard.stores
     try:
         text = HintRequest(text=form.text("text")).text

@@ -26,13 +26,11 @@ _MAX_REASON_LENGTH: Final = 2000
 
 @router.get("/{run_id}")
 def show_run(request: Request, run_id: RunIdDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
-    """Show a run."""
     return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
 @router.get("/{run_id}/live")
 async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the live part after every commit until the run ends."""
     return dashboard.watch(
         f"run {run_id}", lambda: RunView(dashboard, dashboard.stores.runs.get(run_id)).part(), run_id=run_id, seen=seen
     )
@@ -40,7 +38,6 @@ async def watch_run(run_id: RunIdDep, dashboard: DashboardDep, seen: Seen = "") 
 
 @router.post("/{run_id}/pause")
 def pause(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Pause the run: its work is not leased any more."""
     stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
     stores.signals.committed(stores.runs.pause(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
@@ -48,14 +45,12 @@ def pause(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
 
 @router.post("/{run_id}/resume", dependencies=[SubmittedForm])
 def resume(run_id: RunIdDep, dashboard: DashboardDep) -> Response:
-    """Resume the run."""
     dashboard.stores.signals.committed(dashboard.stores.runs.resume(run_id))
     return RedirectResponse(f"/runs/{run_id}", 303)
 
 
 @router.post("/{run_id}/cancel")
 def cancel(run_id: RunIdDep, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Cancel the run; committed results stay."""
     stores, reason = dashboard.stores, form.text("reason")[:_MAX_REASON_LENGTH] or None
     stores.signals.committed(stores.runs.cancel(run_id, reason))
     return RedirectResponse(f"/runs/{run_id}", 303)
@@ -76,7 +71,6 @@ def label(request: Request, run_id: RunIdDep, form: FormDep, dashboard: Dashboar
 def _page(
     request: Request, view: RunView, errors: FormErrors | None = None, labels: Mapping[str, str] | None = None
 ) -> Response:
-    """Render the page, after an invalid form with its errors and values."""
     return page(
         request,
         "run.html",

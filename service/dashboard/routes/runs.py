@@ -53,7 +53,6 @@ RunListQueryDep = Annotated[RunListQuery, Depends()]
 
 @router.get("/runs")
 def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: _Text = "") -> Response:
-    """Show runs, newest first by default."""
     return page(
         request,
         "runs.html",
@@ -66,7 +65,6 @@ def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDe
 
 @router.get("/live/runs")
 async def watch_runs(dashboard: DashboardDep, filters: RunListQueryDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the first page of the list."""
     return dashboard.watch(
         address("runs", **asdict(filters)),
         lambda: LivePart(fragment("runs_live.html", **_context(dashboard, filters, ""))),

@@ -30,7 +30,6 @@ def show_login(request: Request, next: str = Query("", max_length=2000)) -> Resp
 
 @router.post("/login")
 def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
-    """Start a session and redirect to the requested page, or show the form again with the error."""
     credentials: Credentials = request.state.credentials
     authenticator, token = app_state.authenticator, form.text("token")
     try:
@@ -49,7 +48,6 @@ def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
 
 @router.post("/logout", dependencies=[SubmittedForm])
 async def log_out(request: Request, app_state: AppStateDep) -> Response:
-    """End the session."""
     credentials: Credentials = request.state.credentials
     if credentials.session:
         await run_in_threadpool(app_state.stores.tokens.log_out, credentials.session)
@@ -60,7 +58,6 @@ async def log_out(request: Request, app_state: AppStateDep) -> Response:
 
 @router.post("/project", dependencies=[NeedsOperator])
 def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
-    """Select the project whose data the pages show."""
     project = app_state.stores.projects.get(form.text("project")[:80])
     answer = RedirectResponse("/", 303)
     answer.set_cookie(
@@ -71,7 +68,6 @@ def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> R
 
 @router.post("/theme")
 def choose_theme(form: FormDep) -> Response:
-    """Store the theme in a cookie and return to the page."""
     answer = RedirectResponse(local_path(form.text("back")), 303)
     theme = form.text("theme")
     answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=_YEAR_S, samesite="lax")

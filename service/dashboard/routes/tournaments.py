@@ -43,14 +43,12 @@ _Entrant = Annotated[str, Query(max_length=80)]
 
 @router.get("")
 def list_tournaments(request: Request, dashboard: DashboardDep, cursor: CursorText = "") -> Response:
-    """Show all tournaments, newest first."""
     records = dashboard.stores.tournaments.list(limit=PAGE_SIZE, cursor=cursor or None)
     return list_page(request, "tournament", records)
 
 
 @router.get("/{name}")
 def show_tournament(request: Request, name: str, dashboard: DashboardDep) -> Response:
-    """Show a tournament with its report and figures."""
     record = dashboard.stores.tournaments.get(name)
     return page(
         request,
@@ -65,8 +63,6 @@ def show_tournament(request: Request, name: str, dashboard: DashboardDep) -> Res
 
 @router.get("/{name}/live")
 async def watch_tournament(name: str, dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the changing part of a tournament's page."""
-
     def render(record: TournamentRecord) -> str:
         # The page's script keeps open sections open.
         return fragment("tournament_live.html", record=record, opened=(), **_context(dashboard, record))
@@ -76,7 +72,6 @@ async def watch_tournament(name: str, dashboard: DashboardDep, seen: Seen = "") 
 
 @router.get("/{name}/pair")
 def show_pair(request: Request, name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "") -> Response:
-    """Show two entrants side by side: the problems that each reached and the other did not."""
     return page(request, "pair.html", **_pair_context(dashboard, dashboard.stores.tournaments.get(name), a, b))
 
 
@@ -84,8 +79,6 @@ def show_pair(request: Request, name: str, dashboard: DashboardDep, a: _Entrant 
 async def watch_pair(
     name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "", seen: Seen = ""
 ) -> StreamingResponse:
-    """Stream the changing part of the page of two entrants."""
-
     def render(record: TournamentRecord) -> str:
         return fragment("pair_live.html", **_pair_context(dashboard, record, a, b))
 
@@ -103,7 +96,6 @@ def download_matrix(name: str, dashboard: DashboardDep) -> Response:
 
 @router.post("/{name}/{verb}")
 def move_tournament(name: str, verb: str, form: FormDep, dashboard: DashboardDep) -> Response:
-    """Pause, resume or cancel a tournament."""
     goal, record = goal_of(verb, "tournament"), dashboard.stores.tournaments.get(name)
     dashboard.stores.tournaments.move(record.id, goal, form.text("reason")[:MAX_REASON_LENGTH] or None)
     return RedirectResponse(f"/tournaments/{record.slug}", 303)

@@ -47,23 +47,12 @@ class UnlockRow:
 
     @property
     def unlocked(self) -> int:
-        """Number of columns that unlocked the problem."""
         return sum(1 for cell in self.cells if cell is not None and cell.unlocked)
 
 
 @dataclass(frozen=True)
 class UnlockMatrix:
-    """The whole matrix.
-
-    Attributes:
-        pairs: The columns.
-        hidden: Number of pairs with runs that have no column.
-        rows: The problems, most unlocked first.
-        a: The first compared pair, if any.
-        b: The second compared pair, if any.
-        counts: Number of problems by kind.
-        names: Names of all pairs that can be compared.
-    """
+    """The whole matrix."""
 
     pairs: tuple[PolicyPair, ...]
     hidden: int

@@ -18,13 +18,11 @@ _MAX_UNITS = 200
 
 @router.get("/workers")
 def show_workers(request: Request, dashboard: DashboardDep) -> Response:
-    """Show the worker processes, and the work units that are leased or queued."""
     return page(request, "workers.html", **_context(dashboard))
 
 
 @router.get("/live/workers")
 async def watch_workers(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
-    """Stream the workers page."""
     return dashboard.watch(
         "workers", lambda: LivePart(fragment("workers_live.html", **_context(dashboard))), run_id=None, seen=seen
     )
