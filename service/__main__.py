@@ -42,12 +42,12 @@ def main(arguments: list[str]) -> int:
 
 
 def parser(settings: Settings) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m service", description="Serve the API, with SPECIATE_ settings.")
-    made.add_argument("--host", default=settings.host, help="address to listen on (%(default)s)")
-    made.add_argument("--port", type=int, default=settings.port, help="port; 0 selects a free one (%(default)s)")
-    made.add_argument("--grace", type=int, default=10, help="seconds for open requests at the end (%(default)s)")
-    made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
-    return made
+    parser = argparse.ArgumentParser(prog="python -m service", description="Serve the API, with SPECIATE_ settings.")
+    parser.add_argument("--host", default=settings.host, help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=settings.port, help="port; 0 selects a free one (%(default)s)")
+    parser.add_argument("--grace", type=int, default=10, help="seconds for open requests at the end (%(default)s)")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return parser
 
 
 def _config(settings: Settings, options: argparse.Namespace) -> uvicorn.Config:

@@ -98,15 +98,15 @@ async def _authorize(request: Request, scope: Scope) -> None:
     principal.require(scope)
     for parameter, (kind, _) in OWNED.items():
         text = request.path_params.get(parameter)
-        found = None if text is None else _uuid(str(text))
-        if found is None:  # the route rejects malformed ids
+        object_id = None if text is None else _uuid(str(text))
+        if object_id is None:  # the route rejects malformed ids
             continue
         owners = app_state_of(request).owners
-        project = owners.known(found)
+        project = owners.known(object_id)
         if project is None:
-            project = await to_thread.run_sync(owners.find, parameter, found)
+            project = await to_thread.run_sync(owners.find, parameter, object_id)
         if project != principal.project_id:
-            raise NotFoundError(f"there is no {kind} {found}.")
+            raise NotFoundError(f"there is no {kind} {object_id}.")
 
 
 def _uuid(text: str) -> UUID | None:

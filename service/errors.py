@@ -98,8 +98,8 @@ def _field_error(detail: dict[str, Any]) -> FieldError:
     place = ".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
         model = _MODELS.get(str(detail["loc"][-2]))
-        known = "" if model is None else f": expected {', '.join(model.model_fields)}"
-        return FieldError(f"is not a known field{known}", place)
+        fields = "" if model is None else f": expected {', '.join(model.model_fields)}"
+        return FieldError(f"is not a known field{fields}", place)
     return FieldError(validation_message(detail), place)
 
 

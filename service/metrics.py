@@ -163,22 +163,22 @@ def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
         yield GaugeMetricFamily("speciate_reconciler_age_seconds", text, value=gauges.reconciler_age_s)
 
 
-def _of_sealed(found: SecretsCheck) -> Metric:
-    unopened = len(found.unopened)
-    states = {"open": found.opened, "no_key": unopened * found.keyless, "other_key": unopened * (not found.keyless)}
+def _of_sealed(check: SecretsCheck) -> Metric:
+    unopened = len(check.unopened)
+    states = {"open": check.opened, "no_key": unopened * check.keyless, "other_key": unopened * (not check.keyless)}
     return _gauge("speciate_sealed_secrets", "Encrypted secrets by decryption state.", "state", states)
 
 
 def _of_work(gauges: Gauges) -> Iterator[Metric]:
     units = GaugeMetricFamily("speciate_queue_units", "Work units of running runs.", labels=["kind", "state"])
     oldest = GaugeMetricFamily("speciate_queue_oldest_seconds", "Age of the oldest waiting work unit.", labels=["kind"])
-    found = {(each.kind, each.state): each for each in gauges.work}
+    work = {(each.kind, each.state): each for each in gauges.work}
     # An empty queue is 0, not absent, so that alerts and autoscalers can distinguish it from a failed scrape.
     for kind in WorkKind:
         for state in ("ready", "leased", "parked"):
-            each = found.get((kind.value, state))
+            each = work.get((kind.value, state))
             units.add_metric([kind.value, state], each.units if each else 0)
-        ready = found.get((kind.value, "ready"))
+        ready = work.get((kind.value, "ready"))
         oldest.add_metric([kind.value], ready.oldest_s if ready else 0.0)
     yield units
     yield oldest
@@ -186,8 +186,8 @@ def _of_work(gauges: Gauges) -> Iterator[Metric]:
     yield GaugeMetricFamily("speciate_leases_overdue", "Expired leases that have not been returned.", value=overdue)
 
 
-def _of_counters(found: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Metric]:
-    for family, series in found.items():
+def _of_counters(counters: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Metric]:
+    for family, series in counters.items():
         if not family.buckets:
             counter = CounterMetricFamily(family.name, family.help, labels=family.labels)
             for each in series if family.labels else series or [CounterSeries((), (0.0,))]:
@@ -208,11 +208,11 @@ def _of_counters(found: dict[MetricFamily, list[CounterSeries]]) -> Iterator[Met
 def _of_workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Metric]:
     slots = GaugeMetricFamily("speciate_worker_slots", "Slots of live workers.", labels=["queue", "tier"])
     processes = GaugeMetricFamily("speciate_workers", "Live workers.", labels=["queue"])
-    found: dict[tuple[str, str], int] = {}
+    slots_by: dict[tuple[str, str], int] = {}
     for worker in workers:
         for queue in worker.queues:
-            found[queue, worker.tier] = found.get((queue, worker.tier), 0) + worker.slots
-    for labels, count in sorted(found.items()):
+            slots_by[queue, worker.tier] = slots_by.get((queue, worker.tier), 0) + worker.slots
+    for labels, count in sorted(slots_by.items()):
         slots.add_metric(labels, count)
     for queue in Queue:
         processes.add_metric([queue.value], sum(queue.value in worker.queues for worker in workers))

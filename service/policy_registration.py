@@ -94,18 +94,18 @@ def _checked(body: PolicySubmission, app_state: AppState) -> Policy:
 
 def _add(body: PolicySubmission, policy: Policy, stores: Stores) -> tuple[PolicyVersion, bool]:
     version, new = stores.catalog.add_policy(policy)
-    if body.api_key is not None and (kept := version.definition.api_key_id) is not None:
+    if body.api_key is not None and (key_id := version.definition.api_key_id) is not None:
         # If the process stops before this line, the version has no key. Repeating the request stores it.
-        stores.policy_keys.store(kept, body.api_key.get_secret_value())
+        stores.policy_keys.store(key_id, body.api_key.get_secret_value())
     return version, new
 
 
 def _with_key(body: PolicySubmission, app_state: AppState) -> tuple[Policy, ClientContext]:
     policy, context = body.definition, _context(app_state)
-    if (given := body.api_key) is not None:
+    if (key := body.api_key) is not None:
         policy = policy.model_copy(update={"api_key_id": app_state.stores.policy_keys.new_id()})
         # The key is stored only after registration.
-        context = replace(context, key_of=lambda _: given.get_secret_value())
+        context = replace(context, key_of=lambda _: key.get_secret_value())
     return policy, context
 
 

@@ -47,15 +47,15 @@ class Readiness:
             return self._found
 
     def _ask(self) -> tuple[dict[str, str], list[str]]:
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         failures: list[str] = []
         checks: dict[str, Callable[[Stores], str]] = {"postgresql": _postgresql, "redis": _redis}
         for name, check in checks.items():
             try:
-                found[name] = check(self._stores)
+                texts[name] = check(self._stores)
             except (UnavailableError, ConfigurationError) as error:
                 failures.append(str(error))
-        return found, failures
+        return texts, failures
 
 
 def _postgresql(stores: Stores) -> str:

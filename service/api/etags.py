@@ -24,8 +24,8 @@ def etag(run: RunRecord) -> str:
 
 
 def matches(header: str, tag: str) -> bool:
-    given = [each.strip().removeprefix("W/") for each in header.split(",")]
-    return "*" in given or tag in given
+    tags = [each.strip().removeprefix("W/") for each in header.split(",")]
+    return "*" in tags or tag in tags
 
 
 def store_if_match(header: str | None, runs: PostgresRunStore) -> PostgresRunStore:

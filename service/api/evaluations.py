@@ -100,8 +100,12 @@ class ReportedEvaluation(HeldLease):
         return self
 
     def submission(self) -> Submission:
-        told = self.failure
-        failure = None if told is None else Failure(told.kind, told.reason, told.detail)
+        failure_report = self.failure
+        failure = (
+            None
+            if failure_report is None
+            else Failure(failure_report.kind, failure_report.reason, failure_report.detail)
+        )
         return Submission(self.id, self.lease, ExternalResult(self.rewards, failure, self.feedback, self.wall_s))
 
 
@@ -145,18 +149,18 @@ async def acquire_evaluations(
         run_id=body.run,
     )
     deadline, pause_s = time.monotonic() + body.wait_s, _POLL_S / 16
-    while not (found := await to_thread.run_sync(lease)) and time.monotonic() < deadline:
+    while not (leases := await to_thread.run_sync(lease)) and time.monotonic() < deadline:
         await asyncio.sleep(pause_s)
         if await request.is_disconnected():  # a dead evaluator must not lease what another one waits for
             break
         pause_s = min(2 * pause_s, _POLL_S)
-    return Page[LeasedEvaluation](items=found)
+    return Page[LeasedEvaluation](items=leases)
 
 
 @router.post("/evaluations:heartbeat")
 def renew_evaluations(body: HeartbeatRequest, stores: StoresDep) -> Page[RenewedLease]:
     """Renew the leases of candidates. A lease without `lease_until` in the answer is lost: stop its evaluation."""
-    leases = [(held.id, held.lease) for held in body.leases]
+    leases = [(each.id, each.lease) for each in body.leases]
     return Page[RenewedLease](items=stores.evaluations.renew(leases, body.lease_s))
 
 

@@ -142,9 +142,9 @@ async def ask(run_id: RunId, body: AskRequest, request: Request, stores: StoresD
     """
     policy = await to_thread.run_sync(proposer, stores, run_id, body.policy)
     prepare = partial(stores.proposals.ask, run_id, policy, count=body.count, parents=body.parents)
-    async for asked in _attempts(prepare, request, body.wait_s):
-        if asked is not None:
-            return Page[AskRecord](items=asked)
+    async for prompts in _attempts(prepare, request, body.wait_s):
+        if prompts is not None:
+            return Page[AskRecord](items=prompts)
     raise ConflictError(f"run {run_id} has not evaluated its seed programs yet.", remedy="Ask again later.")
 
 
@@ -172,13 +172,13 @@ async def result(
 
     It is `pending` until the candidate is evaluated and every target that it meets is confirmed or refuted.
     """
-    found = None
-    async for found in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
-        if found is None or found.state is not ProposalState.PENDING:
+    record = None
+    async for record in _attempts(partial(stores.proposals.result, run_id, number), request, wait):
+        if record is None or record.state is not ProposalState.PENDING:
             break
-    if found is None:
+    if record is None:
         raise NotFoundError(f"there is no candidate {number} in run {run_id}.")
-    return found
+    return record
 
 
 async def _attempts(attempt: Callable[[], T], request: Request, wait_s: float) -> AsyncIterator[T]:

@@ -83,13 +83,13 @@ class Chart:
         Args:
             log: Names of the logarithmic axes, such as ``xy``; None chooses.
         """
-        made = scaled(self.data, self.layout, self.extents, log)
+        chart = scaled(self.data, self.layout, self.extents, log)
         return {
-            "data": to_json(made.data),
-            "layout": to_json(made.layout),
-            "log": made.log,
+            "data": to_json(chart.data),
+            "layout": to_json(chart.layout),
+            "log": chart.log,
             "fit": bool(self.extents),
-            "note": self.note + made.note,
+            "note": self.note + chart.note,
             "link": self.link,
             "height": self.height,
         }

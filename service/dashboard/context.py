@@ -41,12 +41,12 @@ class ColumnCache:
     def of(self, run_id: UUID, dimensions: int) -> CandidateArrays:
         cached = self._cache.get(run_id)
         if cached is None:
-            found = self._series.arrays(run_id, dimensions)
+            columns = self._series.arrays(run_id, dimensions)
         else:
-            found = cached.followed_by(self._series.arrays(run_id, dimensions, after=cached.last))
+            columns = cached.followed_by(self._series.arrays(run_id, dimensions, after=cached.last))
         # Another thread may have read further in the meantime.
-        self._cache.put(run_id, found, keep=lambda other: other.last > found.last)
-        return found
+        self._cache.put(run_id, columns, keep=lambda other: other.last > columns.last)
+        return columns
 
     def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
         """Return what ``ArrayReader.refuted`` does, read again each time: a claim is refuted after it was recorded."""

@@ -54,21 +54,21 @@ def highlight_diff(diff: Diff, before: str, after: str, problem: Problem, limit:
     sides = [_lines(program, problem) for program in (before, after)]
     old: Iterator[Markup] = iter(())
     new = old
-    found: list[tuple[str, Markup]] = []
+    lines: list[tuple[str, Markup]] = []
     for line in text.split("\n"):
         hunk = _HUNK.fullmatch(line)
         if hunk:
             old, new = (iter(side[int(at) - 1 :]) for side, at in zip(sides, hunk.groups(), strict=True))
-        if hunk or len(found) < _HEADERS:
-            found.append(("at" if hunk else "", escape(line)))
+        if hunk or len(lines) < _HEADERS:
+            lines.append(("at" if hunk else "", escape(line)))
         elif line.startswith("-"):
-            found.append(("cut", "-" + next(old)))
+            lines.append(("cut", "-" + next(old)))
         elif line.startswith("+"):
-            found.append(("add", "+" + next(new)))
+            lines.append(("add", "+" + next(new)))
         else:
             next(old)
-            found.append(("", " " + next(new)))
-    return found
+            lines.append(("", " " + next(new)))
+    return lines
 
 
 def _lines(text: str, problem: Problem) -> list[Markup]:
@@ -76,10 +76,10 @@ def _lines(text: str, problem: Problem) -> list[Markup]:
     if len(text) > MAX_CHARACTERS:
         return [escape(line) for line in text.split("\n")]
     deadline = time.thread_time() + _MAX_SECONDS
-    found: list[Markup] = []
+    lines: list[Markup] = []
     for file, section in _files(text, problem):
-        found += _coloured("\n".join(section), _lexer(file), deadline)
-    return found
+        lines += _coloured("\n".join(section), _lexer(file), deadline)
+    return lines
 
 
 def _files(text: str, problem: Problem) -> list[tuple[str, list[str]]]:
@@ -87,18 +87,18 @@ def _files(text: str, problem: Problem) -> list[tuple[str, list[str]]]:
     name = problem.main_file
     if problem.kind is ProblemKind.DATA:
         name = "data.json" if text.lstrip()[:1] in {"{", "["} else "data.txt"
-    found: list[tuple[str, list[str]]] = [(name, [])]
+    files: list[tuple[str, list[str]]] = [(name, [])]
     for line in text.split("\n"):
         if problem.many_files and (heading := heading_in(line)):
-            found.append((heading, []))
-        found[-1][1].append(line)
-    return [(name, lines) for name, lines in found if lines]
+            files.append((heading, []))
+        files[-1][1].append(line)
+    return [(name, lines) for name, lines in files if lines]
 
 
 @lru_cache(maxsize=64)
 def _lexer(file: str) -> Lexer | None:
-    found = find_lexer_class_for_filename(file)
-    return found() if found is not None and found in _known_lexers() else None
+    lexer = find_lexer_class_for_filename(file)
+    return lexer() if lexer is not None and lexer in _known_lexers() else None
 
 
 @lru_cache(maxsize=1)

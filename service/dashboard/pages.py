@@ -58,15 +58,15 @@ _FLUSH: Final = Markup("<!-- flush -->")
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    made = Environment(
+    env = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS
-    made.globals |= {
+    env.filters |= FILTERS
+    env.globals |= {
         "navigation": NAVIGATION,
         "speciate_version": __version__,
         "css": assets.CSS.path,
@@ -77,8 +77,8 @@ def environment() -> Environment:
         "highlight": highlight,
         "flush": _FLUSH,
     }
-    made.globals["m"] = made.get_template("macros.html").module
-    return made
+    env.globals["m"] = env.get_template("macros.html").module
+    return env
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
@@ -108,8 +108,8 @@ class _CompiledTemplates(FileSystemBytecodeCache):
 
 
 def _only_ours(directory: Path) -> bool:
-    found = directory.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    status = directory.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def warm(data_dir: Path) -> None:
@@ -130,8 +130,8 @@ def warm(data_dir: Path) -> None:
 
 def address(path: str, /, **query: Any) -> str:
     """Return a path with a query, without empty values; a tuple adds one parameter per item."""
-    kept = [(name, value) for name, value in query.items() if value not in {None, "", ()}]
-    return quote(path, safe="/@:") + ("?" + urlencode(kept, doseq=True) if kept else "")
+    parameters = [(name, value) for name, value in query.items() if value not in {None, "", ()}]
+    return quote(path, safe="/@:") + ("?" + urlencode(parameters, doseq=True) if parameters else "")
 
 
 def fragment(template: str, /, **context: Any) -> str:

@@ -84,11 +84,11 @@ class RunView:
 
     @property
     def unread(self) -> RolloutDetail | None:
-        found = self.run.diagnosis
-        if found is None or found.fault is not Fault.POLICY:
+        diagnosis = self.run.diagnosis
+        if diagnosis is None or diagnosis.fault is not Fault.POLICY:
             return None
         queries = self.dashboard.stores.queries
-        rollout_id = queries.candidate_of(self.run.id, found.candidate).rollout_id
+        rollout_id = queries.candidate_of(self.run.id, diagnosis.candidate).rollout_id
         return None if rollout_id is None else queries.rollout(rollout_id)
 
     @cached_property
@@ -107,28 +107,28 @@ class RunView:
     @property
     def makers(self) -> dict[str, Callable[[], Chart]]:
         """Functions that draw the charts, by chart name, in the order of the page: ``targets`` is at its top."""
-        found: dict[str, Callable[[], Chart]] = {"targets": lambda: targets_chart(self.population, self.claims)}
+        charts: dict[str, Callable[[], Chart]] = {"targets": lambda: targets_chart(self.population, self.claims)}
         if self.many:
-            found["solved"] = lambda: solved_objectives_chart(self.population)
+            charts["solved"] = lambda: solved_objectives_chart(self.population)
         else:
-            found["population"] = lambda: population_chart(self.population, self.x, self.y)
-        found["best"] = lambda: best_so_far_chart(self.population)
+            charts["population"] = lambda: population_chart(self.population, self.x, self.y)
+        charts["best"] = lambda: best_so_far_chart(self.population)
         if self.run.spec.learning is not None:
-            found["learning"] = lambda: learning_chart(self.steps)
-            found["drift"] = lambda: drift_chart(self.steps)
-            found["gap"] = lambda: gap_chart(self.steps)
-            found["age"] = lambda: age_chart(self.steps)
-            found["version"] = lambda: version_chart(self.steps)
-        found["throughput"] = lambda: throughput_chart(self.population)
-        found["failures"] = lambda: failures_chart(self.population)
-        found["tokens"] = lambda: tokens_chart(self.population)
+            charts["learning"] = lambda: learning_chart(self.steps)
+            charts["drift"] = lambda: drift_chart(self.steps)
+            charts["gap"] = lambda: gap_chart(self.steps)
+            charts["age"] = lambda: age_chart(self.steps)
+            charts["version"] = lambda: version_chart(self.steps)
+        charts["throughput"] = lambda: throughput_chart(self.population)
+        charts["failures"] = lambda: failures_chart(self.population)
+        charts["tokens"] = lambda: tokens_chart(self.population)
         if 3 <= len(self.problem.objectives) <= MAX_AXES:
-            found["parallel"] = lambda: parallel_chart(self.population)
-        found["cells"] = lambda: feature_map_chart(
+            charts["parallel"] = lambda: parallel_chart(self.population)
+        charts["cells"] = lambda: feature_map_chart(
             self.archive, self.axes[0], f"/runs/{self.run.id}", across=2 if self.narrow else 4
         )
-        found["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
-        return found
+        charts["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
+        return charts
 
     @cached_property
     def charts(self) -> list[Chart]:

@@ -53,10 +53,10 @@ class Extent:
     def range(self, *, log: bool) -> tuple[float, float]:
         """Return the ends of the axis; on a logarithmic axis both are positive."""
         low, high = self.declared
-        found = bulk(self.values[self.sets_range], log=log)
-        if found is None:
+        ends = bulk(self.values[self.sets_range], log=log)
+        if ends is None:
             return low, high
-        return min(low, found[0]) if low > 0 or not log else found[0], max(high, found[1])
+        return min(low, ends[0]) if low > 0 or not log else ends[0], max(high, ends[1])
 
 
 @dataclass(frozen=True)
@@ -101,30 +101,30 @@ def scaled(
         extents: By axis, ``x`` or ``y``; other axes keep Plotly's range.
         log: Names of the logarithmic axes, such as ``xy``; None chooses.
     """
-    made = Scaled(data, layout, {})
+    chart = Scaled(data, layout, {})
     beyond = np.zeros(0, dtype=np.bool_)
     for name in "xy":
         extent = extents.get(name)
         span = _positive_span(data, layout, name, extent)
         if span is not None and span[1] > _OFFERED * span[0]:
-            made.log[name] = (extent is not None and extent.over_decades) if log is None else name in log
-        is_log = made.log.get(name, False)
+            chart.log[name] = (extent is not None and extent.over_decades) if log is None else name in log
+        is_log = chart.log.get(name, False)
         if is_log:
-            made = _with_axis(made, name, type="log")
+            chart = _with_axis(chart, name, type="log")
         if extent is not None:
-            made, outside = _clipped(made, name, extent, log=is_log)
+            chart, outside = _clipped(chart, name, extent, log=is_log)
             beyond = outside | beyond if len(beyond) else outside
     count = int(beyond.sum())
     note = f" {count:,} beyond the {'axis is' if count == 1 else 'axes are'} drawn at the edge." if count else ""
-    return replace(made, note=note)
+    return replace(chart, note=note)
 
 
 def _positive_span(
     data: Sequence[dict[str, Any]], layout: Mapping[str, Any], name: str, extent: Extent | None
 ) -> tuple[float, float] | None:
     """Return the ends of the values of an axis, or None if it cannot be logarithmic."""
-    given = layout.get(f"{name}axis", {})
-    if "type" in given or "range" in given or any(trace["type"] != "scatter" for trace in data):
+    axis = layout.get(f"{name}axis", {})
+    if "type" in axis or "range" in axis or any(trace["type"] != "scatter" for trace in data):
         return None
     if extent is not None:
         span = bulk(extent.values[extent.sets_range])
@@ -136,22 +136,22 @@ def _positive_span(
     return float(min(values)), float(max(values))
 
 
-def _with_axis(made: Scaled, name: str, **more: Any) -> Scaled:
+def _with_axis(chart: Scaled, name: str, **more: Any) -> Scaled:
     key = f"{name}axis"
-    return replace(made, layout={**made.layout, key: {**made.layout.get(key, {}), **more}})
+    return replace(chart, layout={**chart.layout, key: {**chart.layout.get(key, {}), **more}})
 
 
-def _clipped(made: Scaled, name: str, extent: Extent, *, log: bool) -> tuple[Scaled, NDArray[np.bool_]]:
+def _clipped(chart: Scaled, name: str, extent: Extent, *, log: bool) -> tuple[Scaled, NDArray[np.bool_]]:
     """Return the chart with the axis set and outliers moved to its ends, and which values these are, shape (n,)."""
     low, high = extent.range(log=log)
     ends = np.log10([low, high]) if log else np.array([low, high])
     pad = _PAD * ((ends[1] - ends[0]) or 1.0)
-    made = _with_axis(made, name, range=[float(ends[0] - pad), float(ends[1] + pad)])
-    data = [_clip(trace, name, extent.name, low, high) for trace in made.data]
+    chart = _with_axis(chart, name, range=[float(ends[0] - pad), float(ends[1] + pad)])
+    data = [_clip(trace, name, extent.name, low, high) for trace in chart.data]
     below, above = extent.values < low, extent.values > high
     marks = [_edge_mark(name, int(outside.sum()), end) for end, outside in enumerate((below, above)) if outside.any()]
-    layout = {**made.layout, "annotations": [*made.layout.get("annotations", ()), *marks]}
-    return replace(made, data=data, layout=layout), below | above
+    layout = {**chart.layout, "annotations": [*chart.layout.get("annotations", ()), *marks]}
+    return replace(chart, data=data, layout=layout), below | above
 
 
 def _edge_mark(name: str, count: int, end: int) -> dict[str, Any]:

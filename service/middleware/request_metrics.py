@@ -36,8 +36,8 @@ class RequestMetrics:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get(HEADER, "")
-        request_id = given if _USABLE.fullmatch(given) else uuid4().hex
+        sent_id = headers.get(HEADER, "")
+        request_id = sent_id if _USABLE.fullmatch(sent_id) else uuid4().hex
         started = time.perf_counter()
         status, begun_s = 500, None
 

@@ -17,21 +17,21 @@ _FEATURE: Final = re.compile(r"^([a-z]+):(\d+)$")
 
 def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_url: str, *, across: int = 4) -> Chart:
     """Draw the cells that two features select, one heat map per island."""
-    names, found = _feature_cells(elites, objective)
-    islands = sorted(found)[:MAX_ISLANDS]
-    wide, high = _extent(found)
+    names, by_island = _feature_cells(elites, objective)
+    islands = sorted(by_island)[:MAX_ISLANDS]
+    wide, high = _extent(by_island)
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"showlegend": False, "coloraxis": _colour_axis(objective), "annotations": []}
     for position, island in enumerate(islands):
         suffix = str(position + 1) if position else ""
-        grid = [[found[island].get((i, j)) for i in range(wide)] for j in range(high)]
+        grid = [[by_island[island].get((i, j)) for i in range(wide)] for j in range(high)]
         hovered = (f"island {island}", f"{names[0]} %{{x}}, {names[1]} %{{y}}")
         axes = {"x": list(range(wide)), "y": list(range(high)), "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         data.append({**_heat_map(grid, objective, *hovered), **axes})
         _position(layout, position, (len(islands), across), f"island {island}", names[:2])
     rows = [
         (island, f"{names[0]} {i}", f"{names[1]} {j}", elite.number, elite.rewards[objective.name])
-        for island, cells in sorted(found.items())
+        for island, cells in sorted(by_island.items())
         for (i, j), elite in sorted(cells.items())
     ]
     table = Table(("island", names[0], names[1], "candidate", objective.name), rows)
@@ -41,7 +41,7 @@ def feature_map_chart(elites: Sequence[EliteRecord], objective: Objective, run_u
     )
     if names[2:]:
         note += f" Cells that differ only in {', '.join(names[2:])} share a square: it shows the best {objective.name}."
-    if hidden := len(found) - len(islands):
+    if hidden := len(by_island) - len(islands):
         note += f" Islands that are not drawn: {hidden}; the table has them."
     height = 2 + 14 * (1 + max(0, len(islands) - 1) // across)
     link = f"{run_url}/candidates/{{}}"
@@ -81,18 +81,18 @@ def _feature_cells(
     Of the elites that share such a cell, the best in ``objective`` remains, of equal ones the earliest.
     """
     names: Sequence[str] = ("first", "second")
-    found: dict[int, dict[tuple[int, int], EliteRecord]] = {}
+    islands: dict[int, dict[tuple[int, int], EliteRecord]] = {}
     sign = 1 if objective.direction is Direction.MAXIMIZE else -1
     for elite in sorted(elites, key=lambda elite: (sign * elite.rewards[objective.name], -elite.number)):
         parts = _features(elite.cell)
         if len(parts) >= 2:
             names = [name for name, _ in parts]
-            found.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
-    return names, found
+            islands.setdefault(elite.island, {})[parts[0][1], parts[1][1]] = elite
+    return names, islands
 
 
-def _extent(found: Mapping[int, Mapping[tuple[int, int], EliteRecord]]) -> tuple[int, int]:
-    keys = [key for cells in found.values() for key in cells]
+def _extent(islands: Mapping[int, Mapping[tuple[int, int], EliteRecord]]) -> tuple[int, int]:
+    keys = [key for cells in islands.values() for key in cells]
     wide, high = (1 + max((key[part] for key in keys), default=0) for part in (0, 1))
     return wide, high
 
@@ -112,13 +112,13 @@ def _heat_map(grid: Sequence[Sequence[EliteRecord | None]], objective: Objective
 
 def _features(cell: str) -> list[tuple[str, int]]:
     parts = [_FEATURE.match(part) for part in cell.split(",")]
-    return [(found[1], int(found[2])) for found in parts if found] if all(parts) else []
+    return [(match[1], int(match[2])) for match in parts if match] if all(parts) else []
 
 
 def _natural(cell: str) -> tuple[str, int, str]:
     """Return a sort key that orders w2 before w10."""
-    found = re.match(r"^(\D*)(\d{1,9})?(.*)$", cell, re.DOTALL)
-    return (found[1], int(found[2] or -1), found[3]) if found else (cell, -1, "")
+    match = re.match(r"^(\D*)(\d{1,9})?(.*)$", cell, re.DOTALL)
+    return (match[1], int(match[2] or -1), match[3]) if match else (cell, -1, "")
 
 
 def _colour_axis(objective: Objective) -> dict[str, Any]:

@@ -27,10 +27,10 @@ def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
     for each in slices:
         granted[each.problem] += _cost(each)
     before = list(accumulate(map(_cost, slices), initial=0))
-    shown = [problem for problem, _ in granted.most_common(MAX_PROBLEMS)]
+    drawn = [problem for problem, _ in granted.most_common(MAX_PROBLEMS)]
     data = [
         _marks(rank, outcome, [slices[i] for i in at], [before[i] for i in at])
-        for rank, (outcome, at) in enumerate(_by_outcome(slices, shown).items())
+        for rank, (outcome, at) in enumerate(_by_outcome(slices, drawn).items())
         if at
     ]
     layout = {
@@ -39,7 +39,7 @@ def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
-            "categoryarray": [escaped(problem) for problem in reversed(shown)],
+            "categoryarray": [escaped(problem) for problem in reversed(drawn)],
             "automargin": True,
             "ticklabelstandoff": 8,
         },
@@ -50,11 +50,11 @@ def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
         for s in slices
     ]
     columns = ("slice", "problem", "evaluations", "without gain before", "chance", "spent", "reached", "closed")
-    hidden = len(granted) - len(shown)
+    hidden = len(granted) - len(drawn)
     note = "Each mark is a slice granted to a problem; the problems with the most evaluations are on top." + (
         f" {hidden:,} problems with fewer evaluations are not drawn; the download has all." if hidden else ""
     )
-    height = min(48, 10 + 2 * ((len(shown) + 1) // 2 + 1))
+    height = min(48, 10 + 2 * ((len(drawn) + 1) // 2 + 1))
     title = "Allocation of evaluations"
     return Chart("allocation", title, note, data, layout, Table(columns, rows), height=height)
 
@@ -70,12 +70,12 @@ def campaign_progress_chart(slices: Sequence[SliceRecord]) -> Chart:
         targets += len(each.reached)
         unlocked += each.closed == _UNLOCKED
         rows.append((spent, targets, unlocked))
-    kept = [rows[i] for i in thinned(len(rows), _MAX_STEPS)]
+    steps = [rows[i] for i in thinned(len(rows), _MAX_STEPS)]
     data = [
         step_line(
             rank,
-            [row[0] for row in kept],
-            [row[rank + 1] for row in kept],
+            [row[0] for row in steps],
+            [row[rank + 1] for row in steps],
             hover(f"%{{y}} {name}", "after %{x:,} evaluations"),
             name=name,
         )
@@ -88,11 +88,11 @@ def campaign_progress_chart(slices: Sequence[SliceRecord]) -> Chart:
     return Chart("reached", "Targets and unlocks", note, data, layout, table)
 
 
-def _by_outcome(slices: Sequence[SliceRecord], shown: Sequence[str]) -> dict[str, list[int]]:
-    """Return the positions of the slices of shown problems by outcome; those without gain are thinned."""
+def _by_outcome(slices: Sequence[SliceRecord], problems: Sequence[str]) -> dict[str, list[int]]:
+    """Return the positions of the slices of some problems by outcome; those without gain are thinned."""
     outcomes: dict[str, list[int]] = {_NO_GAIN: [], _RUNNING: [], _TARGET: [], _UNLOCK: []}
     for i, each in enumerate(slices):
-        if each.problem in shown:
+        if each.problem in problems:
             outcomes[_outcome(each)].append(i)
     without = outcomes[_NO_GAIN]
     return outcomes | {_NO_GAIN: [without[i] for i in thinned(len(without), MAX_SLICES)]}

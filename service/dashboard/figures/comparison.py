@@ -178,17 +178,17 @@ def _front_traces(
     label = escaped(name)
     template = hover(label.replace("%{", "% {"), "candidate %{text}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
     edge, inner = _boundary(points, first, second)
-    found = []
+    traces = []
     for rows, mode, size, opacity in ((inner, "markers", 4, 0.4), (edge, "lines+markers", 8, 1.0)):
         if len(rows):
-            kept = rows[thinned(len(rows), _MAX_FRONT)]
-            trace = step_line(rank, points[kept, 0], points[kept, 1], template, name=label, legendgroup=str(rank))
+            drawn = rows[thinned(len(rows), _MAX_FRONT)]
+            trace = step_line(rank, points[drawn, 0], points[drawn, 1], template, name=label, legendgroup=str(rank))
             trace["line"] |= {"shape": "vh" if first.direction is Direction.MAXIMIZE else "hv", "width": 1.5}
             marker = {"size": size, "symbol": SYMBOLS[rank % len(SYMBOLS)], "color": SERIES[rank % len(SERIES)]}
-            texts, links = [str(candidates[i][0]) for i in kept], [candidates[i][1] for i in kept]
+            texts, links = [str(candidates[i][0]) for i in drawn], [candidates[i][1] for i in drawn]
             more = {"marker": marker, "text": texts, "customdata": links, "showlegend": mode != "markers"}
-            found.append({**trace, "mode": mode, "opacity": opacity, **more})
-    return found
+            traces.append({**trace, "mode": mode, "opacity": opacity, **more})
+    return traces
 
 
 def _boundary(points: FloatArray, first: Objective, second: Objective) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

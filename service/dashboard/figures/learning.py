@@ -46,13 +46,13 @@ def age_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
 
 def version_chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
     at = [(0, 0), *((int(step["evaluations"]), int(step["step"])) for step in steps)] if steps else []
-    kept = [at[i] for i in thinned(len(at), _MAX_STEPS)]
+    drawn = [at[i] for i in thinned(len(at), _MAX_STEPS)]
     note = (
         "Batches that begin after so many evaluations are written by this version; 0 is the policy at the beginning."
         " A candidate's page names the version that wrote it."
     )
     template = hover("version %{y}", "after %{x:,} evaluations")
-    data = [step_line(0, [x for x, _ in kept], [y for _, y in kept], template, name="version")] if kept else []
+    data = [step_line(0, [x for x, _ in drawn], [y for _, y in drawn], template, name="version")] if drawn else []
     layout = {"xaxis": axis("evaluations"), "yaxis": axis("version", rangemode="tozero"), "showlegend": False}
     return Chart("version", "Version in use", note, data, layout, Table(("evaluations", "version"), at))
 
@@ -67,14 +67,14 @@ def _chart(
     data: list[dict[str, Any]] = []
     rows: list[tuple[str, int, float]] = []
     for rank, (measure, label) in enumerate(measures.items()):
-        found = [(int(s["step"]), float(s["measures"][measure])) for s in steps if measure in s["measures"]]
-        kept = [found[i] for i in thinned(len(found), _MAX_STEPS)]
-        rows += [(label, step, value) for step, value in kept]
+        points = [(int(s["step"]), float(s["measures"][measure])) for s in steps if measure in s["measures"]]
+        drawn = [points[i] for i in thinned(len(points), _MAX_STEPS)]
+        rows += [(label, step, value) for step, value in drawn]
         template = hover(f"{label}: %{{y:.4g}}", "step %{x}")
-        if kept:
+        if drawn:
             # One point has no line.
-            mode = "lines" if len(kept) > 1 else "markers"
-            data.append(step_line(rank, [x for x, _ in kept], [y for _, y in kept], template, name=label, mode=mode))
+            mode = "lines" if len(drawn) > 1 else "markers"
+            data.append(step_line(rank, [x for x, _ in drawn], [y for _, y in drawn], template, name=label, mode=mode))
     layout = {
         "xaxis": axis("training steps"),
         "yaxis": axis(unit, rangemode="tozero"),

@@ -26,23 +26,23 @@ def generations(population: Population) -> NDArray[np.int64]:
     """Return the number of first parents between each candidate and its root, shape (n,)."""
     columns = population.columns
     row_of = {number: row for row, number in enumerate(columns.number.tolist())}
-    found = np.zeros(len(columns), dtype=np.int64)
+    depth = np.zeros(len(columns), dtype=np.int64)
     # A parent's number is smaller than its child's, so that its generation is known in order of number.
     for row in np.argsort(columns.number).tolist():
         parent = row_of.get(int(columns.parent[row]))
-        found[row] = 0 if parent is None else found[parent] + 1
-    return found
+        depth[row] = 0 if parent is None else depth[parent] + 1
+    return depth
 
 
 def ancestry(population: Population, number: int) -> list[int]:
     """Return the rows of a candidate and its first parents, from the candidate to its root."""
     columns = population.columns
-    row_of = {known: row for row, known in enumerate(columns.number.tolist())}
-    found: list[int] = []
-    while (row := row_of.get(number)) is not None and len(found) < _MAX_ANCESTORS:
-        found.append(row)
+    row_of = {each: row for row, each in enumerate(columns.number.tolist())}
+    rows: list[int] = []
+    while (row := row_of.get(number)) is not None and len(rows) < _MAX_ANCESTORS:
+        rows.append(row)
         number = int(columns.parent[row])
-    return found
+    return rows
 
 
 def lineage_chart(population: Population, y: str = "", focus: int | None = None) -> Chart:
@@ -61,14 +61,14 @@ def lineage_chart(population: Population, y: str = "", focus: int | None = None)
         focus = int(columns.number[population.ranked_front[0]])
     path = [] if focus is None else ancestry(population, focus)
     drawable = np.flatnonzero(~np.isnan(heights))
-    kept = _thin_nodes(drawable, np.union1d(front, np.array(path, dtype=np.int64)))
+    drawn = _thin_nodes(drawable, np.union1d(front, np.array(path, dtype=np.int64)))
     data: list[dict[str, Any]] = []
-    if len(kept):
-        data += [_edges(population, kept, heights), _nodes(population, kept, heights, depth, y)]
+    if len(drawn):
+        data += [_edges(population, drawn, heights), _nodes(population, drawn, heights, depth, y)]
     spine = np.array(path, dtype=np.int64)[~np.isnan(heights[path])]
     if len(spine):
         data.append({**_nodes(population, spine, heights, depth, y), "name": f"ancestors of {focus}", **_SPINE})
-    hidden = len(drawable) - len(kept)
+    hidden = len(drawable) - len(drawn)
     note = (
         "Each point is a candidate, joined to its first parent, the program that was changed. The thick line leads from"
         " one candidate back to its root. Click a point to open it."
@@ -88,12 +88,12 @@ def _thin_nodes(drawable: NDArray[np.int64], required: NDArray[np.int64]) -> NDA
     return np.union1d(required, rest[thinned(len(rest), max(2, MAX_NODES - len(required)))])
 
 
-def _edges(population: Population, kept: NDArray[np.int64], heights: NDArray[np.float64]) -> dict[str, Any]:
+def _edges(population: Population, drawn: NDArray[np.int64], heights: NDArray[np.float64]) -> dict[str, Any]:
     columns = population.columns
-    row_of = {number: row for row, number in zip(kept.tolist(), columns.number[kept].tolist(), strict=True)}
+    row_of = {number: row for row, number in zip(drawn.tolist(), columns.number[drawn].tolist(), strict=True)}
     x: list[float | None] = []
     y: list[float | None] = []
-    for row in kept.tolist():
+    for row in drawn.tolist():
         parent = row_of.get(int(columns.parent[row]))
         if parent is not None:
             x += [int(columns.evaluations[parent]), int(columns.evaluations[row]), None]

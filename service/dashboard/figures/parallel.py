@@ -23,9 +23,9 @@ def parallel_chart(population: Population) -> Chart:
     points = population.columns.rewards[front][:, : len(objectives)]
     shares = np.stack([_oriented(points[:, j], objective) for j, objective in enumerate(objectives)], axis=1)
     bests = _best_rows(shares)
-    kept = sorted({*thinned(len(front), MAX_LINES), *bests})
+    drawn = sorted({*thinned(len(front), MAX_LINES), *bests})
     # One trace with gaps for all lines: a browser needs a hundred times as long for a hundred traces.
-    data = [_lines(population, names, front[kept], points[kept], shares[kept])] if kept else []
+    data = [_lines(population, names, front[drawn], points[drawn], shares[drawn])] if drawn else []
     for rank, (i, best) in enumerate(bests.items()):
         line = {"width": 2.6, "color": SERIES[(rank + 1) % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
         label = ", ".join(names[j] for j in best[:3]) + (" …" if len(best) > 3 else "")
@@ -37,7 +37,7 @@ def parallel_chart(population: Population) -> Chart:
         "yaxis": axis("share of the declared range, better is up"),
         "hovermode": "closest",
     }
-    hidden = len(front) - len(kept)
+    hidden = len(front) - len(drawn)
     note = "Each line is a candidate of the front. Crossing lines are trade-offs." + (
         f" {hidden:,} candidates of the front are not drawn; the download has all." if hidden else ""
     )
@@ -68,10 +68,10 @@ def _lines(
 
 def _best_rows(shares: FloatArray) -> dict[int, list[int]]:
     """Return the rows that are best in an objective, each with the positions of these objectives."""
-    found: dict[int, list[int]] = {}
+    objectives_of: dict[int, list[int]] = {}
     for j in range(shares.shape[1] if len(shares) else 0):
-        found.setdefault(int(np.argmax(shares[:, j])), []).append(j)
-    return found
+        objectives_of.setdefault(int(np.argmax(shares[:, j])), []).append(j)
+    return objectives_of
 
 
 def _oriented(values: FloatArray, objective: Objective) -> FloatArray:

@@ -170,15 +170,15 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     rest = np.setdiff1d(np.flatnonzero(population.feasible), front)
     infeasible = np.setdiff1d(np.flatnonzero(columns.scored & ~population.feasible), front)
     seed = np.flatnonzero(columns.scored & columns.seed)
-    shown, apart = (rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows for rows in (rest, infeasible))
+    dominated, outside = (rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows for rows in (rest, infeasible))
     hovertemplate = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
     line = {"shape": "linear", "width": 1, "dash": "dot", "color": SERIES[1]}
     front_look: dict[str, Any] = {"mode": "markers", "line": line}
     if len(population.problem.space.selected) == 2:
         front_look["mode"] = "lines+markers"
     looks: list[tuple[str, NDArray[np.int64], dict[str, Any], dict[str, Any]]] = [
-        ("infeasible", apart, {"size": 6, "color": SERIES[6], "opacity": 0.45, "symbol": "x-thin-open"}, {}),
-        ("dominated", shown, {"size": 5, "color": SERIES[0], "opacity": 0.45}, {}),
+        ("infeasible", outside, {"size": 6, "color": SERIES[6], "opacity": 0.45, "symbol": "x-thin-open"}, {}),
+        ("dominated", dominated, {"size": 5, "color": SERIES[0], "opacity": 0.45}, {}),
         ("front", front, {"size": 9, "color": SERIES[1], "symbol": "diamond"}, front_look),
         ("seed program", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
     ]
@@ -187,7 +187,7 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
         for name, rows, marker, more in looks
         if len(rows)
     ]
-    hidden = len(rest) - len(shown) + len(infeasible) - len(apart)
+    hidden = len(rest) - len(dominated) + len(infeasible) - len(outside)
     note = f"Each point is a candidate; diamonds are the Pareto front. {better(first)}, {better(second)}." + (
         f" {hidden:,} points are not drawn; the run's export has all." if hidden else ""
     )
@@ -209,18 +209,18 @@ def best_matrix(population: Population, best: RankedCandidate) -> Table:
     """
     columns, problem = population.columns, population.problem
     mask = sum(1 << i for i, target in enumerate(problem.targets) if target.name in best.targets)
-    chosen = population.feasible & (population.targets & mask == mask)
+    eligible = population.feasible & (population.targets & mask == mask)
     rows: list[list[Cell]] = []
     links: list[str] = []
     for i, objective in enumerate(problem.objectives[:MAX_AXES]):
-        found = np.flatnonzero(chosen)
-        if not len(found):
+        rows_left = np.flatnonzero(eligible)
+        if not len(rows_left):
             break
         if not objective.aim:
             continue
-        values = columns.rewards[found, i]
+        values = columns.rewards[rows_left, i]
         end = values.max() if objective.direction is Direction.MAXIMIZE else values.min()
-        equals = found[values == end]
+        equals = rows_left[values == end]
         row = equals[large_front(problem.space.normalise(columns.rewards[equals]))[0]]
         number = int(columns.number[row])
         rows.append([objective.name, number, *(float(value) for value in columns.rewards[row][:MAX_AXES])])
@@ -232,17 +232,17 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
     columns = population.columns
     values = columns.rewards[:, population.problem.space.names.index(objective.name)]
     rows = np.flatnonzero(columns.scored)
-    shown = rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows
+    drawn = rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows
     data = []
-    if len(shown):
+    if len(drawn):
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": "candidates",
-                "x": columns.evaluations[shown],
-                "y": values[shown],
-                "customdata": columns.number[shown],
+                "x": columns.evaluations[drawn],
+                "y": values[drawn],
+                "customdata": columns.number[drawn],
                 "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5},
                 "hovertemplate": hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations"),
             }

@@ -90,29 +90,29 @@ def throughput_chart(population: Population) -> Chart:
 
 
 def failures_chart(population: Population) -> Chart:
-    counted = Counter(found for found in population.columns.failure if found).most_common()
+    counted = Counter(reason for reason in population.columns.failure if reason).most_common()
     rows = [(name, count, count / len(population.columns)) for name, count in counted]
-    shown = rows[:_MAX_FAILURES][::-1]
+    bars = rows[:_MAX_FAILURES][::-1]
     data = []
-    if shown:
+    if bars:
         data.append(
             {
                 "type": "bar",
                 "orientation": "h",
-                "y": [escaped(name[:60]) for name, _, _ in shown],
-                "x": [count for _, count, _ in shown],
-                "text": [f"{share:.1%}" for _, _, share in shown],
+                "y": [escaped(name[:60]) for name, _, _ in bars],
+                "x": [count for _, count, _ in bars],
+                "text": [f"{share:.1%}" for _, _, share in bars],
                 "textposition": "auto",
                 "marker": {"color": SERIES[4]},
                 "hovertemplate": hover("%{y}", "%{x} candidates"),
             }
         )
     # The most frequent reason is on top; two bars are as thick as ten.
-    top = len(shown) - 0.5
+    top = len(bars) - 0.5
     layout = {
         "bargap": 0.35,
         "xaxis": axis("candidates"),
-        "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(shown), 6), top]},
+        "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(bars), 6), top]},
         "showlegend": False,
     }
     note = "Candidates without rewards, by reason. The throughput chart shows when they failed."

@@ -18,9 +18,9 @@ _MAX_LABEL: Final = 22
 def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> Chart:
     """Draw each entrant's probability that one run reaches the target, with intervals, best first."""
     ordered = sorted(standings, key=lambda s: -(s.pass_1.value or 0.0))
-    shown = [s for s in ordered if s.pass_1.value is not None][::-1]
-    names = [escaped(s.entrant) for s in shown]
-    data = _pass_dots(shown, names)
+    drawn = [s for s in ordered if s.pass_1.value is not None][::-1]
+    names = [escaped(s.entrant) for s in drawn]
+    data = _pass_dots(drawn, names)
     rows = [
         (s.entrant, s.unlocked, s.pass_1.value, s.pass_1.low, s.pass_1.high, s.pass_k.value, s.best_1.value, s.ended)
         for s in ordered
@@ -28,32 +28,32 @@ def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> C
     columns = ("entrant", "problems unlocked", "pass@1", "low", "high", "pass@k", "best@1", "runs")
     layout = {
         "xaxis": axis("probability that a run reaches the target", range=[-0.02, 1.02]),
-        "yaxis": _name_axis(names, [(s.entrant,) for s in shown], narrow),
+        "yaxis": _name_axis(names, [(s.entrant,) for s in drawn], narrow),
         "showlegend": len(data) > 1,
     }
     note = "Points with intervals over problems. Overlap decides nothing; the comparison of pairs does."
-    table, height = Table(columns, rows), _height(len(shown), narrow)
+    table, height = Table(columns, rows), _height(len(drawn), narrow)
     return Chart("standings", "Probability of reaching the target", note, data, layout, table, height=height)
 
 
-def _pass_dots(shown: Sequence[Standing], names: Sequence[str]) -> list[dict[str, Any]]:
+def _pass_dots(standings: Sequence[Standing], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return pass@1, and pass@k if it differs."""
-    if not shown:
+    if not standings:
         return []
     template = {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}
-    data = [_dots([s.pass_1 for s in shown], names, "pass@1", 0) | template]
-    if any(s.pass_k.value not in {None, s.pass_1.value} for s in shown):
-        data.append(_dots([s.pass_k for s in shown], names, "pass@k", 1))
+    data = [_dots([s.pass_1 for s in standings], names, "pass@1", 0) | template]
+    if any(s.pass_k.value not in {None, s.pass_1.value} for s in standings):
+        data.append(_dots([s.pass_k for s in standings], names, "pass@k", 1))
     return data
 
 
 def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow: bool = False) -> Chart:
     """Draw every declared difference with its interval and verdict."""
-    shown = [c for c in comparisons if c.difference.value is not None][::-1]
-    verdicts = [_VERDICTS.get(c.verdict, c.verdict.value) for c in shown]
-    names = [f"{escaped(f'{c.a} − {c.b}')}<br>{verdict}" for c, verdict in zip(shown, verdicts, strict=True)]
-    lines = [(*_pair_lines(c), verdict) for c, verdict in zip(shown, verdicts, strict=True)]
-    data = [_dots([c.difference for c in shown], names, "difference", 0)] if shown else []
+    drawn = [c for c in comparisons if c.difference.value is not None][::-1]
+    verdicts = [_VERDICTS.get(c.verdict, c.verdict.value) for c in drawn]
+    names = [f"{escaped(f'{c.a} − {c.b}')}<br>{verdict}" for c, verdict in zip(drawn, verdicts, strict=True)]
+    lines = [(*_pair_lines(c), verdict) for c, verdict in zip(drawn, verdicts, strict=True)]
+    data = [_dots([c.difference for c in drawn], names, "difference", 0)] if drawn else []
     rows = [
         (f"{c.a} − {c.b}", c.difference.value, c.difference.low, c.difference.high, c.p_value, c.holm, c.verdict.value)
         for c in comparisons
@@ -68,15 +68,15 @@ def differences_chart(comparisons: Sequence[Comparison], metric: str, *, narrow:
         "Differences declared before the first run; right is better. The verdict decides, not the interval: intervals"
         " are not adjusted for the number of comparisons."
     )
-    table, height = Table(columns, rows), _height(len(shown), narrow)
+    table, height = Table(columns, rows), _height(len(drawn), narrow)
     return Chart("differences", "Difference per comparison", note, data, layout, table, height=height)
 
 
 def reach_chart(curves: Sequence[Reached]) -> Chart:
     """Draw the share of (problem, seed) pairs that reached the target, to the end of the longest curve."""
     unit = curves[0].unit if curves else "evaluations"
-    shown = [curve for curve in curves if curve.unit == unit]
-    end = max((max(*curve.spent, curve.sound_until or 0.0, 0.0) for curve in shown), default=0.0)
+    drawn = [curve for curve in curves if curve.unit == unit]
+    end = max((max(*curve.spent, curve.sound_until or 0.0, 0.0) for curve in drawn), default=0.0)
     data = [
         step_line(
             rank,
@@ -85,10 +85,10 @@ def reach_chart(curves: Sequence[Reached]) -> Chart:
             hover(escaped(curve.entrant), "%{y:.1%} at %{x:,}"),
             name=escaped(curve.entrant),
         )
-        for rank, curve in enumerate(shown)
+        for rank, curve in enumerate(drawn)
         if end
     ]
-    rows = [(c.entrant, x, y) for c in shown for x, y in zip(c.spent, c.share, strict=True)]
+    rows = [(c.entrant, x, y) for c in drawn for x, y in zip(c.spent, c.share, strict=True)]
     layout = {
         "xaxis": axis(unit),
         "yaxis": axis("share reached", tickformat=".0%", range=[0, 1.02]),

@@ -38,12 +38,12 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
         body = TokenRequest(
             name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_expiry(form.text("days"))
         )
-        made = dashboard.stores.tokens.create(
+        token = dashboard.stores.tokens.create(
             principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
         )
     except (SpeciateError, ValidationError, ValueError) as error:
         return _page(request, dashboard, principal, values=form.fields, errors=_token_errors(error))
-    response = _page(request, dashboard, principal, made=made)
+    response = _page(request, dashboard, principal, token=token)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -85,7 +85,7 @@ def _page(
     dashboard: DashboardContext,
     principal: Principal,
     *,
-    made: NewToken | None = None,
+    token: NewToken | None = None,
     values: Mapping[str, str] | None = None,
     errors: FormErrors | None = None,
 ) -> Response:
@@ -94,7 +94,7 @@ def _page(
         "tokens": dashboard.stores.tokens.list(principal.project_id, limit=_LIMIT).items if admin else None,
         "projects": _projects(dashboard, principal),
         "scopes": [scope.value for scope in Scope],
-        "made": made,
+        "made": token,
         "values": values or {},
         "errors": errors,
     }

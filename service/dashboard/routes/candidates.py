@@ -86,23 +86,23 @@ def list_candidates(
     names = problem.space.names
     if query.sort == BY_NUMBER and query.sort not in names:
         query = replace(query, sort="")
-    found, errors = _find(dashboard, run_id, query, cursor)
+    candidates, errors = _find(dashboard, run_id, query, cursor)
     filters = asdict(query)
-    wanted = set(show or ())
-    chosen = tuple(name for name in names if name in wanted)
+    names_shown = set(show or ())
+    columns = tuple(name for name in names if name in names_shown)
     path = f"/runs/{run_id}/candidates"
     context: dict[str, Any] = {
         "run": run,
         "problem": problem,
-        "candidates": found.items,
-        "objectives": shown_objectives(problem, chosen, query.sort),
+        "candidates": candidates.items,
+        "objectives": shown_objectives(problem, columns, query.sort),
         "weighted": problem.weights is not None and BY_SCALAR not in names,
-        "chosen": chosen,
+        "chosen": columns,
         "filters": filters,
         "policies": _policies(run, query.policy),
         "errors": errors,
         "any": "" if ANY_TARGET in {target.name for target in problem.targets} else ANY_TARGET,
-        "next": found.next_cursor and address(path, **filters, show=chosen, cursor=found.next_cursor),
+        "next": candidates.next_cursor and address(path, **filters, show=columns, cursor=candidates.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)
 
@@ -111,21 +111,21 @@ def _find(
     dashboard: DashboardContext, run_id: UUID, query: CandidateListQuery, cursor: str
 ) -> tuple[Page[CandidateRecord], FormErrors | None]:
     try:
-        found = dashboard.stores.queries.candidates(
+        candidates = dashboard.stores.queries.candidates(
             run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
         )
     except InvalidInputError as error:
         return Page(items=()), form_errors(error)
-    return found, None
+    return candidates, None
 
 
 @router.get("/candidates/{candidate_id}")
 def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
     try:
-        known = UUID(candidate_id)
+        parsed = UUID(candidate_id)
     except ValueError:
         raise NotFoundError(f"there is no candidate {candidate_id[:60]!r}.") from None
-    candidate = dashboard.stores.queries.candidate(known)
+    candidate = dashboard.stores.queries.candidate(parsed)
     return RedirectResponse(f"/runs/{candidate.run_id}/candidates/{candidate.number}", 303)
 
 
@@ -136,8 +136,8 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
     candidate, waiting = _look_up(dashboard, run_id, number)
     if candidate is None:
-        shown = _evaluation(dashboard, run, int(number), waiting)
-        return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **shown)
+        panel = _evaluation(dashboard, run, int(number), waiting)
+        return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **panel)
     parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
     diff = _diff(candidate, parent) if parent else None
     return page(
@@ -184,16 +184,16 @@ async def watch_candidate(
         try:
             candidate, waiting = _look_up(dashboard, run_id, number)
         except NotFoundError:  # the run was cancelled
-            shown = _evaluation(dashboard, run, int(number))
-            return LivePart(fragment("evaluation.html", **shown, gone=True), final=True)
-        shown = _evaluation(dashboard, run, int(number), waiting)
+            panel = _evaluation(dashboard, run, int(number))
+            return LivePart(fragment("evaluation.html", **panel, gone=True), final=True)
+        panel = _evaluation(dashboard, run, int(number), waiting)
         if candidate is None:
-            return LivePart(fragment("evaluation.html", **shown))
+            return LivePart(fragment("evaluation.html", **panel))
         if awaited:
-            return LivePart(fragment("evaluation.html", **shown, over=True), final=True)
-        shown |= _replay(dashboard, candidate)
-        html = fragment("evaluation.html", **shown) + fragment("replay.html", **shown)
-        return LivePart(html, final=not (shown["pending"] or shown["active"]))
+            return LivePart(fragment("evaluation.html", **panel, over=True), final=True)
+        panel |= _replay(dashboard, candidate)
+        html = fragment("evaluation.html", **panel) + fragment("replay.html", **panel)
+        return LivePart(html, final=not (panel["pending"] or panel["active"]))
 
     return dashboard.watch(f"candidate {run_id} {number} {awaited}", render, run_id=run_id, seen=seen)
 
@@ -297,12 +297,12 @@ def _number(run_id: UUID, text: str) -> int:
 
 
 def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:
-    found = {"program": candidate.program}
+    texts = {"program": candidate.program}
     if rollout is not None:
-        found |= {"system": rollout.system, "prompt": rollout.user, "completion": rollout.completion}
+        texts |= {"system": rollout.system, "prompt": rollout.user, "completion": rollout.completion}
     if candidate.failure_detail:
-        found["failure"] = candidate.failure_detail
-    return found | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
+        texts["failure"] = candidate.failure_detail
+    return texts | {name: text for name, text in candidate.artifacts.items() if name.isidentifier()}
 
 
 def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateDetail | None) -> dict[str, Any]:

@@ -67,13 +67,13 @@ class RunComparison:
         """Functions that draw the charts, by chart name, in the order of the page; empty without shared objectives."""
         if not self.shared:
             return {}
-        found = {"best": lambda: self._curves(best_of(self.objective))}
+        makers = {"best": lambda: self._curves(best_of(self.objective))}
         selected = {view.problem.space.selected for view in self.views}
         if len(selected) == 1 and 2 <= len(selected.pop()) <= MAX_AXES:
-            found["hypervolume"] = lambda: self._curves(HYPERVOLUME)
+            makers["hypervolume"] = lambda: self._curves(HYPERVOLUME)
         if len(self.shared) > 1:
-            found["fronts"] = self._fronts
-        return found
+            makers["fronts"] = self._fronts
+        return makers
 
     @cached_property
     def groups(self) -> list[tuple[str, list[Population]]]:
@@ -107,14 +107,14 @@ _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
 @router.get("")
 def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
     views = comparison.views
-    chosen = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
+    selection = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
     runs = [("run", str(view.run.id)) for view in views]
     context: dict[str, Any] = {
         "comparison": comparison,
         "runs": [view.run for view in views],
         "left_out": len(_ids(run)) - len(views),
         "query": "?"
-        + urlencode([*(each for each in chosen if each[1]), *runs, *(("tag", tag) for tag in comparison.tags)]),
+        + urlencode([*(each for each in selection if each[1]), *runs, *(("tag", tag) for tag in comparison.tags)]),
         "max_runs": MAX_RUNS,
         "tags": _tags(views),
         "differing": _differing(views),
@@ -136,13 +136,13 @@ def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
-    found: dict[UUID, None] = {}
+    ids: dict[UUID, None] = {}
     for text in filter(str.strip, runs or []):
         try:
-            found[UUID(text.strip())] = None
+            ids[UUID(text.strip())] = None
         except ValueError:
             raise NotFoundError(f"there is no run {text[:60]!r}.") from None
-    return list(found)
+    return list(ids)
 
 
 def _tags(views: list[RunView]) -> list[str]:

@@ -26,12 +26,12 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 @router.get("")
 def list_policies(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
-    shown = visibility_from(visibility)
-    found = dashboard.stores.catalog.policies(visibility=shown, limit=_LIMIT, cursor=cursor or None)
-    older = found.next_cursor and address("/policies", visibility=visibility, cursor=found.next_cursor)
-    cells = dashboard.overview.matrix([policy.id for policy in found.items])
-    own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in found.items}
-    return page(request, "policies.html", policies=found.items, cells=own, older=older, visibility=visibility)
+    shown_visibility = visibility_from(visibility)
+    versions = dashboard.stores.catalog.policies(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
+    older = versions.next_cursor and address("/policies", visibility=visibility, cursor=versions.next_cursor)
+    cells = dashboard.overview.matrix([policy.id for policy in versions.items])
+    own = {policy.id: [cell for cell in cells if cell.pair == (policy.id, None)] for policy in versions.items}
+    return page(request, "policies.html", policies=versions.items, cells=own, older=older, visibility=visibility)
 
 
 @router.get("/{name}")

@@ -48,11 +48,11 @@ class Excerpt:
 
 @router.get("")
 def list_problems(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
-    shown = visibility_from(visibility)
-    found = dashboard.stores.catalog.problems(visibility=shown, limit=_LIMIT, cursor=cursor or None)
-    older = found.next_cursor and address("/problems", visibility=visibility, cursor=found.next_cursor)
+    shown_visibility = visibility_from(visibility)
+    versions = dashboard.stores.catalog.problems(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
+    older = versions.next_cursor and address("/problems", visibility=visibility, cursor=versions.next_cursor)
     solved = _solved(dashboard)
-    return page(request, "problems.html", problems=found.items, solved=solved, older=older, visibility=visibility)
+    return page(request, "problems.html", problems=versions.items, solved=solved, older=older, visibility=visibility)
 
 
 @router.get("/new")
@@ -114,16 +114,16 @@ def _figure(name: str, dashboard: DashboardDep) -> Figure:
 
 def _solved(dashboard: DashboardContext) -> dict[UUID, tuple[int, int, int]]:
     """Return runs, policies that unlocked it alone, and with a mutator, by problem version."""
-    found: dict[UUID, list[MatrixCell]] = {}
+    by_problem: dict[UUID, list[MatrixCell]] = {}
     for cell in dashboard.overview.matrix():
-        found.setdefault(cell.problem_id, []).append(cell)
+        by_problem.setdefault(cell.problem_id, []).append(cell)
     return {
         problem: (
             sum(cell.runs for cell in cells),
             sum(1 for cell in cells if cell.unlocked and cell.mutator_id is None),
             sum(1 for cell in cells if cell.unlocked and cell.mutator_id is not None),
         )
-        for problem, cells in found.items()
+        for problem, cells in by_problem.items()
     }
 
 
@@ -136,14 +136,14 @@ def _form(request: Request, values: Mapping[str, str], files: Mapping[str, str],
 
 def _excerpts(errors: FormErrors, texts: Mapping[str, str]) -> list[Excerpt]:
     """Return the lines around every error whose file and line are known."""
-    found = []
+    excerpts = []
     for detail in errors.details[:_MAX_EXCERPTS]:
         if detail.line is None or detail.file is None or detail.file not in texts:
             continue
         lines = texts[detail.file].split("\n")
         first, last = max(1, detail.line - _AROUND), min(len(lines), detail.line + _AROUND)
-        found.append(Excerpt(detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
-    return found
+        excerpts.append(Excerpt(detail, [(n, lines[n - 1][:500], n == detail.line) for n in range(first, last + 1)]))
+    return excerpts
 
 
 add_figure_routes(router, "/{name}/records", _figure)

@@ -46,7 +46,7 @@ def propose(
 ) -> Response:
     parent = form.text("parent")
     try:
-        given = ProposedCandidate(
+        proposal = ProposedCandidate(
             program=form.fields.get("program", ""),
             parents=(_number(parent),) if parent else (),
             rationale=form.text("rationale"),
@@ -55,11 +55,11 @@ def propose(
         receipts, commit = dashboard.stores.proposals.propose(
             run_id,
             proposer(dashboard.stores, run_id, None),
-            [given.sent()],
+            [proposal.sent()],
             author=principal.name,
             # A form sent twice proposes once. After the Back button the form has the same key: a program that was
             # changed since is another proposal.
-            idempotency_key=f"form:{digest_of([key, given.model_dump(mode='json')])}" if key else None,
+            idempotency_key=f"form:{digest_of([key, proposal.model_dump(mode='json')])}" if key else None,
         )
         if receipts[0].status is ReceiptStatus.REFUSED:
             raise InvalidInputError(f"{receipts[0].reason}.")
@@ -73,12 +73,12 @@ def propose(
 @router.get("/{run_id}/proposals/{number}")
 def await_result(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Lead to the candidate's page unless the run ended before the candidate was evaluated."""
-    found = dashboard.stores.proposals.result(run_id, _number(number))
-    if found is None:
+    result = dashboard.stores.proposals.result(run_id, _number(number))
+    if result is None:
         raise NotFoundError(f"there is no candidate {number[:12]} in run {run_id}.")
-    if found.candidate_id is not None or found.state is ProposalState.PENDING:
-        return RedirectResponse(f"/runs/{run_id}/candidates/{found.number}", 303)
-    return page(request, "proposal.html", run=dashboard.stores.runs.get(run_id), number=found.number)
+    if result.candidate_id is not None or result.state is ProposalState.PENDING:
+        return RedirectResponse(f"/runs/{run_id}/candidates/{result.number}", 303)
+    return page(request, "proposal.html", run=dashboard.stores.runs.get(run_id), number=result.number)
 
 
 @actions.post("/{run_id}/guidance")

@@ -77,7 +77,7 @@ def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) ->
     catalog = dashboard.stores.catalog
     order = RunOrder(filters.sort) if filters.sort in set(RunOrder) else RunOrder.STARTED
     reverse = filters.reverse == "1"
-    found = dashboard.stores.runs.list(
+    runs = dashboard.stores.runs.list(
         problem_id=catalog.problem(filters.problem).id if filters.problem else None,
         policy_id=catalog.policy(filters.policy).id if filters.policy else None,
         state=RunState(filters.state) if filters.state in set(RunState) else None,
@@ -90,13 +90,13 @@ def _context(dashboard: DashboardContext, filters: RunListQuery, cursor: str) ->
         cursor=cursor or None,
     )
     query = asdict(filters)
-    older = found.next_cursor and address("/runs", **query, cursor=found.next_cursor)
-    chosen = {query.pop("sort"), query.pop("reverse")}
+    older = runs.next_cursor and address("/runs", **query, cursor=runs.next_cursor)
+    order_given = {query.pop("sort"), query.pop("reverse")}
     return {
-        "runs": found.items,
+        "runs": runs.items,
         "list": address("/runs", **asdict(filters)),
         "next": older,
-        "next_label": "Next" if any(chosen) else "Older",
+        "next_label": "Next" if any(order_given) else "Older",
         "filtered": any(query.values()),
         "heads": {each.value: _head(each, query, current=each is order, reverse=reverse) for each in RunOrder},
     }

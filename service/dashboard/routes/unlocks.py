@@ -76,7 +76,7 @@ def show_matrix(
         "left_out": max(0, len(rows) - MAX_ROWS),
         "filters": {"a": a, "b": b, "problems": problems, "show": show},
         "kinds": _KINDS,
-        "sets": [found.slug for found in dashboard.stores.catalog.problem_sets(limit=100).items],
+        "sets": [problem_set.slug for problem_set in dashboard.stores.catalog.problem_sets(limit=100).items],
         "csv": address("/unlocks/matrix.csv", a=a, b=b, problems=problems),
         "query": address("", a=a, b=b, problems=problems),
     }
@@ -104,39 +104,41 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: in
     catalog = dashboard.stores.catalog
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     cells = dashboard.overview.matrix()
-    known = known_pairs(catalog, cells)
-    pairs = _columns(known, cells, [pair for pair in (first, second) if pair])
+    pairs_by_key = known_pairs(catalog, cells)
+    pairs = _columns(pairs_by_key, cells, [pair for pair in (first, second) if pair])
     columns = pairs[:most]
-    wanted = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
-    found = {(cell.problem_id, cell.pair): cell for cell in cells}
-    rows = [_row(problem, found, columns, first, second) for problem in wanted]
+    listed = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
+    by_key = {(cell.problem_id, cell.pair): cell for cell in cells}
+    rows = [_row(problem, by_key, columns, first, second) for problem in listed]
     rows.sort(key=lambda row: (-row.unlocked, row.problem.slug))
     kinds = Counter(row.kind for row in rows)
-    names = tuple(pair.name for pair in known.values())
+    names = tuple(pair.name for pair in pairs_by_key.values())
     counts = {kind: kinds[kind] for kind in _KINDS}
     return UnlockMatrix(columns, len(pairs) - len(columns), tuple(rows), first, second, counts, names)
 
 
 def _row(
     problem: ProblemSummary,
-    found: Cells,
+    cells_by_key: Cells,
     columns: Sequence[PolicyPair],
     a: PolicyPair | None,
     b: PolicyPair | None,
 ) -> UnlockRow:
-    cells = tuple(found.get((problem.id, pair.key)) for pair in columns)
-    return UnlockRow(problem, cells, _kind(found, problem.id, a, b) if a and b else "")
+    cells = tuple(cells_by_key.get((problem.id, pair.key)) for pair in columns)
+    return UnlockRow(problem, cells, _kind(cells_by_key, problem.id, a, b) if a and b else "")
 
 
 def _columns(
-    known: Mapping[tuple[UUID, UUID | None], PolicyPair], cells: Sequence[MatrixCell], chosen: Sequence[PolicyPair]
+    pairs_by_key: Mapping[tuple[UUID, UUID | None], PolicyPair],
+    cells: Sequence[MatrixCell],
+    chosen: Sequence[PolicyPair],
 ) -> tuple[PolicyPair, ...]:
     """Return the pairs with runs: the chosen ones first, the others by problems unlocked."""
     unlocked: Counter[tuple[UUID, UUID | None]] = Counter()
     for cell in cells:
         unlocked[cell.pair] += cell.unlocked > 0
     keys = {pair.key for pair in chosen}
-    others = [pair for key, pair in known.items() if key in unlocked and key not in keys]
+    others = [pair for key, pair in pairs_by_key.items() if key in unlocked and key not in keys]
     others.sort(key=lambda pair: -unlocked[pair.key])
     return (*chosen, *others)
 
