@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -51,11 +51,14 @@ class EvaluationBatch:
     surroundings: str = ""
     image: Sandbox | None = None
 
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        """Iterate over programs and seeds, reporting each evaluation that begins."""
+    def evaluate_each(self, evaluate: Callable[[str, int], Evaluation]) -> list[Evaluation]:
+        """Evaluate one program with its seed after another, reporting each that begins, until the deadline."""
+        results = []
         for program, seed in zip(self.programs, self.seeds, strict=True):
             report_evaluation(seed)
-            yield program, seed
+            late = Evaluation(failure=BATCH_DEADLINE, tier=self.home.name)
+            results.append(late if self.expired else evaluate(program, seed))
+        return results
 
     @property
     def home(self) -> Sandbox:
@@ -96,9 +99,6 @@ class EvaluationBatch:
         return ProcessSpec(
             ProcessRole.COMMAND, limits, ("subprocess",), SyscallPolicy.PROCESSES, self.folder, self.site
         )
-
-    def out_of_time(self) -> Evaluation:
-        return Evaluation(failure=BATCH_DEADLINE, tier=self.home.name)
 
 
 class ProcessStarter:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
 from evaluators.candidate_process import CallResult, CandidateProcess
-from evaluators.cascade import STOPPED, CascadeResult, StageRewards, run_cascade
+from evaluators.cascade import STOPPED, StageRewards, run_cascade
 from evaluators.compare import equal
 from evaluators.contained.candidate import LOADING
 from evaluators.failures import BATCH_DEADLINE, failure_of, redacted
@@ -31,10 +33,7 @@ _SHOWN_CASES = 5
 
 def evaluate_cases(batch: EvaluationBatch) -> list[Evaluation]:
     with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
-        return [
-            batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
-            for program, seed in batch
-        ]
+        return batch.evaluate_each(partial(_evaluate, batch, starter))
 
 
 def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
@@ -49,15 +48,13 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
     finally:
         wall_s = time.monotonic() - started
         usage = session.end()
-    return Evaluation(
-        rewards=score.rewards,
-        failure=score.failure,
-        stopped_at=score.stopped_at,
+    return replace(
+        score,
         tier=batch.home.name,
         wall_s=wall_s,
         cpu_s=usage.cpu_s,
         memory_bytes=usage.memory_bytes,
-        artifacts=session.artifacts | score.artifacts,
+        artifacts={**session.artifacts, **score.artifacts},
     )
 
 
@@ -78,9 +75,9 @@ class _CaseSession:
         self._stop: Failure | None = None
         self._logs: dict[str, str] = {}
 
-    def score(self) -> CascadeResult:
+    def score(self) -> Evaluation:
         if (failure := self._process.load(self._batch.deadline)) is not None:
-            return CascadeResult(None, failure=BATCH_DEADLINE if self._batch.expired else failure)
+            return Evaluation(failure=BATCH_DEADLINE if self._batch.expired else failure)
         self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
         return run_cascade(self._problem, self._measure)
 
@@ -104,7 +101,7 @@ class _CaseSession:
         return artifacts
 
     def _measure(self, step: CascadeStage) -> StageRewards | Failure:
-        names = {objective.name for objective in step.objectives}
+        names = [objective.name for objective in step.objectives]
         asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
         values, self._refusal = self._values, self._unloadable
         for hidden in (False, True):
@@ -115,7 +112,7 @@ class _CaseSession:
             return failure
         total = Counter(map(self._counts_towards, asked))
         won = Counter(self._counts_towards(i) for i in asked if i in self._passed)
-        return {name: won[name] / total[name] if total[name] else 0.0 for name in names}
+        return tuple(won[name] / total[name] if total[name] else 0.0 for name in names)
 
     def _ask(self, indices: list[int], hidden: bool) -> None:
         if self._stop is not None or self._unloadable is not None or not indices:

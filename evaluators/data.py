@@ -8,6 +8,8 @@ to single texts.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 
 from evaluators.batch import EvaluationBatch
 from evaluators.cascade import run_cascade
@@ -17,7 +19,7 @@ from speciate.domain.candidate import Evaluation
 
 def evaluate_data(batch: EvaluationBatch) -> list[Evaluation]:
     with Script(batch) as script:
-        return [batch.out_of_time() if batch.expired else _evaluate(batch, script, text, seed) for text, seed in batch]
+        return batch.evaluate_each(partial(_evaluate, batch, script))
 
 
 def _evaluate(batch: EvaluationBatch, script: Script, text: str, seed: int) -> Evaluation:
@@ -29,12 +31,4 @@ def _evaluate(batch: EvaluationBatch, script: Script, text: str, seed: int) -> E
         batch.problem,
         lambda step: script.measure(step, text, seed, lambda: script.receive(script.allow(limit_s)), findings),
     )
-    evaluation = Evaluation(
-        rewards=score.rewards,
-        failure=score.failure,
-        stopped_at=score.stopped_at,
-        tier=batch.sandbox.name,
-        wall_s=time.monotonic() - started,
-        artifacts=score.artifacts,
-    )
-    return findings.added_to(batch.problem, evaluation)
+    return findings.added_to(batch.problem, replace(score, tier=batch.sandbox.name, wall_s=time.monotonic() - started))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
+from functools import partial
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
-from evaluators.cascade import CascadeResult, StageRewards, run_cascade
+from evaluators.cascade import StageRewards, run_cascade
 from evaluators.channel import ENVELOPE_BYTES, Message
 from evaluators.contained.wire import PROGRESS_CHARS
 from evaluators.failures import BATCH_DEADLINE, failure_of
@@ -29,7 +31,7 @@ def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
     """Score every program of a batch, each in a fresh process with the script, or in a fresh container."""
     if batch.image is not None:
         return evaluate_in_image(batch)
-    return [batch.out_of_time() if batch.expired else _evaluate(batch, program, seed) for program, seed in batch]
+    return batch.evaluate_each(partial(_evaluate, batch))
 
 
 def _evaluate(batch: EvaluationBatch, program: str, seed: int) -> Evaluation:
@@ -63,19 +65,11 @@ class _InProcessRun:
             wall_s = time.monotonic() - started
             usage = self._end()
         self._findings.log += "".join(self._session.logs().values())
-        evaluation = Evaluation(
-            rewards=score.rewards,
-            failure=score.failure,
-            stopped_at=score.stopped_at,
-            tier=self._batch.sandbox.name,
-            wall_s=wall_s,
-            cpu_s=usage.cpu_s,
-            memory_bytes=usage.memory_bytes,
-            artifacts=score.artifacts,
-        )
+        tier, memory_bytes = self._batch.sandbox.name, usage.memory_bytes
+        evaluation = replace(score, tier=tier, wall_s=wall_s, cpu_s=usage.cpu_s, memory_bytes=memory_bytes)
         return self._findings.added_to(self._batch.problem, evaluation)
 
-    def _score(self) -> CascadeResult:
+    def _score(self) -> Evaluation:
         problem = self._batch.problem
         functions = [step.function for step in problem.cascade]
         first = {"script": problem.evaluator, "functions": functions, "records": problem.space.records}
@@ -84,13 +78,11 @@ class _InProcessRun:
             case {"ready": True}:
                 return run_cascade(problem, self._measure)
             case {"raised": str(detail)}:
-                return CascadeResult(
-                    None, failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail))
-                )
+                return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "evaluator_raised", sanitize(detail)))
             case Failure() as failure:
-                return CascadeResult(None, failure=failure)
+                return Evaluation(failure=failure)
             case _:
-                return CascadeResult(None, failure=self._died(SessionEndedError(EndReason.BROKEN, "no verdict")))
+                return Evaluation(failure=self._died(SessionEndedError(EndReason.BROKEN, "no verdict")))
 
     def _measure(self, step: CascadeStage) -> StageRewards | Failure:
         self._session.post({"function": step.function})

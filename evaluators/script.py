@@ -254,8 +254,7 @@ def read_outcome(
         case {"rewards": dict(rewards)}:
             space = RewardSpace(objectives)
             try:
-                vector, _ = space.measured({name: _number(value) for name, value in rewards.items()})
-                return dict(zip(space.names, vector, strict=True))
+                return space.measured({name: _number(value) for name, value in rewards.items()})[0]
             except InvalidRewardsError as error:
                 return Failure(FailureKind.INVALID_OUTPUT, "invalid_rewards", sanitize(str(error)))
         case {"failed": {"kind": str(kind), "reason": str(reason), "detail": str(detail)}} if kind in _KINDS:

@@ -36,10 +36,7 @@ def evaluate_scripted(batch: EvaluationBatch) -> list[Evaluation]:
         Script(batch) as script,
         ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter,
     ):
-        return [
-            batch.out_of_time() if batch.expired else _evaluate(batch, script, starter, program, seed)
-            for program, seed in batch
-        ]
+        return batch.evaluate_each(partial(_evaluate, batch, script, starter))
 
 
 def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
@@ -57,16 +54,8 @@ def _evaluate(batch: EvaluationBatch, script: Script, starter: ProcessStarter, p
         score = run_cascade(batch.problem, measure)
         wall_s = time.monotonic() - started
     printed = {name: text for name, text in candidate.logs.items() if text}
-    evaluation = Evaluation(
-        rewards=score.rewards,
-        failure=score.failure,
-        stopped_at=score.stopped_at,
-        tier=batch.home.name,
-        wall_s=wall_s,
-        cpu_s=candidate.cpu_s,
-        memory_bytes=candidate.memory_bytes,
-        artifacts=score.artifacts,
-    )
+    tier, memory_bytes = batch.home.name, candidate.memory_bytes
+    evaluation = replace(score, tier=tier, wall_s=wall_s, cpu_s=candidate.cpu_s, memory_bytes=memory_bytes)
     complete = findings.added_to(batch.problem, evaluation)
     return replace(complete, artifacts={**printed, **complete.artifacts})
 

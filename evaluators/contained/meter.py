@@ -14,13 +14,9 @@ from enum import Enum
 from functools import cached_property
 
 from .kernel import out_of_the_way
+from .proc import ENDED_TIMES, STARTED, THREADS, TICKS, TIMES, ProcFolder
 
 _PAGE = resource.getpagesize()
-_READ_BYTES = 4096
-_TICKS = os.sysconf("SC_CLK_TCK")
-# Among the fields after the name of a process (man 5 proc_pid_stat): user and system time, both of ended children that
-# it has waited for, threads, start.
-_TIMES, _ENDED_TIMES, _THREADS, _STARTED = slice(11, 13), slice(13, 15), 17, 19
 STACK_BYTES = 8 << 20
 """Memory that a thread reserves for its stack by default."""
 
@@ -64,19 +60,20 @@ class Meter:
     def __init__(self) -> None:
         self.ran_s = 0.0
         self.resident = 0
-        self._found: list[str] = []
+        self._pids: list[str] = []
         self._times: dict[tuple[str, bytes], int] = {}
         self._gone = 0  # ticks of processes that it saw earlier
         self._ended, self._dropped = 0, 0  # ticks that parents count for ended children, and that the kernel dropped
-        self._proc = out_of_the_way(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        self._folder = out_of_the_way(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        self._proc = ProcFolder(self._folder)
 
     @cached_property
     def _supervisor(self) -> str:
-        return os.readlink("self", dir_fd=self._proc)
+        return os.readlink("self", dir_fd=self._folder)
 
     def threads(self) -> int:
-        fields = [self._read(f"{pid}/stat").rpartition(b")")[2].split() for pid in self._children(self._supervisor)]
-        return max((int(each[_THREADS]) for each in fields if len(each) > _THREADS), default=0)
+        fields = [self._proc.stat(pid) for pid in self._proc.children(self._supervisor)]
+        return max((int(each[THREADS]) for each in fields if len(each) > THREADS), default=0)
 
     def look(self) -> None:
         """Find the running processes, and measure ``ran_s``.
@@ -91,89 +88,45 @@ class Meter:
         self._gone += sum(own for process, own in self._times.items() if process not in times)
         self._times, self._ended = times, ended
         ran = sum(times.values()) + max(self._gone, ended + self._dropped)
-        self.ran_s = max(self.ran_s, ran / _TICKS)
+        self.ran_s = max(self.ran_s, ran / TICKS)
 
     def _read_times(self) -> tuple[dict[tuple[str, bytes], int], int]:
         """Return the ticks of each running process by id and start, and those that they count for ended children."""
-        self._found, times, ended = self._descendants(), {}, 0
-        for pid in self._found:  # parents first: a child that ends meanwhile is left out this time, not counted twice
-            fields = self._read(f"{pid}/stat").rpartition(b")")[2].split()
-            if len(fields) > _STARTED:
-                times[pid, fields[_STARTED]] = sum(map(int, fields[_TIMES]))
-                ended += sum(map(int, fields[_ENDED_TIMES]))
+        self._pids, times, ended = self._proc.descendants(self._supervisor), {}, 0
+        for pid in self._pids:  # parents first: a child that ends meanwhile is left out this time, not counted twice
+            fields = self._proc.stat(pid)
+            if len(fields) > STARTED:
+                times[pid, fields[STARTED]] = sum(map(int, fields[TIMES]))
+                ended += sum(map(int, fields[ENDED_TIMES]))
         return times, ended
 
     def holds_more(self, resident: int) -> bool:
-        """Return True if the found processes together hold more than that many bytes, without pages of files."""
-        held = [self._held(pid) for pid in self._found]
-        if len(held) > 1:
-            self.resident = max(self.resident, *(size for _, size in held))
+        """Return True if the processes of the last ``look`` hold more bytes together, without pages of files."""
+        sizes = [self._held(pid) for pid in self._pids]
+        if len(sizes) > 1:
+            self.resident = max(self.resident, *(size for _, size in sizes))
         # All resident pages first, which costs a tenth: most programs are far from the limit.
-        if sum(size for _, size in held) <= resident:
+        if sum(size for _, size in sizes) <= resident:
             return False
-        return sum(self._own(place, shared=len(held) > 1) for place, _ in held) > resident
+        return sum(self._own(place, shared=len(sizes) > 1) for place, _ in sizes) > resident
 
     def _held(self, pid: str) -> tuple[str, int]:
         size = self._resident(pid)
         if not size:  # the first thread may have ended before the others, which still hold the memory
-            for thread in self._threads_of(pid):
+            for thread in self._proc.threads(pid):
                 if size := self._resident(place := f"{pid}/task/{thread}"):
                     return place, size
         return pid, size
 
     def _resident(self, place: str) -> int:
-        fields = self._read(f"{place}/statm").split()
+        fields = self._proc.read(f"{place}/statm").split()
         return int(fields[1]) * _PAGE if fields else 0
 
     def _own(self, place: str, *, shared: bool) -> int:
         """Return the bytes of a process, its share of pages that several processes hold."""
-        if shared and (found := _kilobytes(self._read(f"{place}/smaps_rollup"), b"Pss_Anon:", b"Pss_Shmem:")):
-            return found << 10
-        return _kilobytes(self._read(f"{place}/status"), b"RssAnon:", b"RssShmem:") << 10
-
-    def _descendants(self) -> list[str]:
-        found = self._children(self._supervisor)
-        for pid in found:  # the list grows during the loop
-            for thread in self._threads_of(pid):  # the kernel lists children by the thread that started them
-                found += self._children(pid, thread)
-        return found
-
-    def _children(self, pid: str, thread: str = "") -> list[str]:
-        return self._read(f"{pid}/task/{thread or pid}/children").decode("ascii").split()
-
-    def _threads_of(self, pid: str) -> list[str]:
-        try:
-            fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
-        except OSError:
-            return []
-        try:
-            return os.listdir(fd)  # noqa: PTH208  # relative to an open folder
-        except OSError:
-            return []
-        finally:
-            os.close(fd)
-
-    def _read(self, path: str) -> bytes:
-        """Return the content of a file; empty if the process has ended or may not be read."""
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
-        except OSError:
-            return b""
-        try:
-            return read_whole(fd)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
-
-
-def read_whole(fd: int) -> bytes:
-    """Return the content of an open ``/proc`` file, however long."""
-    content = part = os.read(fd, _READ_BYTES)
-    while len(part) > _READ_BYTES // 2:  # the kernel returns whole entries, so a full part may have fewer bytes
-        part = os.read(fd, _READ_BYTES)
-        content += part
-    return content
+        if shared and (share := _kilobytes(self._proc.read(f"{place}/smaps_rollup"), b"Pss_Anon:", b"Pss_Shmem:")):
+            return share << 10
+        return _kilobytes(self._proc.read(f"{place}/status"), b"RssAnon:", b"RssShmem:") << 10
 
 
 def _kilobytes(text: bytes, *names: bytes) -> int:

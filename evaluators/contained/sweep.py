@@ -7,9 +7,9 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 from . import kernel
+from .proc import ProcFolder
 from .requests import EXIT, REPORT
 
 _report = (ctypes.c_char * REPORT.size)()
@@ -52,7 +52,7 @@ def _sweep_others(first: bool, seen: tuple[float, int]) -> bytes:
             cpu_s += usage.ru_utime + usage.ru_stime
             memory = max(memory, usage.ru_maxrss)
             continue
-        for stray in (-1,) if first else _descendants():
+        for stray in (-1,) if first else map(int, ProcFolder().descendants(str(os.getpid()))):
             _kill(stray)
         time.sleep(0.001)
 
@@ -62,25 +62,3 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return  # gone, or a zombie that cannot receive signals
-
-
-def _descendants() -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int(_stat(entry.name)[1])
-            except (OSError, IndexError):
-                continue  # the process ended in the meantime
-            children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [os.getpid()]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def _stat(pid: str) -> list[bytes]:
-    """Return the fields after the name in a process's ``stat``: state, parent, … (``man 5 proc_pid_stat``)."""
-    return Path("/proc", pid, "stat").read_bytes().rpartition(b")")[2].split()

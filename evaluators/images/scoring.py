@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,7 +18,6 @@ from pydantic import JsonValue
 from evaluators.batch import EvaluationBatch, ProcessStarter
 from evaluators.building import build_program
 from evaluators.candidate_process import CallResult, CandidateProcess
-from evaluators.cascade import CascadeResult
 from evaluators.channel import Message
 from evaluators.failures import BATCH_DEADLINE, failure_of
 from evaluators.script import OTHER, read_notes, read_outcome
@@ -32,10 +33,7 @@ SINGLE: Final = "reward"
 
 def evaluate_in_image(batch: EvaluationBatch) -> list[Evaluation]:
     with ProcessStarter(batch.home, batch.needs(ProcessRole.CANDIDATE), len(batch.programs)) as starter:
-        return [
-            batch.out_of_time() if batch.expired else _evaluate(batch, starter, program, seed)
-            for program, seed in batch
-        ]
+        return batch.evaluate_each(partial(_evaluate, batch, starter))
 
 
 def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, seed: int) -> Evaluation:
@@ -52,9 +50,7 @@ def _evaluate(batch: EvaluationBatch, starter: ProcessStarter, program: str, see
         _, printed = process.end()
     score, notes = _read(batch, answer)
     artifacts = notes | {name: text for name, text in printed.items() if text}
-    return Evaluation(
-        rewards=score.rewards, failure=score.failure, tier=batch.home.name, wall_s=wall_s, artifacts=artifacts
-    )
+    return replace(score, tier=batch.home.name, wall_s=wall_s, artifacts=artifacts)
 
 
 def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
@@ -70,16 +66,16 @@ def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
         return CallResult(0, failure=BATCH_DEADLINE if late else failure)
 
 
-def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[CascadeResult, dict[str, str]]:
+def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[str, str]]:
     if answer.failure is not None:
-        return CascadeResult(None, failure=answer.failure), {}
+        return Evaluation(failure=answer.failure), {}
     problem, text = batch.problem, str(answer.value)
     printed, _, last = text.rstrip().rpartition("\n")
     notes = {"stdout": sanitize(printed, problem.limits.log_bytes)} if printed.strip() else {}
     rewards = _rewards(last)
     if not rewards:
         detail = f"the last line is no JSON object of rewards and no number: {sanitize(last, 200)!r}"
-        return CascadeResult(None, failure=Failure(FailureKind.INVALID_OUTPUT, "no_rewards", detail)), notes
+        return Evaluation(failure=Failure(FailureKind.INVALID_OUTPUT, "no_rewards", detail)), notes
     names = {*problem.space.names}
     if others := {name: value for name, value in rewards.items() if name not in names}:
         notes[OTHER] = sanitize("\n".join(f"{name} = {value}" for name, value in others.items()))
@@ -87,8 +83,8 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[CascadeResult, di
     outcome = read_outcome(problem.objectives, message)
     notes |= read_notes(problem, message, problem.objectives)
     if isinstance(outcome, Failure) or outcome is None:
-        return CascadeResult(None, failure=outcome), notes
-    return CascadeResult(problem.padded(outcome)), notes
+        return Evaluation(failure=outcome), notes
+    return Evaluation(outcome), notes
 
 
 def _rewards(line: str) -> dict[str, JsonValue]:

@@ -9,12 +9,9 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from evaluators.contained.meter import read_whole
+from evaluators.contained.proc import ENDED_TIMES, THREADS, TICKS, TIMES, ProcFolder
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-# Fields after the name: user and system time, and both of ended children (man 5 proc_pid_stat).
-_TIMES: Final = slice(11, 15)
-_THREADS: Final = 17
+_PROC: Final = ProcFolder()
 
 
 class SchedulingDelay:
@@ -53,8 +50,9 @@ class SchedulingDelay:
         """Return the longest delay in seconds of any of its other threads and living descendants."""
         if not self._pid:
             return 0.0
-        threads = [f"/proc/{self._pid}/task/{thread}" for thread in _threads(self._pid) if thread != str(self._pid)]
-        return max(map(_delay_s, [*threads, *(f"/proc/{pid}" for pid in _below(self._pid))]), default=0.0)
+        pid = str(self._pid)
+        threads = [f"{pid}/task/{thread}" for thread in _PROC.threads(pid) if thread != pid]
+        return max(map(_delay_s, [*threads, *_PROC.descendants(pid)]), default=0.0)
 
     def ran_s(self) -> float:
         """Return the CPU time in seconds of the process and what it started, also what ended and was waited for."""
@@ -62,12 +60,14 @@ class SchedulingDelay:
             return 0.0
         if self._group_s is not None:
             return self._group_s()
-        living = _below(self._root) if self._root else [self._pid, *_below(self._pid)]
+        pid = str(self._pid)
+        living = _PROC.descendants(str(self._root)) if self._root else [pid, *_PROC.descendants(pid)]
         return sum(map(_ran_s, living))
 
     def others(self) -> list[int]:
         """Return the other living processes that it started, also those whose own parent has ended."""
-        return [pid for pid in _below(self._root) if pid != self._pid and not _ended(pid)] if self._root else []
+        below = map(int, _PROC.descendants(str(self._root))) if self._root else ()
+        return [pid for pid in below if pid != self._pid and not _ended(pid)]
 
     @property
     def replaced(self) -> bool:
@@ -81,39 +81,20 @@ class SchedulingDelay:
             self._fd = None
 
 
-def _below(pid: int) -> list[int]:
-    found = _children(pid)
-    for child in found:  # the list grows during the loop
-        found += _children(child)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    # The kernel lists children by the thread that started them.
-    lists = [_read(f"/proc/{pid}/task/{thread}/children") for thread in _threads(pid)]
-    return [int(child) for each in lists for child in each.split()]
-
-
-def _threads(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # asked often, and paths take most of its time
-    except OSError:
-        return []
-
-
 def _ended(pid: int) -> bool:
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = _PROC.stat(str(pid))
     # The state is that of the first thread, which may end before the others.
-    return not fields or (fields[0] == b"Z" and fields[_THREADS] == b"1")
+    return not fields or (fields[0] == b"Z" and fields[THREADS] == b"1")
 
 
 def _delay_s(place: str) -> float:
-    fields = _read(f"{place}/schedstat").split()
+    fields = _PROC.read(f"{place}/schedstat").split()
     return int(fields[1]) / 1e9 if fields else 0.0
 
 
-def _ran_s(pid: int) -> float:
-    return sum(map(int, _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[_TIMES])) / _TICKS
+def _ran_s(pid: str) -> float:
+    fields = _PROC.stat(pid)
+    return sum(map(int, fields[TIMES] + fields[ENDED_TIMES])) / TICKS
 
 
 def _open(path: str) -> int | None:
@@ -121,16 +102,3 @@ def _open(path: str) -> int | None:
         return os.open(path, os.O_RDONLY)
     except OSError:
         return None
-
-
-def _read(path: str) -> bytes:
-    """Return the content of a ``/proc`` file; empty if the process has ended or the kernel has no such file."""
-    fd = _open(path)
-    if fd is None:
-        return b""
-    try:
-        return read_whole(fd)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

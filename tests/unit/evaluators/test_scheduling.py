@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from evaluators.contained import meter
+from evaluators.contained.proc import ProcFolder
 from evaluators.tiers import scheduling
 
 
@@ -12,8 +12,11 @@ def test_a_long_list_is_read_whole(tmp_path: Path) -> None:
     """The kernel lists the children of a process in one file, which may be longer than one read."""
     listed = tmp_path / "children"
     listed.write_bytes(b"12345 " * 3000)
-    assert scheduling._read(str(listed)) == listed.read_bytes()
-    assert meter.Meter()._read(str(listed)) == listed.read_bytes()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert ProcFolder(folder).read("children") == listed.read_bytes()
+    finally:
+        os.close(folder)
 
 
 def test_a_process_id_that_another_process_has_is_noticed() -> None:
