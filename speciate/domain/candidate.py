@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from speciate.domain.policy import PolicyRole
 from speciate.domain.target import TargetSet
@@ -113,6 +116,13 @@ class Evaluation:
             raise ValueError("an evaluation has either rewards or a failure")
 
 
+def _by_field(failure: Any) -> Any:
+    return dict(zip(("kind", "reason", "detail"), failure, strict=True)) if isinstance(failure, list) else failure
+
+
+FailureValues = Annotated[Failure, PlainSerializer(astuple), BeforeValidator(_by_field)]
+"""A failure that is the list of its fields in JSON."""
+
 Repeat = tuple[float, ...] | str
 """What a repeated evaluation measured: raw rewards of shape (d,), or why it has none."""
 
@@ -123,7 +133,7 @@ class Proposal:
 
     program: str
     """Program text; empty if the completion held none."""
-    program_hash: str
+    program_hash: Annotated[str, Field(alias="hash")]
     """SHA-256 of the text."""
     role: PolicyRole
     """Task of the policy."""
@@ -137,7 +147,7 @@ class Proposal:
     """Position of its rollout within the batch; None for the seed program."""
     answer: int = 0
     """Position among the answers of that rollout, from 0."""
-    failure: Failure | None = None
+    failure: FailureValues | None = None
     """Rejection on reading, or None."""
     policy: int = 0
     """Position of the policy among those of its role."""
