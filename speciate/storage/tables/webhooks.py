@@ -1,0 +1,41 @@
+"""Webhooks and their deliveries."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+
+from speciate.storage.tables.columns import NOW, Id, Time, created, metadata
+
+# Receivers of a project's events. The secret that signs deliveries is sealed with SPECIATE_SECRET_KEY.
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("project_id", Id, sa.ForeignKey("projects.id"), nullable=False, index=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("events", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("sealed", sa.Text, nullable=False),
+    created(),
+)
+
+# One row per event and webhook, written in the transaction of the event; ``data`` never changes.
+webhook_deliveries = sa.Table(
+    "webhook_deliveries",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("webhook_id", Id, sa.ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("data", pg.JSONB, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    created(),
+    sa.Column("due_at", Time, nullable=False, server_default=NOW),
+    sa.Column("lease_until", Time),
+    sa.Column("ended_at", Time),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", sa.Text),
+    sa.Index("ix_webhook_deliveries_webhook_id", "webhook_id", "id"),
+    sa.Index("ix_webhook_deliveries_due", "webhook_id", "due_at", postgresql_where=sa.text("state = 'pending'")),
+)
