@@ -60,8 +60,10 @@ TAUGHT: Final = 10_000
 """Position of the first problem of a campaign."""
 FRESH: Final = 20_000
 """Position of the first problem that measures a campaign."""
-CUTS: Final = (8, 64)
-"""Answers within which a fresh problem is unlocked: 64 decides for programs, 8 for mazes, most of which 64 unlock."""
+TRIES: Final = 64
+"""Answers to each fresh problem."""
+CUTS: Final = {"programs": TRIES, "maze": 8}
+"""Answers within which a fresh problem counts as unlocked: 64 answers unlock most mazes, so 8 decide."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Plan:
     taught: int = 60
     turn: int = 128
     fresh: int = 100
-    tries: int = CUTS[-1]
+    tries: int = TRIES
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ RESULTS: Final = "## Results\n"
 Line = Mapping[str, Any]
 Pair = tuple[int, bool, bool]
 """Seed, and whether the frozen policy and the other arm unlocked a problem."""
-_TEST: Final = "difference by seed | mean | p, seeds | lost / gained | p, pairs |"
+_TEST: Final = "difference by seed, % | mean | p, seeds | lost / gained | p, pairs |"
 _SEARCH_HEAD: Final = f"| task | arm | pairs | frozen | this arm | {_TEST} steps | processor seconds |\n|{'---|' * 12}"
 _CAMPAIGN_HEAD: Final = (
     f"| task | within | arm | campaigns | beginning | end | {_TEST} steps | processor seconds |\n|{'---|' * 13}"
@@ -51,7 +51,7 @@ def results(plan: Plan, lines: Sequence[Line]) -> str:
             "### Campaign: fresh problems unlocked by the policy of its beginning and of its end\n",
             _table(
                 _CAMPAIGN_HEAD,
-                [_campaign_row(campaigns, t, arm, cut) for t in TASKS for cut in CUTS for arm in learning],
+                [_campaign_row(campaigns, t, arm, CUTS[t]) for t in TASKS for arm in learning],
             ),
         ]
     )
@@ -139,9 +139,9 @@ def _row(head: str, pairs: Sequence[Pair], cost: str) -> str:
     ]
     (test,) = sign_flips([gains], np.random.default_rng(0))
     table = mcnemar(before, after)
-    shown = ", ".join(f"{100 * gain:+.1f} %" for gain in gains)
+    by_seed = "/".join(f"{100 * gain:+.1f}" for gain in gains)
     return (
-        f"{head} {_share(before)} | {_share(after)} | {shown} | {100 * float(np.mean(gains)):+.1f} % |"
+        f"{head} {_share(before)} | {_share(after)} | {by_seed} | {100 * float(np.mean(gains)):+.1f} % |"
         f" {test.p_value:.2g} | {table.only_a} / {table.only_b} | {table.p_value:.2g} | {cost}"
     )
 

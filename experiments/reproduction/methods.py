@@ -47,7 +47,7 @@ def write_methods(evidence: Evidence, report: Path) -> None:
         parts += ["### Other trainings of GRPO", _trainings(controls)]
         parts += ["### Temperature and top-p", _sweep(controls)]
         parts += ["### Format and objective", _formats(controls)]
-    parts.append(provenance(list(_all_outcomes(evidence))))
+    parts.append(provenance(list(_all_outcomes(evidence)), report))
     replace_results(report, parts)
 
 
@@ -220,28 +220,27 @@ def _trainings(controls: _Controls) -> str:
             f"{np.mean([one.measured.best[0] for one in found]):.3f}",
             f"{np.mean([one.measured.diversity_valid for one in found]):.2f}",
             f"{np.mean([one.measured.entropy for one in found]):.2f}",
-            spread([float(one.within(30).sum()) for one in met], 0),
-            spread([float(one.within(90).sum()) for one in met], 0),
+            f"{np.mean([one.within(30).sum() for one in met]):.0f}",
+            f"{np.mean([one.within(90).sum() for one in met]):.0f}",
         ]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    return f"{controls.intro} Counts have the single seeds in brackets.\n\n" + "\n".join(rows)
+    return f"{controls.intro}\n\n" + "\n".join(rows)
 
 
 def _sweep(controls: _Controls) -> str:
     ways = [way for way in SAMPLING if way.name not in _SEED_FORMAT]
-    parts = [controls.intro + " Targets met; the best way of each arm is bold, chosen on these problems."]
-    for within in (30, 90):
-        rows = [
-            f"| within {within} answers | {' | '.join(way.label for way in ways)} |",
-            "|---" * (len(ways) + 1) + "|",
-        ]
-        for arm in controls.arms:
-            means = [float(np.mean(controls.met(arm, way, partial(_within, within)) or [np.nan])) for way in ways]
-            best = np.nanmax(means) if not np.isnan(means).all() else np.nan
-            cells = ["–" if np.isnan(m) else f"**{m:.0f}**" if m == best else f"{m:.0f}" for m in means]
-            rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-        parts.append("\n".join(rows))
-    return "\n\n".join(parts)
+    within = controls.plan.within
+    rows = [
+        f"| within {within} answers | {' | '.join(way.label for way in ways)} |",
+        "|---" * (len(ways) + 1) + "|",
+    ]
+    for arm in controls.arms:
+        means = [float(np.mean(controls.met(arm, way, partial(_within, within)) or [np.nan])) for way in ways]
+        best = np.nanmax(means) if not np.isnan(means).all() else np.nan
+        cells = ["–" if np.isnan(m) else f"**{m:.0f}**" if m == best else f"{m:.0f}" for m in means]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
+    note = "Targets met; the best way of each arm is bold, chosen on these problems."
+    return f"{controls.intro} {note}\n\n" + "\n".join(rows)
 
 
 def _formats(controls: _Controls) -> str:
@@ -257,7 +256,9 @@ def _formats(controls: _Controls) -> str:
         lambda hits: int(hits.within_tokens(ceiling).sum()),
     )
     for arm in controls.arms:
-        cells = [spread(controls.met(arm, way, count), 0) for way in (single, sets) for count in counts]
+        cells = [
+            f"{np.mean(controls.met(arm, way, count) or [np.nan]):.0f}" for way in (single, sets) for count in counts
+        ]
         rows.append(f"| {arm.label} | {' | '.join(cells)} |")
     note = (
         f"{controls.intro} Multi-RLVR and VPO were trained for sets of 3 answers, the others for single answers."

@@ -22,7 +22,7 @@ from experiments.reproduction.arms import (
     TaskPlan,
     TrainingArm,
 )
-from experiments.reproduction.evidence import KS, ArmOutcome, Bools, Evidence, Mode, problems_of
+from experiments.reproduction.evidence import KS, MODES, ArmOutcome, Bools, Evidence, Mode, problems_of
 from speciate.tournaments.statistics.arrays import FloatArray
 from speciate.tournaments.statistics.estimators import best_at_k
 from speciate.tournaments.statistics.significance import McNemar, holm, mcnemar, sign_flips
@@ -32,12 +32,6 @@ from speciate.training.tasks import GENERATED
 RESULTS_BEGIN: Final = "<!-- results: begin -->"
 RESULTS_END: Final = "<!-- results: end -->"
 """A report's generated part stands between these lines; the rest is written by hand and kept."""
-
-_MODES: Final[tuple[tuple[Mode, str], ...]] = (
-    ("independent", "independent"),
-    ("evolved", "evolved"),
-    ("base_mutates", "the base mutates"),
-)
 
 _PAPER: Final = """
 | best@30 on the training scalar (paper, one run each) | GRPO | Max-at-K | Multi-RLVR | VPO | diversity GRPO → VPO |
@@ -107,14 +101,14 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], se
         picture.parent.mkdir(parents=True, exist_ok=True)
         draw(result, picture)
         parts += [f"## {result.plan.task}", f"![best@k and unlocks](pictures/{picture.name})", tables(result)]
-    parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results)]
+    parts += ["## The paper's figures, for comparison", _PAPER.strip(), _made_with(results, report)]
     replace_results(report, parts)
 
 
 def write_ablations(evidence: Evidence, report: Path, seeds: Sequence[int]) -> None:
     """Write the results of the variants of Vector Max-at-K; arguments as of ``write_report``."""
     result = _results(evidence, ABLATIONS, seeds)
-    replace_results(report, [tables(result, evolution=False), _made_with([result])])
+    replace_results(report, [tables(result), _made_with([result], report)])
 
 
 def replace_results(report: Path, parts: Sequence[str]) -> None:
@@ -236,13 +230,13 @@ def _hypothesis_row(compared: _Comparison, adjusted: float) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def tables(result: TaskResults, *, evolution: bool = True) -> str:
-    """Return the tables of one task, with or without the comparison of evolved and independent answers."""
+def tables(result: TaskResults) -> str:
+    """Return the table of one task."""
     plan = result.plan
     total = plan.problems * len(plan.targets)
     intro = (
         f"{plan.problems} held-out problems, targets {', '.join(plan.targets)} ({total} in all), {plan.answers}"
-        " answers for each. Means over seeds; counts have the single seeds in brackets."
+        " answers for each. Means over training seeds."
     )
     parts = [intro]
     if hasattr(GENERATED[plan.task], "solvable"):
@@ -251,54 +245,51 @@ def tables(result: TaskResults, *, evolution: bool = True) -> str:
     ceiling = result.token_ceiling()
     note = (
         f"*Equal tokens*: independent answers until a problem has cost {ceiling} completion tokens, what 30 answers of"
-        " the most talkative arm take on average."
+        " the most talkative arm take on average. In brackets: targets that only evolution : only independent answers"
+        " reach within 90, over all seeds; p over problems is below .001 unless it is given."
     )
-    parts += [_measures(result), _targets_met(result, ceiling), note]
-    parts += [_evolution(result)] * evolution
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _summary(result, ceiling), note])
 
 
-def _measures(result: TaskResults) -> str:
-    rows = ["| arm | best@1 | @30 | @90 | diversity | entropy | repeats |", "|---|" + "---|" * len(_MEASURES)]
-    for arm in result.arms():
-        found = result.outcomes(arm)
-        cells = [f"{np.mean([measure(one) for one in found]):.{digits}f}" for measure, digits in _MEASURES]
-        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _targets_met(result: TaskResults, ceiling: int) -> str:
-    columns: list[tuple[Mode, int]] = [("independent", 30), ("independent", 90), ("evolved", 90), ("base_mutates", 90)]
-    names = dict(_MODES)
-    rows = ["| targets met within | " + " | ".join(f"{names[m]} {w}" for m, w in columns) + " | equal tokens |"]
-    rows.append("|---|" + "---|" * (len(columns) + 1))
-    for arm in result.arms():
-        found = result.outcomes(arm)
-        met = [[one.met[mode].within(within) for one in found] for mode, within in columns]
-        met.append([one.met["independent"].within_tokens(ceiling) for one in found])
-        cells = [spread([float(one.sum()) for one in column], 0) for column in met]
-        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _evolution(result: TaskResults) -> str:
+def _summary(result: TaskResults, ceiling: int) -> str:
     heads = (
-        "evolved against independent, 90 answers",
-        "only evolved : only independent",
-        "p over problems",
-        "the base mutates: only evolved : only independent",
-        "p over problems",
+        *("arm", "best@1", "@30", "@90", "diversity", "entropy", "repeats"),
+        *("met within 30", "within 90", "equal tokens", "evolved", "the base mutates"),
     )
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for arm in result.arms():
-        met = {mode: np.array([one.met[mode].within(90) for one in result.outcomes(arm)]) for mode, _ in _MODES}
-        cells = [arm.label]
-        for mode in ("evolved", "base_mutates"):
-            pairs = mcnemar(met[mode].T, met["independent"].T)
-            differences = met[mode].astype(float) - met["independent"]
-            cells += [f"{pairs.only_a} : {pairs.only_b}", p_text(_over_problems(differences, result.plan))]
-        rows.append(f"| {' | '.join(cells)} |")
+        outcomes = result.outcomes(arm)
+        cells = [f"{np.mean([measure(one) for one in outcomes]):.{digits}f}" for measure, digits in _MEASURES]
+        independent = [one.met["independent"] for one in outcomes]
+        cells += [f"{np.mean([hits.within(within).sum() for hits in independent]):.0f}" for within in (30, 90)]
+        cells.append(f"{np.mean([hits.within_tokens(ceiling).sum() for hits in independent]):.0f}")
+        cells += [_evolution(outcomes, mode, result.plan) for mode in ("evolved", "base_mutates")]
+        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def _evolution(outcomes: Sequence[ArmOutcome], mode: Mode, plan: TaskPlan) -> str:
+    met, independent = (np.array([one.met[how].within(90) for one in outcomes]) for how in (mode, "independent"))
+    pairs = mcnemar(met.T, independent.T)
+    p = _over_problems(met.astype(float) - independent, plan)
+    unsure = f", p = {p_text(p)}" if p >= 0.001 else ""
+    return f"{met.sum(axis=1).mean():.0f} ({pairs.only_a} : {pairs.only_b}{unsure})"
+
+
+def write_checkpoints(path: Path, outcomes: Sequence[ArmOutcome]) -> None:
+    """Write one row per checkpoint: its digests, measures and targets met."""
+    curves = [f"best@{k}" for k in KS] + [f"weighted@{k}" for k in KS]
+    counts = [f"{mode}_{within}" for mode in MODES for within in (30, 90)]
+    heads = ["task", "arm", "seed", "steps", "rollouts_by", "weights", "data", "tokens_of_30"]
+    heads += ["diversity", "diversity_valid", "entropy", "repeats", *counts, *curves]
+    rows = [",".join(heads)]
+    for one in outcomes:
+        measured = one.measured
+        cells: list[object] = [one.task, one.arm, one.seed, one.steps, one.writer, one.weights[:12], one.data[:12]]
+        cells += [measured.tokens, measured.diversity, measured.diversity_valid, measured.entropy, measured.repeats]
+        cells += [one.met[mode].within(within).sum() for mode in MODES for within in (30, 90)]
+        rows.append(",".join(map(str, [*cells, *measured.best, *measured.weighted])))
+    path.write_text("\n".join(rows) + "\n", "utf-8")
 
 
 def draw(result: TaskResults, path: Path) -> None:
@@ -355,15 +346,17 @@ _MEASURES: Final[tuple[tuple[Callable[[ArmOutcome], float], int], ...]] = (
 )
 
 
-def _made_with(results: Sequence[TaskResults]) -> str:
-    return provenance([one for result in results for arm in result.arms() for one in result.outcomes(arm)])
+def _made_with(results: Sequence[TaskResults], report: Path) -> str:
+    return provenance([one for result in results for arm in result.arms() for one in result.outcomes(arm)], report)
 
 
-def provenance(found: Sequence[ArmOutcome]) -> str:
-    """Return the section with the versions that made the checkpoints."""
-    versions = sorted({", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in found})
+def provenance(outcomes: Sequence[ArmOutcome], report: Path) -> str:
+    """Write the values of all checkpoints beside a report; return the section with versions and a link to them."""
+    path = report.with_suffix(".csv")
+    write_checkpoints(path, outcomes)
+    versions = sorted({", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in outcomes})
     return (
-        f"## Made with\n\n{'; '.join(versions)}. The [files of the evidence](reproduction) hold for each of the"
-        f" {len(found)} checkpoints the steps, the digests of weights and training data, the writer of its rollouts"
-        " (transformers or our engine, which sample from the same distribution), and the values of single seeds."
+        f"## Made with\n\n{'; '.join(versions)}. All values of each of the {len(outcomes)} checkpoints, with the"
+        f" digests of weights and data, are in [{path.name}]({path.name}). Rollouts by transformers and by our engine"
+        " are samples of the same distribution."
     )

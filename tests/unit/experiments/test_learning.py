@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from experiments.learning.plan import ARMS, FROZEN, Job, Plan, declared_jobs, number_of_jobs, positions, problem_at
+from experiments.learning.plan import (
+    ARMS,
+    FROZEN,
+    TASKS,
+    Job,
+    Plan,
+    declared_jobs,
+    number_of_jobs,
+    positions,
+    problem_at,
+)
 from experiments.learning.report import results, write_results
 from speciate.training.tasks.programs import PROGRAMS
 
@@ -36,9 +46,9 @@ def search(arm: str, number: int, seed: int, unlocked: int | None, seconds: floa
             "unlocked": unlocked, "seconds": seconds, "steps": 2}  # fmt: skip
 
 
-def campaign(arm: str, seed: int, fresh: list[int | None]) -> dict[str, Any]:
-    job = Job("campaign", "programs", arm, seed)
-    return {"key": job.key, "kind": "campaign", "task": "programs", "arm": arm, "seed": seed, "number": 0,
+def campaign(arm: str, seed: int, fresh: list[int | None], task: str = "programs") -> dict[str, Any]:
+    job = Job("campaign", task, arm, seed)
+    return {"key": job.key, "kind": "campaign", "task": task, "arm": arm, "seed": seed, "number": 0,
             "fresh": fresh, "seconds": 9.0, "steps": 5}  # fmt: skip
 
 
@@ -64,21 +74,19 @@ def test_the_report_compares_within_problems_and_tests_over_seeds() -> None:
     assert "25 of 180 declared jobs are done" in text
     equal_answers = rows(text, "One problem, equal answers")["maze", "grpo", "12"]
     # Three seeds, all better: of the 8 sign patterns two are as extreme.
-    assert (
-        equal_answers == "12 | 25.0 % | 58.3 % | +50.0 %, +25.0 %, +25.0 % | +33.3 % | 0.25 | 0 / 4 | 0.12 | 24 | 4.0 |"
-    )
+    assert equal_answers == "12 | 25.0 % | 58.3 % | +50.0/+25.0/+25.0 | +33.3 % | 0.25 | 0 / 4 | 0.12 | 24 | 4.0 |"
     # A learning search takes 4 seconds for all its answers. Within them the frozen policy unlocks the second problem.
     equal_seconds = rows(text, "One problem, equal processor seconds")["maze", "grpo", "12"]
-    assert "12 | 50.0 % | 58.3 % | +25.0 %, +0.0 %, +0.0 % | +8.3 % |" in equal_seconds
+    assert "12 | 50.0 % | 58.3 % | +25.0/+0.0/+0.0 | +8.3 % |" in equal_seconds
 
 
 def test_the_end_of_a_campaign_is_compared_with_its_beginning() -> None:
-    lines = [campaign(FROZEN, seed, [3, 60, None, None]) for seed in range(3)]
-    lines += [campaign("entropic", seed, [3, 6, 64, 65 if seed else 60]) for seed in range(3)]
+    lines = [campaign(FROZEN, seed, [3, 60, None, None], task) for seed in range(3) for task in TASKS]
+    lines += [campaign("entropic", seed, [3, 6, 64, 65 if seed else 60], task) for seed in range(3) for task in TASKS]
     text = results(PLAN, lines)
     found = rows(text, "Campaign")
-    assert "3 | 25.0 % | 50.0 % | +25.0 %, +25.0 %, +25.0 % | +25.0 % | 0.25" in found["programs", "8", "entropic"]
-    assert "3 | 50.0 % | 83.3 % | +50.0 %, +25.0 %, +25.0 %" in found["programs", "64", "entropic"]
+    assert "3 | 25.0 % | 50.0 % | +25.0/+25.0/+25.0 | +25.0 % | 0.25" in found["maze", "8", "entropic"]
+    assert "3 | 50.0 % | 83.3 % | +50.0/+25.0/+25.0 |" in found["programs", "64", "entropic"]
     assert found["programs", "64", "vpo"].startswith("vpo | 0 | – |")
 
 
