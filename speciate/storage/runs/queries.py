@@ -10,7 +10,6 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from speciate.domain.errors import NotFoundError
-from speciate.domain.event import EventKind
 from speciate.domain.policy import PromptFormat
 from speciate.domain.rollout import Prompt
 from speciate.schema.base import Page
@@ -27,25 +26,9 @@ from speciate.storage.candidates.queries import CandidateQueries
 from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
+from speciate.storage.statements import Statements
 
-_ROLLOUT = (
-    "id, run_id, policy_id, batch, role, prompt_digest, seed, prompt_tokens, completion_tokens, reasoning_tokens,"
-    " latency_s, finish_reason, mean_logprob, answers, reason, advice, author, model, created_at"
-)
-
-_HINTED = sa.text("SELECT advice <> '{}'::jsonb FROM run_progress WHERE run_id = :id")
-_BATCHES = sa.text(
-    "SELECT (data ->> 'batch')::bigint AS batch, (data ->> 'first')::bigint AS first, (data ->> 'proposals')::int AS n"
-    f" FROM events WHERE run_id = :id AND kind = '{EventKind.BATCH_PROPOSED.value}'"
-)
-_ROLLOUTS = sa.text(
-    "SELECT r.*, coalesce(t.system, '') AS system, coalesce(t.\"user\", '') AS \"user\","
-    " p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy,"
-    " a.definition ->> 'prompt_format' AS prompt_format"
-    " FROM rollouts r JOIN runs u ON u.id = r.run_id JOIN problems p ON p.id = u.problem_id"
-    " JOIN policies a ON a.id = r.policy_id LEFT JOIN prompts t ON t.digest = r.prompt_digest"
-    " WHERE r.run_id = :id AND (r.batch, r.ord) > (:batch, :ord) ORDER BY r.batch, r.ord LIMIT 200"
-)
+SQL = Statements(__file__, rollout=", ".join(RolloutRecord.model_fields))
 
 
 @dataclass
@@ -56,14 +39,10 @@ class RunQueries(CandidateQueries):
     def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
         """Return the rollouts of a run, newest first."""
         after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
-        query = sa.text(
-            f"SELECT ord, {_ROLLOUT} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)"
-            " ORDER BY batch DESC, ord DESC LIMIT :limit"
-        )
         with reading(self._engine) as connection:
             load_context(connection, run_id)
             binds = {"run_id": run_id, "batch": after[0], "ord": after[1], "limit": limit + 1}
-            rows = connection.execute(query, binds).all()
+            rows = connection.execute(SQL.rollouts, binds).all()
         return cursors.page(
             rows, limit, lambda row: RolloutRecord.model_validate(row._asdict()), lambda row: [row.batch, row.ord]
         )
@@ -73,7 +52,7 @@ class RunQueries(CandidateQueries):
         """Return the advice of a run, newest first; ``NO_ADVICE`` is the last."""
         before = cursors.decode(cursor, [int])[0] if cursor else 2**62
         with reading(self._engine) as connection:
-            hinted = bool(connection.execute(_HINTED, {"id": run_id}).scalar())
+            hinted = bool(connection.execute(SQL.has_advice, {"id": run_id}).scalar())
             if not hinted and load_context(connection, run_id).spec.guidance is None:
                 return Page[AdviceRecord](items=())
             records = read_page(connection, run_id, before, limit + 1)
@@ -82,14 +61,9 @@ class RunQueries(CandidateQueries):
     @with_retries
     def recorded(self, run_id: UUID) -> tuple[RolloutDetail, ...]:
         """Return every rollout of a run with its texts, in the order of the requests."""
-        query = sa.text(
-            'SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest'
-            " WHERE r.run_id = :id ORDER BY r.batch, r.ord"
-        )
         with reading(self._engine) as connection:
-            return tuple(
-                RolloutDetail.model_validate(row._asdict()) for row in connection.execute(query, {"id": run_id})
-            )
+            rows = connection.execute(SQL.recorded, {"id": run_id})
+            return tuple(RolloutDetail.model_validate(row._asdict()) for row in rows)
 
     @with_retries
     def rollout(self, rollout_id: UUID) -> RolloutDetail:
@@ -98,12 +72,8 @@ class RunQueries(CandidateQueries):
         Raises:
             NotFoundError: No such rollout exists.
         """
-        query = sa.text(
-            "SELECT r.*, coalesce(p.system, '') AS system, coalesce(p.\"user\", '(pruned)') AS \"user\" FROM rollouts r"
-            " LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id"
-        )
         with reading(self._engine) as connection:
-            row = connection.execute(query, {"id": rollout_id}).one_or_none()
+            row = connection.execute(SQL.rollout, {"id": rollout_id}).one_or_none()
         if row is None:
             raise NotFoundError(f"there is no rollout {rollout_id}.")
         return RolloutDetail.model_validate(row._asdict())
@@ -111,36 +81,29 @@ class RunQueries(CandidateQueries):
     @with_retries
     def events(self, run_id: UUID, *, after: int = 0, limit: int = 500) -> tuple[EventRecord, ...]:
         """Return at most ``limit`` events with a sequence number above ``after``, in order."""
-        query = sa.text(
-            "SELECT run_id, seq, kind, data, at FROM events WHERE run_id = :id AND seq > :after"
-            " ORDER BY seq LIMIT :limit"
-        )
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {"id": run_id, "after": after, "limit": limit})
+            rows = connection.execute(SQL.events, {"id": run_id, "after": after, "limit": limit})
             # The columns have these types; validating each document costs more than the query.
             return tuple(EventRecord.model_construct(**row._asdict()) for row in rows)
 
     @with_retries
     def learning_steps(self, run_id: UUID, *, limit: int = 10_000) -> tuple[dict[str, Any], ...]:
         """Return the data of the newest ``limit`` training steps of a run, oldest first."""
-        query = sa.text(
-            "SELECT data FROM events WHERE run_id = :id AND kind = 'learning.step' ORDER BY seq DESC LIMIT :limit"
-        )
         with reading(self._engine) as connection:
-            found = connection.execute(query, {"id": run_id, "limit": limit}).scalars().all()
-        return tuple(reversed(found))
+            steps = connection.execute(SQL.learning_steps, {"id": run_id, "limit": limit}).scalars().all()
+        return tuple(reversed(steps))
 
     def export_rollouts(self, run_id: UUID) -> Iterator[ExportedRollout]:
         """Stream every rollout of a run with its texts, tokens and answers, in the order of the requests."""
         last = [-1, 0]
         with reading(self._engine) as connection:
-            batches = connection.execute(_BATCHES, {"id": run_id})
-            numbers = {row.batch: range(row.first, row.first + row.n) for row in batches}
+            batches = connection.execute(SQL.batches, {"id": run_id})
+            numbers = {row.batch: range(row.first, row.first + row.size) for row in batches}
         while True:
             with reading(self._engine) as connection:
-                rows = connection.execute(_ROLLOUTS, {"id": run_id, "batch": last[0], "ord": last[1]}).all()
-                wanted = [number for batch in {row.batch for row in rows} for number in numbers.get(batch, ())]
-                answers = self.answers(connection, run_id, wanted)
+                rows = connection.execute(SQL.exported, {"id": run_id, "batch": last[0], "ord": last[1]}).all()
+                candidates = [number for batch in {row.batch for row in rows} for number in numbers.get(batch, ())]
+                answers = self.answers(connection, run_id, candidates)
             for row in rows:
                 yield _exported(row, tuple(answers.get(row.id, ())))
             if not rows:

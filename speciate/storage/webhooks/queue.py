@@ -1,19 +1,29 @@
-"""Enqueue events for webhooks, in the transaction that causes them."""
+"""The queue of deliveries: events enter it in the transaction that causes them, and senders lease them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from speciate.domain.event import Event, EventKind
-from speciate.domain.webhook import WebhookEvent
+from speciate.domain.webhook import GIVE_UP_AFTER_S, WebhookEvent
 from speciate.ids import uuid7
+from speciate.schema.webhooks import DueDelivery
+from speciate.storage.database import ScopedStore, with_retries
 from speciate.storage.statements import Statements
 
 SQL = Statements(__file__)
+
+LEASE_S: Final = 30.0
+"""Seconds until another sender may send a leased delivery; longer than an attempt takes."""
+
+KEPT_S: Final = 30 * 24 * 3600.0
+"""Seconds for which finished deliveries are kept."""
+
 
 _ENDS: Final = {
     EventKind.RUN_COMPLETED: "completed",
@@ -21,6 +31,37 @@ _ENDS: Final = {
     EventKind.RUN_CANCELLED: "cancelled",
 }
 _ALARMS: Final = {EventKind.ALARM_RAISED: "failures", EventKind.RUN_STALLED: "run.stuck"}
+
+
+@dataclass
+class DeliveryQueue(ScopedStore):
+    """Leases deliveries to senders, and records their attempts."""
+
+    @with_retries
+    def claim(self, limit: int) -> tuple[DueDelivery, ...]:
+        """Lease due deliveries, at most one per webhook."""
+        with self._engine.begin() as connection:
+            rows = connection.execute(SQL.claim, {"limit": limit, "lease_s": LEASE_S}).all()
+        return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
+
+    @with_retries
+    def delivered(self, parcel: DueDelivery, status: int) -> None:
+        """Record that a receiver accepted a delivery."""
+        with self._engine.begin() as connection:
+            connection.execute(SQL.delivered, {"id": parcel.id, "status": status})
+
+    @with_retries
+    def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
+        """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
+        values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
+        with self._engine.begin() as connection:
+            connection.execute(SQL.postpone, {**values, "tried_for_s": GIVE_UP_AFTER_S})
+
+    @with_retries
+    def delete_old(self) -> int:
+        """Delete deliveries that finished long ago, and return their number."""
+        with self._engine.begin() as connection:
+            return connection.execute(SQL.delete_old, {"kept_s": KEPT_S}).rowcount
 
 
 def enqueue_events(connection: sa.Connection, run_id: UUID, events: Sequence[Event]) -> None:

@@ -1,67 +1,30 @@
-"""Store webhooks and their deliveries; PostgreSQL is the queue that leases deliveries to senders."""
+"""Store webhooks, and list their deliveries."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.errors import NotFoundError
-from speciate.domain.webhook import GIVE_UP_AFTER_S, DeliveryState, Webhook, WebhookEvent
+from speciate.domain.webhook import DeliveryState, Webhook, WebhookEvent
 from speciate.egress.sealing import Sealer
 from speciate.ids import uuid7
 from speciate.schema.base import Page
 from speciate.schema.webhooks import DeliveryRecord, DueDelivery, NewWebhook, WebhookRecord
 from speciate.storage import cursors
-from speciate.storage.database import ScopedStore, reading, with_retries
+from speciate.storage.database import reading, with_retries
 from speciate.storage.tables import webhook_deliveries, webhooks
-from speciate.storage.webhooks.queue import enqueue
-
-LEASE_S: Final = 30.0
-"""Seconds until another sender may send a leased delivery; longer than an attempt takes."""
-
-KEPT_S: Final = 30 * 24 * 3600.0
-"""Seconds for which finished deliveries are kept."""
-
-# One delivery at a time per webhook, so that a silent receiver blocks one sender only. Webhooks are drawn at random:
-# in a fixed order the first ones with long queues would starve the others.
-_CLAIM = sa.text(
-    "WITH firsts AS (SELECT DISTINCT ON (d.webhook_id) d.id FROM webhook_deliveries d WHERE d.state = 'pending'"
-    " AND d.due_at <= clock_timestamp() AND NOT EXISTS (SELECT 1 FROM webhook_deliveries o"
-    " WHERE o.webhook_id = d.webhook_id AND o.state = 'pending' AND o.lease_until > clock_timestamp())"
-    " ORDER BY d.webhook_id, d.due_at), due AS (SELECT id FROM firsts ORDER BY random() LIMIT :limit)"
-    " UPDATE webhook_deliveries d SET lease_until = clock_timestamp() + make_interval(secs => :lease_s),"
-    " attempts = d.attempts + 1 FROM due, webhooks w WHERE d.id = due.id AND w.id = d.webhook_id"
-    " AND d.state = 'pending' AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())"
-    " RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts,"
-    " clock_timestamp() AS claimed_at"
-)
-_DELIVERED = sa.text(
-    "UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp(), lease_until = NULL,"
-    " status = :status, error = NULL WHERE id = :id AND state = 'pending'"
-)
-_POSTPONE = sa.text(
-    "UPDATE webhook_deliveries SET lease_until = NULL, status = :status, error = :error,"
-    " due_at = clock_timestamp() + make_interval(secs => :wait_s),"
-    " state = CASE WHEN clock_timestamp() + make_interval(secs => :wait_s) > created_at"
-    " + make_interval(secs => :tried_for_s) THEN 'failed' ELSE 'pending' END,"
-    " ended_at = CASE WHEN clock_timestamp() + make_interval(secs => :wait_s) > created_at"
-    " + make_interval(secs => :tried_for_s) THEN clock_timestamp() END"
-    " WHERE id = :id AND state = 'pending' AND attempts = :attempts"
-)
-_DELETE_OLD = sa.text(
-    "DELETE FROM webhook_deliveries WHERE state <> 'pending'"
-    " AND ended_at < clock_timestamp() - make_interval(secs => :kept_s)"
-)
+from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
 
 @dataclass
-class WebhookStore(ScopedStore):
+class WebhookStore(DeliveryQueue):
     """Webhooks and their deliveries."""
 
     _sealer: Sealer
@@ -178,32 +141,6 @@ class WebhookStore(ScopedStore):
         with self._engine.begin() as connection:
             data = {"name": name, "message": message, **(facts or {})}
             return enqueue(connection, WebhookEvent.ALARM, self._home, data)
-
-    @with_retries
-    def claim(self, limit: int) -> tuple[DueDelivery, ...]:
-        """Lease due deliveries, at most one per webhook."""
-        with self._engine.begin() as connection:
-            rows = connection.execute(_CLAIM, {"limit": limit, "lease_s": LEASE_S}).all()
-        return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
-
-    @with_retries
-    def delivered(self, parcel: DueDelivery, status: int) -> None:
-        """Record that a receiver accepted a delivery."""
-        with self._engine.begin() as connection:
-            connection.execute(_DELIVERED, {"id": parcel.id, "status": status})
-
-    @with_retries
-    def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
-        """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
-        values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
-        with self._engine.begin() as connection:
-            connection.execute(_POSTPONE, {**values, "tried_for_s": GIVE_UP_AFTER_S})
-
-    @with_retries
-    def delete_old(self) -> int:
-        """Delete deliveries that finished long ago, and return their number."""
-        with self._engine.begin() as connection:
-            return connection.execute(_DELETE_OLD, {"kept_s": KEPT_S}).rowcount
 
     @with_retries
     def renew(self) -> int:

@@ -11,7 +11,7 @@ _REASONS = {
     "candidates/queries.sql": "reads one run",
     "access/quotas.sql": "what was spent was spent",
     "runs/context.sql": "reads one run",
-    "runs/queries.py": "reads one run",
+    "runs/queries.sql": "reads one run",
     "runs/retention.sql": "prunes deleted runs, too",
     "runs/records.sql": "reads one run, and filters the list by a condition that is passed",
     "runs/store.sql": "changes one run",
