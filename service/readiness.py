@@ -11,8 +11,8 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import DBAPIError
 
 from speciate.domain.errors import ConfigurationError, UnavailableError
-from speciate.storage.database import check_version, current_revision
-from speciate.storage.revision import SchemaState, schema_state
+from speciate.storage.database import check_version
+from speciate.storage.migrate import SchemaState, current_revision, schema_state
 from speciate.storage.stores import Stores
 
 

@@ -19,7 +19,7 @@ from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.work import Queue
 from speciate.schema.runs import WorkerProcess
 from speciate.settings import Settings
-from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
+from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
 from speciate.storage.stores import Stores
 from speciate.storage.work.waiting_runs import needed_capabilities
 from workers.composition import evaluator, settings

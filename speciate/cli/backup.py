@@ -16,8 +16,7 @@ from speciate.cli.maintenance import rebuild_cache
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
 from speciate.cli.servers import available_servers
 from speciate.domain.errors import ConflictError
-from speciate.storage.migrate import upgrade
-from speciate.storage.revision import revision_of
+from speciate.storage.migrate import revision_of, upgrade
 from speciate.storage.stores import open_stores
 
 app = command_group()

@@ -208,7 +208,7 @@ class LocalService:
 
     def _migrate(self) -> None:
         # Imported late: these are slow to load and rarely needed.
-        from speciate.storage.revision import has_newest_schema
+        from speciate.storage.migrate import has_newest_schema
 
         if has_newest_schema(_secret(self.settings.database_url)):
             return
@@ -346,7 +346,7 @@ def _import_meanwhile() -> None:
     """Import what this process needs next while the guard imports on another core."""
     import speciate.client
     import speciate.messaging.presence
-    import speciate.storage.revision  # noqa: F401
+    import speciate.storage.migrate  # noqa: F401
 
 
 def _ended(statuses: Mapping[str, ChildStatus]) -> list[str]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, UnavailableError
 from speciate.embedded.binaries import find_client
 from speciate.embedded.errors import BinariesNotFoundError
-from speciate.storage.revision import NEWEST_REVISION, SchemaState, revision_of, schema_state
+from speciate.storage.migrate import NEWEST_REVISION, SchemaState, revision_of, schema_state
 
 OnTable = Callable[[str], None]
 """Callback with the name of each table as it is copied."""

@@ -157,8 +157,8 @@ def migrate_command() -> None:
     from speciate.domain.errors import ConfigurationError
     from speciate.settings import load_settings
     from speciate.storage.catalog import Catalog
-    from speciate.storage.database import check_version, connect, current_revision
-    from speciate.storage.migrate import upgrade
+    from speciate.storage.database import check_version, connect
+    from speciate.storage.migrate import current_revision, upgrade
 
     settings = load_settings()
     # Migration locks belong to a session: bypass a connection pooler.

@@ -228,17 +228,6 @@ def check_version(engine: sa.Engine) -> str:
     return str(version)
 
 
-def current_revision(engine: sa.Engine) -> str | None:
-    """Return the schema revision of the database, or None if it is empty."""
-    with reading(engine) as connection:
-        if connection.exec_driver_sql("SELECT to_regclass('alembic_version')").scalar_one() is None:
-            return None
-        revision: str | None = connection.exec_driver_sql(
-            "SELECT version_num FROM alembic_version"
-        ).scalar_one_or_none()
-    return revision
-
-
 class Retrying(Protocol):
     """Owner of methods that ``with_retries`` decorates."""
 

@@ -1,26 +1,33 @@
-"""Upgrade a database's schema."""
+"""The revision of a database's schema, and its upgrade by the scripts of ``migrations``.
+
+SQLAlchemy and Alembic are imported by an upgrade only: commands that compare revisions start without them.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from enum import Enum
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import sqlalchemy as sa
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy.exc import OperationalError
+import psycopg
 
 from speciate import __version__, process_roots
 from speciate.domain.errors import ConfigurationError, ConflictError
-from speciate.storage.database import current_revision
-from speciate.storage.revision import STORED_DIGEST, SchemaState, migrations_digest, schema_state
-from speciate.storage.tables import metadata
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+    from alembic.config import Config
+
+FIRST_REVISION: Final = "0200"
+"""Schema of the first release; lower numbers were used before it and are unknown."""
+
+NEWEST_REVISION: Final = "0202"
+"""Schema that ``speciate.storage.tables`` declares; a test compares it with ``migrations/versions``."""
+
+_STORED_DIGEST: Final = "obj_description('alembic_version'::regclass)"
 
 _LOCK = 0x5EC1A7E
 _SCRIPTS: Final = process_roots.FOLDER / "migrations"
@@ -28,9 +35,78 @@ _SCRIPTS: Final = process_roots.FOLDER / "migrations"
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '3s'"
 _LOCK_TRIES: Final = 20
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_OWN: Final = ("remove_table", "remove_index", "remove_constraint", "remove_fk")
+_OPERATORS: Final = ("remove_table", "remove_index", "remove_constraint", "remove_fk")
 """Differences that an operator's own tables, indexes and constraints make."""
 _log = logging.getLogger(__name__)
+
+
+class SchemaState(Enum):
+    """A schema revision relative to ``NEWEST_REVISION``. Revisions are increasing four-digit numbers."""
+
+    CURRENT = "current"
+    NEWER = "newer"
+    """Migrated by a later release, which keeps everything that this version needs: migrations only add."""
+    OLDER = "older"
+    """To be migrated, or empty."""
+    UNKNOWN = "unknown"
+    """Written by no release; cannot be migrated."""
+
+
+def schema_state(revision: str | None) -> SchemaState:
+    """Classify a revision; None is an empty database."""
+    if revision is None:
+        return SchemaState.OLDER
+    if revision < FIRST_REVISION:
+        return SchemaState.UNKNOWN
+    if revision == NEWEST_REVISION:
+        return SchemaState.CURRENT
+    return SchemaState.NEWER if revision > NEWEST_REVISION else SchemaState.OLDER
+
+
+def _connect(database_url: str) -> psycopg.Connection:
+    address = database_url.replace("postgresql+psycopg://", "postgresql://")
+    return psycopg.connect(address, connect_timeout=5)
+
+
+def revision_of(database_url: str) -> str | None:
+    """Return the schema revision of a database, or None if it is empty.
+
+    Raises:
+        psycopg.Error: The server does not respond.
+    """
+    with _connect(database_url) as connection:
+        try:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        except psycopg.errors.UndefinedTable:
+            return None
+    return None if row is None else str(row[0])
+
+
+def migrations_digest() -> str:
+    """Return the SHA-256 of all migrations; a database that they made carries it as comment of ``alembic_version``."""
+    files = sorted((process_roots.FOLDER / "migrations" / "versions").glob("[0-9]*.py"))
+    return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def has_newest_schema(database_url: str) -> bool:
+    """Return True if these migrations made a database's schema, False if not or if the server does not respond."""
+    try:
+        with _connect(database_url) as connection:
+            row = connection.execute(f"SELECT version_num, {_STORED_DIGEST} FROM alembic_version").fetchone()
+    except psycopg.Error:
+        return False  # the migration reports the reason
+    return row == (NEWEST_REVISION, migrations_digest())
+
+
+def current_revision(engine: sa.Engine) -> str | None:
+    """Return the schema revision of a database, or None if it is empty."""
+    from speciate.storage.database import reading
+
+    with reading(engine) as connection:
+        if connection.exec_driver_sql("SELECT to_regclass('alembic_version')").scalar_one() is None:
+            return None
+        query = "SELECT version_num FROM alembic_version"
+        return cast("str | None", connection.exec_driver_sql(query).scalar_one_or_none())
 
 
 def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
@@ -44,10 +120,12 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
         ConfigurationError: A newer or an unreleased version wrote the schema, or its tables are not the declared ones.
         ConflictError: A long transaction holds a table; migrations that were committed stay.
     """
+    from alembic.util.exc import CommandError
+
     config = _config()
     with engine.connect() as connection:
         # Held by the session, because it spans the transactions of all migrations.
-        connection.execute(sa.select(sa.func.pg_advisory_lock(_LOCK)))
+        connection.exec_driver_sql(f"SELECT pg_advisory_lock({_LOCK})")
         connection.commit()
         try:
             revision = current_revision(engine)
@@ -64,7 +142,7 @@ def upgrade(engine: sa.Engine, *, data_dir: Path | None = None) -> None:
             ) from error
         finally:
             connection.rollback()
-            connection.execute(sa.select(sa.func.pg_advisory_unlock(_LOCK)))
+            connection.exec_driver_sql(f"SELECT pg_advisory_unlock({_LOCK})")
             connection.exec_driver_sql("RESET lock_timeout")
             connection.commit()
 
@@ -75,12 +153,18 @@ def _check_schema(connection: sa.Connection, data_dir: Path | None, *, is_new: b
     Raises:
         ConfigurationError: They differ: another text of the same revision made them.
     """
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    from speciate.storage.tables import metadata
+
     digest = migrations_digest()
-    if connection.exec_driver_sql(f"SELECT {STORED_DIGEST}").scalar_one() == digest:
+    if connection.exec_driver_sql(f"SELECT {_STORED_DIGEST}").scalar_one() == digest:
         return
     context = MigrationContext.configure(connection, opts={"compare_server_default": False})
-    if not is_new and (found := [d for d in compare_metadata(context, metadata) if d[0] not in _OWN]):
-        where = ", ".join(dict.fromkeys(map(_place, found)))[:200]
+    differences = [] if is_new else [d for d in compare_metadata(context, metadata) if d[0] not in _OPERATORS]
+    if differences:
+        where = ", ".join(dict.fromkeys(map(_place, differences)))[:200]
         raise _refused(f"a schema that no released version made (different: {where})", data_dir)
     connection.exec_driver_sql(f"COMMENT ON TABLE alembic_version IS '{digest}'")
     connection.commit()
@@ -105,6 +189,9 @@ def _refused(what: str, data_dir: Path | None) -> ConfigurationError:
 
 
 def _upgrade(config: Config, connection: sa.Connection) -> None:
+    from alembic import command
+    from sqlalchemy.exc import OperationalError
+
     connection.exec_driver_sql(_LOCK_TIMEOUT)
     connection.commit()
     for left in reversed(range(_LOCK_TRIES)):
@@ -128,6 +215,8 @@ def _upgrade(config: Config, connection: sa.Connection) -> None:
 
 def downgrade(engine: sa.Engine, revision: str) -> None:
     """Downgrade the schema to a revision; ``base`` is empty."""
+    from alembic import command
+
     config = _config()
     with engine.connect() as connection:
         config.attributes["connection"] = connection
@@ -137,10 +226,14 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
 
 def is_current(engine: sa.Engine) -> bool:
     """Return True if the database has the newest revision."""
+    from alembic.script import ScriptDirectory
+
     return current_revision(engine) == ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     logging.getLogger("alembic").setLevel(logging.WARNING)  # no line per migration on the console
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))

@@ -53,7 +53,11 @@ class Statements:
         Raises:
             ValueError: The file holds a text without a name, or a name twice.
         """
-        self._texts = {**_FRAGMENTS, **fragments, **_read(Path(module_file).with_suffix(".sql"))}
+        path = Path(module_file).with_suffix(".sql")
+        blocks, fragments = _read(path), {**_FRAGMENTS, **fragments}
+        if twice := blocks.keys() & fragments.keys():
+            raise ValueError(f"{path.name} names {min(twice)} twice.")
+        self._texts = fragments | blocks
 
     def text(self, name: str, **parts: str) -> str:
         """The SQL of a block, with ``parts`` in place of its own placeholders."""

@@ -28,7 +28,7 @@ from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
 from speciate.storage.statements import Statements
 
-SQL = Statements(__file__, rollout=", ".join(RolloutRecord.model_fields))
+SQL = Statements(__file__, record=", ".join(RolloutRecord.model_fields))
 
 
 @dataclass

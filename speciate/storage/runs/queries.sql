@@ -1,5 +1,5 @@
 -- rollouts: A page of rollouts, newest first.
-SELECT ord, {rollout} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)
+SELECT ord, {record} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)
 ORDER BY batch DESC, ord DESC LIMIT :limit
 
 -- recorded: All rollouts with their texts, in the order of the requests.

@@ -28,8 +28,7 @@ from speciate.runs.executor import LocalQueue, WorkExecutor
 from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
-from speciate.storage.migrate import upgrade
-from speciate.storage.revision import NEWEST_REVISION
+from speciate.storage.migrate import NEWEST_REVISION, upgrade
 from speciate.storage.stores import Stores, open_stores
 from tests.support.http_server import wait_for
 from tests.support.runs import ToyEvaluator, toy_problem, toy_spec

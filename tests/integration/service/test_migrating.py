@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import ConflictError
 from speciate.settings import Settings
 from speciate.storage import migrate
-from speciate.storage.database import current_revision
-from speciate.storage.revision import NEWEST_REVISION, SchemaState, schema_state
+from speciate.storage.migrate import NEWEST_REVISION, SchemaState, current_revision, schema_state
 from tests.integration.service.conftest import Lab, refused
 from workers import startup
 

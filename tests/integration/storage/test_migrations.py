@@ -18,8 +18,8 @@ from speciate.schema.policies import RunPolicies
 from speciate.settings import Settings
 from speciate.storage import migrate
 from speciate.storage.catalog import Catalog
-from speciate.storage.database import connect, current_revision
-from speciate.storage.revision import NEWEST_REVISION, has_newest_schema
+from speciate.storage.database import connect
+from speciate.storage.migrate import NEWEST_REVISION, current_revision, has_newest_schema
 from speciate.storage.runs.store import PostgresRunStore
 from tests.support.runs import toy_policy, toy_problem, toy_spec
 
