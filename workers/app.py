@@ -56,13 +56,11 @@ def _prepare(**_: object) -> None:
 @signals.celeryd_init.connect
 @signals.setup_logging.connect
 def _configure_telemetry(**_: object) -> None:
-    """Configure logging and tracing from the settings."""
     configure_telemetry(settings(), "speciate-worker")
 
 
 @signals.worker_process_shutdown.connect
 def _clean(**_: object) -> None:
-    """Leave no files behind."""
     remove_files()
 
 
@@ -86,7 +84,6 @@ def _join(**_: object) -> None:
 
 @signals.worker_shutting_down.connect
 def _drain(**_: object) -> None:
-    """Finish within the drain time, then release the remaining leases."""
     drain_coordinator.drain(settings().drain_s)
 
 

@@ -25,12 +25,10 @@ class CampaignController(DeclarationController[CampaignStore]):
         self._settled: dict[UUID, list[Slice]] = {}  # the leading slices with a result
 
     def store(self, stores: Stores) -> CampaignStore:
-        """Return the store of campaigns."""
         return stores.campaigns
 
     def forget(self, pending: Collection[UUID]) -> None:
-        """Drop what is remembered of campaigns that are not pending."""
-        self._settled = {known: slices for known, slices in self._settled.items() if known in pending}
+        self._settled = {campaign: slices for campaign, slices in self._settled.items() if campaign in pending}
 
     def reconcile(self, stores: Stores, declared_id: UUID) -> None:
         """Advance the open slices, decide further ones, and complete the campaign when none is possible."""

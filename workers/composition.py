@@ -37,7 +37,6 @@ _MOST_CLIENTS: Final = 128
 
 @cache
 def settings() -> Settings:
-    """Return the settings of this process."""
     return load_settings()
 
 
@@ -66,19 +65,18 @@ class ClientPool:
         self._changing = threading.Lock()
 
     def __call__(self, policy: Policy) -> PolicyClient:
-        """Return the client of a policy."""
-        which = (policy.digest, policy.api_key_id)
+        key = (policy.digest, policy.api_key_id)
         with self._changing:
-            found = self._clients.pop(which, None)
-            if found is None:
+            client_pair = self._clients.pop(key, None)
+            if client_pair is None:
                 client = build_client(policy, self._context)
-                found = client, CountedPolicy(policy, client, self._counters)
-            self._clients[which] = found
+                client_pair = client, CountedPolicy(policy, client, self._counters)
+            self._clients[key] = client_pair
             if len(self._clients) > _MOST_CLIENTS:  # runs that learn have a new version at every step
                 oldest, _ = self._clients.pop(next(iter(self._clients)))
                 if isinstance(oldest, AbstractContextManager):
                     oldest.__exit__(None, None, None)
-        return found[1]
+        return client_pair[1]
 
 
 @cache
@@ -113,21 +111,17 @@ class LazyEvaluator:
 
     @property
     def tier(self) -> str:
-        """Sandbox tier in use."""
         return evaluator().tier
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Score programs, as ``SandboxEvaluator.evaluate`` does."""
         with core_slots().take(problem.limits.cores):
             return evaluator().evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
 
 
 @cache
 def keeper() -> LeaseKeeper:
-    """Return the lease keeper of this process."""
-
     def extend(lease: Lease) -> bool:
         active().renew(lease)
         return stores().work.extend(lease)
@@ -137,7 +131,6 @@ def keeper() -> LeaseKeeper:
 
 @cache
 def active() -> ActiveEvaluations:
-    """Return the list of this process's long evaluations."""
     return ActiveEvaluations(stores().redis, expiry_s=settings().lease_s)
 
 
@@ -150,7 +143,6 @@ def keep(lease: Lease) -> Iterator[None]:
 
 @cache
 def executor() -> WorkExecutor:
-    """Return the work executor of this process."""
     work = stores().work
     clients = ClientPool(ClientContext(settings().network, stores().policy_keys.open), counters())
     return WorkExecutor(
@@ -167,7 +159,6 @@ def executor() -> WorkExecutor:
 
 @cache
 def learner() -> Learner:
-    """Return the learner of this process, which loads the libraries for training."""
     from speciate.training.learner import TorchLearner
 
     return TorchLearner(settings().checkpoints)
@@ -181,7 +172,6 @@ class EvaluateWorkers:
         self._until = 0.0
 
     def slots(self) -> int:
-        """Return the number of their evaluation slots."""
         return sum(worker.slots for worker in self._read())
 
     def can_evaluate(self, problem: Problem) -> bool:
@@ -199,13 +189,11 @@ class EvaluateWorkers:
 
 @cache
 def evaluate_workers() -> EvaluateWorkers:
-    """Return the workers that evaluate."""
     return EvaluateWorkers()
 
 
 @cache
 def fair_queue() -> FairQueue:
-    """Return the queue that shares the evaluation slots."""
     return FairQueue(
         stores().engine,
         slots=evaluate_workers().slots,
@@ -214,6 +202,5 @@ def fair_queue() -> FairQueue:
 
 
 def count_unit(lease: Lease, result: str, seconds: float) -> None:
-    """Count a work unit by its result."""
     counters().add(WORK, lease.kind.value, result)
     counters().observe(WORK_SECONDS, lease.kind.value, values=[seconds])

@@ -32,12 +32,7 @@ class DeclarationController(ABC, Generic[S]):
 
     @abstractmethod
     def reconcile(self, stores: Stores, declared_id: UUID) -> None:
-        """Do what a declaration needs, in steps that may be interrupted and repeated.
-
-        Args:
-            stores: The stores, bound to the project of the declaration.
-            declared_id: Id of the declaration.
-        """
+        """Do what a declaration needs, in steps that may be interrupted and repeated."""
 
     def forget(self, pending: Collection[UUID]) -> None:
         """Drop what is remembered of declarations that are not pending."""
@@ -61,15 +56,7 @@ class DeclarationController(ABC, Generic[S]):
     def steer(
         self, stores: Stores, record: DeclarationRecord[Any], run_id: UUID, state: RunState, reason: str | None
     ) -> None:
-        """Pause, resume or cancel a run with its declaration; a run paused for another reason stays paused.
-
-        Args:
-            stores: The stores.
-            record: The declaration.
-            run_id: Id of a run that has not ended.
-            state: State of the run.
-            reason: Reason of that state.
-        """
+        """Pause, resume or cancel a run with its declaration; a run paused for another reason stays paused."""
         kind = self.store(stores).kind
         with_declaration = paused_with(kind, record.slug)
         try:

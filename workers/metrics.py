@@ -26,11 +26,9 @@ class CountedPolicy:
     counters: WorkerCounters
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return an upper bound of the tokens of a request."""
         return self.client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
-        """Answer every request, in order."""
         label = self.counters.policy(self.policy.slug)
         with tracing.span("policy", policy=self.policy.slug, requests=len(requests)):
             try:
@@ -46,16 +44,13 @@ class CountedPolicy:
         return results
 
     def ping(self) -> str:
-        """Return one line that confirms that the policy is usable."""
         return self.client.ping()
 
     def revalidate(self) -> None:
-        """Discard what is known of the endpoint, if the client caches it."""
         if isinstance(self.client, IdentifyingClient):
             self.client.revalidate()
 
     def identify(self) -> Policy:
-        """Return the policy with the facts that its endpoint reports, if the client reads them."""
         return self.client.identify() if isinstance(self.client, IdentifyingClient) else self.policy
 
 
@@ -68,13 +63,11 @@ class CountedEvaluator:
 
     @property
     def tier(self) -> str:
-        """Sandbox tier in use."""
         return self.evaluator.tier
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
     ) -> list[Evaluation]:
-        """Score programs, as the evaluator does."""
         with tracing.span("evaluator", problem=problem.slug, programs=len(programs)):
             results = self.evaluator.evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
         outcomes = Counter((each.failure.kind.value if each.failure else "ok", each.tier) for each in results)

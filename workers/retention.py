@@ -73,7 +73,6 @@ def _pass(
 
 
 def prune_environments(environments: EnvironmentStore) -> int:
-    """Remove unused environments of problems; return how many."""
     removed = environments.prune()
     if removed:
         _log.warning("removed %d unused environments of problems", removed)
@@ -81,7 +80,6 @@ def prune_environments(environments: EnvironmentStore) -> int:
 
 
 def prune_audit_log(stores: Stores, audit_days: float) -> int:
-    """Delete entries of the audit log older than ``audit_days``; return how many."""
     deleted = stores.audit.delete_old(datetime.now(UTC) - timedelta(days=audit_days), "retention")
     if deleted:
         _log.warning("deleted %d entries of the audit log older than %g days", deleted, audit_days)
@@ -89,7 +87,6 @@ def prune_audit_log(stores: Stores, audit_days: float) -> int:
 
 
 def purge_deleted(stores: Stores, purge_days: float) -> int:
-    """Remove what was deleted more than ``purge_days`` ago; return how many runs, problems and policies."""
     purge, now = PurgeStore(stores.engine), datetime.now(UTC)
     before = now - timedelta(days=purge_days)
     stores.signals.forget(purge.due(before))
@@ -100,11 +97,10 @@ def purge_deleted(stores: Stores, purge_days: float) -> int:
 
 
 def prune_runs(stores: Stores, retain_days: float) -> int:
-    """Prune every run that ended more than ``retain_days`` ago; return how many."""
     retention, now = RetentionStore(stores.engine), datetime.now(UTC)
-    found = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
-    for _ in retention.prune(found, now):
+    runs = retention.prunable(now - timedelta(days=retain_days), (*UNSUCCESSFUL, RunState.COMPLETED))
+    for _ in retention.prune(runs, now):
         pass
-    if found:
-        _log.warning("pruned %d runs that ended more than %g days ago", len(found), retain_days)
-    return len(found)
+    if runs:
+        _log.warning("pruned %d runs that ended more than %g days ago", len(runs), retain_days)
+    return len(runs)

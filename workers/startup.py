@@ -73,7 +73,6 @@ class Presence:
         threading.Thread(target=self._repeat, name="presence", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop and withdraw the announcement."""
         self._stopping.set()
         withdraw(self._stores.redis, self._worker.name)
 
@@ -94,14 +93,13 @@ class Presence:
         if Queue.EVALUATE.value not in self._worker.queues:
             return self._worker
         try:
-            wanted = needed_capabilities(self._stores.engine)
+            needed = needed_capabilities(self._stores.engine)
         except (SpeciateError, DBAPIError):  # PostgreSQL does not respond
             return self._worker
-        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *ABILITIES, *wanted})})
+        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *ABILITIES, *needed})})
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
-    """Return the description of the Celery worker that owns a consumer."""
     return WorkerProcess(
         name=consumer.hostname,
         pid=os.getpid(),

@@ -22,19 +22,18 @@ _PASS_ON_S: Final = 0.2
 
 
 def perform(work_id: str) -> None:
-    """Perform a work unit unless it is done."""
     executor().execute(UUID(work_id))
 
 
 def perform_evaluation(work_id: str) -> None:
-    """Perform an evaluation, the message's own or one of a run that has fewer."""
-    own = UUID(work_id)
+    """Perform an evaluation, the message's message_unit or one of a run that has fewer."""
+    message_unit = UUID(work_id)
     for _ in range(_ATTEMPTS):
-        chosen = fair_queue().choose(own)
-        if chosen is None:
-            _pass_on(own)
+        unit = fair_queue().choose(message_unit)
+        if unit is None:
+            _pass_on(message_unit)
             return
-        if executor().execute(chosen) or chosen == own:
+        if executor().execute(unit) or unit == message_unit:
             return
         # Another worker has taken the chosen one.
 
@@ -56,8 +55,8 @@ def replay(candidate_id: str) -> None:
         time.sleep(_PASS_ON_S)
         opened.celery.send_task(REPLAY, args=[candidate_id], queue=Queue.EVALUATE.value, ignore_result=True)
         return
-    found = replay_evaluation(context, candidate, opened.work, LazyEvaluator())
-    ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, found)
+    evaluation = replay_evaluation(context, candidate, opened.work, LazyEvaluator())
+    ReplayQueue(opened.redis, opened.celery).record(candidate, context.problem.space.names, evaluation)
 
 
 def check_seed(key: str) -> None:
@@ -67,7 +66,6 @@ def check_seed(key: str) -> None:
 
 
 def register(app: Celery) -> None:
-    """Register the task of every kind of work, the replay task and the check of seed programs."""
     for kind, name in TASKS.items():
         app.task(name=name)(perform_evaluation if kind in (WorkKind.EVALUATE, WorkKind.CONFIRM) else perform)
     app.task(name=REPLAY)(replay)

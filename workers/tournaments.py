@@ -32,12 +32,12 @@ class TournamentController(DeclarationController[TournamentStore]):
         self._inspected: dict[UUID, int] = {}  # problems at the last look of the e-process
 
     def store(self, stores: Stores) -> TournamentStore:
-        """Return the store of tournaments."""
         return stores.tournaments
 
     def forget(self, pending: Collection[UUID]) -> None:
-        """Drop what is remembered of tournaments that are not pending."""
-        self._inspected = {known: problems for known, problems in self._inspected.items() if known in pending}
+        self._inspected = {
+            tournament: problems for tournament, problems in self._inspected.items() if tournament in pending
+        }
 
     def reconcile(self, stores: Stores, declared_id: UUID) -> None:
         """Record ended runs, then complete the tournament or start its next runs."""
@@ -81,11 +81,11 @@ def _is_stuck(record: TournamentRecord, run: ActiveRun) -> bool:
 
 def _advance(stores: Stores, record: TournamentRecord, active: int) -> bool:
     """Start the next runs of the plan; return True if one was started or has to wait for the quota."""
-    wanted = MAX_ACTIVE - active
+    free = MAX_ACTIVE - active
     allowed = stores.runs.free_slots()
-    room = wanted if allowed is None else min(wanted, allowed)
+    room = free if allowed is None else min(free, allowed)
     started = _start_next(stores, record, room)
-    waits = room < wanted and bool(stores.tournaments.next(record.id, 1))
+    waits = room < free and bool(stores.tournaments.next(record.id, 1))
     stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else None)
     return waits or started > 0
 

@@ -29,13 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class WebhookDispatcher:
-    """Sends due deliveries until it is stopped. Several dispatchers may run concurrently.
-
-    Args:
-        stores: The stores.
-        network: Rules for outgoing connections.
-        base_url: Public URL of the service, for links.
-    """
+    """Sends due deliveries until it is stopped. Several dispatchers may run concurrently."""
 
     def __init__(self, stores: Stores, network: AllowedNetworks, base_url: str) -> None:
         self._webhooks = stores.webhooks
@@ -45,7 +39,6 @@ class WebhookDispatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start in a thread of this process."""
         self._thread = threading.Thread(target=lambda: asyncio.run(self._loop()), name="webhooks", daemon=True)
         self._thread.start()
 

@@ -15,7 +15,6 @@ class EvaluatorClient(Protocol):
     @property
     def tier(self) -> str:
         """Isolation tier in force, such as ``A``."""
-        ...
 
     def evaluate(
         self, problem: Problem, programs: Sequence[str], *, seeds: Sequence[int], timeout_s: float | None = None
@@ -32,4 +31,3 @@ class EvaluatorClient(Protocol):
         Raises:
             EvaluatorUnavailableError: The evaluator does not work. No candidate caused this.
         """
-        ...

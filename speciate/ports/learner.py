@@ -96,4 +96,3 @@ class Learner(Protocol):
             LearningError: The step cannot be taken, now or later; the run goes on without learning.
             UnavailableError: The disk is full; the step may succeed later.
         """
-        ...

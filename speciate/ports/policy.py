@@ -71,7 +71,6 @@ class PolicyClient(Protocol):
 
     def token_ceiling(self, request: SampleRequest) -> int:
         """Return an upper bound of the tokens of one attempt of a request, which keeps runs within their budget."""
-        ...
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
         """Return one result per request, in order. Requests may run concurrently.
@@ -79,7 +78,6 @@ class PolicyClient(Protocol):
         Raises:
             PolicyUnavailableError: The endpoint gave no usable answer after bounded retries.
         """
-        ...
 
     def ping(self) -> str:
         """Return one line that confirms that the policy is usable.
@@ -87,7 +85,6 @@ class PolicyClient(Protocol):
         Raises:
             PolicyUnavailableError: The policy is not usable. The message holds the cause and the fix.
         """
-        ...
 
 
 @runtime_checkable
@@ -100,8 +97,6 @@ class IdentifyingClient(Protocol):
         Raises:
             PolicyUnavailableError: The policy is not usable, or differs from the registered one.
         """
-        ...
 
     def revalidate(self) -> None:
         """Discard cached facts, so that the next request checks the endpoint again."""
-        ...

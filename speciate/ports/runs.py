@@ -73,11 +73,9 @@ class RunPrograms(Protocol):
 
     def front(self, run_id: UUID, limit: int = ...) -> tuple[RankedCandidate, ...]:
         """Return the Pareto front of a run, best first."""
-        ...
 
     def programs(self, run_id: UUID, numbers: Sequence[int]) -> Mapping[int, str]:
         """Return programs by candidate number; those that retention deleted are empty."""
-        ...
 
 
 class RunStore(Protocol):
@@ -85,11 +83,9 @@ class RunStore(Protocol):
 
     def get(self, run_id: UUID) -> RunRecord:
         """Return a run; raises ``NotFoundError`` for an unknown one."""
-        ...
 
     def queries(self) -> RunPrograms:
         """Return the queries of the same database."""
-        ...
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
         """Create and start a run in one transaction.
@@ -97,4 +93,3 @@ class RunStore(Protocol):
         Returns:
             The run's ID, True if the run is new, and the commit to publish; None if an earlier attempt made it.
         """
-        ...

@@ -150,8 +150,8 @@ class RunContext:
     @property
     def seed_programs(self) -> tuple[SeedProgram, ...]:
         """The programs of the first batch, candidates 1 to n; empty if every candidate starts from scratch."""
-        own = self.problem.seed_program
-        return self.seeds or ((SeedProgram(own),) if own else ())
+        program = self.problem.seed_program
+        return self.seeds or ((SeedProgram(program),) if program else ())
 
     @property
     def reuses(self) -> bool:
@@ -407,11 +407,9 @@ class WorkStore(Protocol):
 
     def claim(self, work_id: UUID) -> Lease | None:
         """Lease a ready work unit of a running run; None if it is not available."""
-        ...
 
     def extend(self, lease: Lease) -> bool:
         """Renew a lease; False if it is lost."""
-        ...
 
     def context(self, run_id: UUID) -> RunContext:
         """Return the immutable part of a run.
@@ -419,35 +417,27 @@ class WorkStore(Protocol):
         Raises:
             NotFoundError: The run does not exist.
         """
-        ...
 
     def seconds_left(self, run_id: UUID) -> float | None:
         """Return the running seconds left in the run's budget, or None without a limit."""
-        ...
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
         """Return the archive of an island."""
-        ...
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
         """Return ``(number, first parent or 0, raw rewards or None)`` of every candidate, ascending by number."""
-        ...
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
         """Return candidates by number; unknown numbers are left out."""
-        ...
 
     def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
         """Return ``(number, island, failure or None)`` of the latest candidates, at most ``most``, newest first."""
-        ...
 
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
         """Return the output of the run's best candidate, or the one that candidate ``to`` received; None without."""
-        ...
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
         """Return the run's earliest candidate for each known program hash and shape."""
-        ...
 
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
         """Return ``run/number`` and result, at no cost, of candidates of other runs, by program hash.
@@ -456,62 +446,48 @@ class WorkStore(Protocol):
 
         Empty if the run does not reuse results or its problem forbids it.
         """
-        ...
 
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
         """Return the bandit statistics of an ensemble's policies, by role and position."""
-        ...
 
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
         """Return the advice in use, ordered by number. The first entry is no advice."""
-        ...
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
         """Reserve tokens for the requests of this unit; False if the budget does not suffice.
 
         A budget of dollars reserves them at ``RunContext.token_price``.
         """
-        ...
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
         """Record a generated batch: rollouts, tokens and the following ``evaluate`` unit."""
-        ...
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
         """Record an evaluated batch: candidates, archive, counters, claims and the following unit."""
-        ...
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
         """Record a confirmation: the claims, the repeats and the following unit."""
-        ...
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:
         """Return the learned version in use; None for the policy that the run began with."""
-        ...
 
     def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
         """Return groups of completions, in order."""
-        ...
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
         """Record a training step: the new version, which the run uses from now on, and the groups as used."""
-        ...
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
         """Record that a step failed for good: the run learns no further and keeps its version."""
-        ...
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         """Return the external results of a unit by program hash and seed."""
-        ...
 
     def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
         """Store requests to external evaluators, and set this unit aside until all of them have results."""
-        ...
 
     def end_lane(self, lease: Lease) -> Commit | None:
         """Finish this unit without a successor, since the budget does not allow another batch."""
-        ...
 
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         """Make this unit ready again and pause its run, because a shared service is unavailable.
@@ -525,11 +501,9 @@ class WorkStore(Protocol):
             spent: What the requests of this unit cost; the rest of its reservation is freed. None if unknown: the whole
                 reservation then counts as spent.
         """
-        ...
 
     def reconcile(self) -> ReconcileReport:
         """Return expired leases to the queue, abandon poisoned units, send lost messages again and end late runs."""
-        ...
 
 
 class CommitListener(Protocol):
@@ -541,4 +515,3 @@ class CommitListener(Protocol):
 
     def committed(self, commit: Commit) -> None:
         """Publish a commit. Never raises if a receiver is unavailable."""
-        ...

@@ -26,11 +26,7 @@ def read_answers(
 ) -> tuple[tuple[Rollout, ...], tuple[Proposal, ...]]:
     """Return the rollouts of all completions and the proposals of all answers, in order.
 
-    Args:
-        planned: The requests.
-        results: The result of each.
-        context: The run.
-        version: The learned version of the policy that answered, if the run learns.
+    ``version`` is the learned version of the policy that answered, if the run learns.
     """
     rollouts: list[Rollout] = []
     proposals: list[Proposal] = []
@@ -85,14 +81,7 @@ def _children(
 
 
 def proposals_of(answers: Sequence[Answer], selection: Selection, rollout: int, advice: int | None) -> list[Proposal]:
-    """Return the proposals of one completion: at least one, so that every completion costs an evaluation.
-
-    Args:
-        answers: The answers read from it.
-        selection: What its prompt showed.
-        rollout: Position of the completion within its batch.
-        advice: Number of the advice in its prompt.
-    """
+    """Return the proposals of one completion: at least one, so that every completion costs an evaluation."""
     return [
         Proposal(
             program=answer.program,
@@ -111,7 +100,6 @@ def proposals_of(answers: Sequence[Answer], selection: Selection, rollout: int, 
 
 
 def no_program(proposals: Sequence[Proposal]) -> str | None:
-    """Return the reason of the first rejected answer of a completion, or None."""
     return next((proposal.failure.reason for proposal in proposals if proposal.failure), None)
 
 

@@ -24,7 +24,6 @@ CanAdvise = Callable[[Policy], bool]
 
 
 def writes_text(policy: Policy) -> bool:
-    """Return True if a policy answers in free text, whatever its kind."""
     return policy.writes_text
 
 
@@ -65,7 +64,7 @@ def _check_ensembles(ensembles: Ensembles, spec: RunSpec) -> None:
 
 
 def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
-    """Reject an external policy beside others, which need no such entry to take its proposals."""
+    """An external policy must be the only one; proposals over the API need no policy entry."""
     versions = _versions(policies)
     external = next((version.name for version in versions if version.definition.is_external), None)
     if external is None:
@@ -80,7 +79,6 @@ def _check_external(policies: RunPolicies, spec: RunSpec) -> None:
 
 
 def _check_tokens(policies: RunPolicies) -> None:
-    """Reject policies without a model, which write programs and no tokens."""
     for version in _versions(policies):
         if version.definition.model is None:
             raise InvalidInputError(
@@ -90,7 +88,6 @@ def _check_tokens(policies: RunPolicies) -> None:
 
 
 def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) -> None:
-    """Reject a run that cannot learn."""
     if policies.mutator is not None or policies.ensembles:
         raise InvalidInputError(
             "learning: expected one policy, which is trained.", remedy="Leave the mutator and further policies out."
@@ -118,18 +115,18 @@ def _check_learning(policies: RunPolicies, spec: RunSpec, learning: Learning) ->
     if learning.kappa is not None and learning.kappa >= size:
         raise InvalidInputError(f"learning.kappa: expected less than the {size} completions of a prompt.")
     if (policy.kind == "embedded") == (learning.lora_rank > 0):
-        wanted = (
+        expected = (
             "0: the embedded server loads whole checkpoints" if learning.lora_rank else "at least 1: it loads adapters"
         )
         raise InvalidInputError(
-            f"learning.lora_rank: expected {wanted}, for policy {policies.policy.name} of kind {policy.kind!r}."
+            f"learning.lora_rank: expected {expected}, for policy {policies.policy.name} of kind {policy.kind!r}."
         )
 
 
 def _check_prices(policies: RunPolicies) -> None:
     """Reject a budget of dollars for models without a price."""
-    found = [version for version in _versions(policies) if version.definition.model is not None]
-    unknown = next((version for version in found if version.definition.price is None), None)
+    models = [version for version in _versions(policies) if version.definition.model is not None]
+    unknown = next((version for version in models if version.definition.price is None), None)
     if unknown is not None:
         raise InvalidInputError(
             f"budget.dollars: policy {unknown.name} has no price.",
@@ -187,7 +184,7 @@ def _check_guidance(problem: Problem, mutating: Sequence[PolicyVersion], can_adv
 
 
 def check_advice_shown(problem: Problem, what: str) -> None:
-    """Raise ``InvalidInputError``, which begins with ``what``, if a problem's own template omits the advice."""
-    own = problem.prompts.get(TemplateName.CHANGE)
-    if own is not None and not uses(own, "advice"):
+    """Raise ``InvalidInputError``, which begins with ``what``, if a problem's template template omits the advice."""
+    template = problem.prompts.get(TemplateName.CHANGE)
+    if template is not None and not uses(template, "advice"):
         raise InvalidInputError(f"{what}: the template change.txt of problem {problem.slug} does not show $advice.")

@@ -20,7 +20,6 @@ DUPLICATE: Final = "duplicate"
 
 
 def count(progress: RunProgress, context: RunContext, candidate: Candidate) -> None:
-    """Count the outcome of a candidate."""
     failure, rewards = candidate.evaluation.failure, candidate.evaluation.rewards
     progress.duplicates += candidate.is_repetition
     progress.reused += candidate.reused_from is not None
@@ -34,8 +33,8 @@ def count(progress: RunProgress, context: RunContext, candidate: Candidate) -> N
         progress.failed += 1
         progress.failures[failure.kind.value] = progress.failures.get(failure.kind.value, 0) + 1
         # Problem authors choose reasons freely. The row that every commit rewrites must stay small.
-        known = failure.reason in progress.reasons or len(progress.reasons) < MOST_REASONS
-        reason = failure.reason if known else "other"
+        counted = failure.reason in progress.reasons or len(progress.reasons) < MOST_REASONS
+        reason = failure.reason if counted else "other"
         progress.reasons[reason] = progress.reasons.get(reason, 0) + 1
     elif rewards is not None:
         progress.evaluated += 1
@@ -56,13 +55,13 @@ def with_spending(progress: RunProgress, candidates: Iterable[Candidate]) -> lis
 
 def keep_best(progress: RunProgress, context: RunContext, rivals: Iterable[Individual]) -> None:
     """Replace the best candidate by the best feasible rival that ranks above it."""
-    ranking, given = context.problem.ranking, list(rivals)
-    held = ranking.merit(progress.best, progress.best_targets) if progress.best_number is not None else None
+    ranking, candidates = context.problem.ranking, list(rivals)
+    best = ranking.merit(progress.best, progress.best_targets) if progress.best_number is not None else None
     # All at once: a single rank costs as much as those of a whole batch.
-    merits = ranking.merits([each.vector for each in given], [each.targets for each in given])
-    for rival, found in zip(given, merits, strict=True):
-        if found.feasibility == 0.0 and (held is None or found > held):
-            held = found
+    merits = ranking.merits([each.vector for each in candidates], [each.targets for each in candidates])
+    for rival, merit in zip(candidates, merits, strict=True):
+        if merit.feasibility == 0.0 and (best is None or merit > best):
+            best = merit
             progress.best_number, progress.best_targets = rival.number, rival.targets
             progress.best = list(rival.vector)
 
@@ -97,7 +96,6 @@ def claim_targets(progress: RunProgress, context: RunContext, effects: Effects, 
 
 
 def add_confirmed_event(effects: Effects, claim: Claim) -> None:
-    """Append the event for a confirmed target."""
     effects.event(
         EventKind.TARGET_CONFIRMED,
         target=claim.target,

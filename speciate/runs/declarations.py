@@ -30,31 +30,25 @@ WeightedNames = Iterable[tuple[str, float]]
 class Versions(Protocol):
     """Lookup of versions by name; raises ``NotFoundError`` for an unknown name."""
 
-    def problem(self, name: str) -> ProblemVersion:
-        """Return a problem version."""
-        ...
+    def problem(self, name: str) -> ProblemVersion: ...
 
-    def problem_set(self, name: str) -> ProblemSet:
-        """Return a problem set."""
-        ...
+    def problem_set(self, name: str) -> ProblemSet: ...
 
-    def policy(self, name: str) -> PolicyVersion:
-        """Return a policy version."""
-        ...
+    def policy(self, name: str) -> PolicyVersion: ...
 
 
 def policies_of(proposers: WeightedNames, mutators: WeightedNames, versions: Versions) -> RunPolicies:
     """Return the policies of a run by names with weights; raises ``NotFoundError`` for an unknown policy."""
-    found = {
+    members_of = {
         role: [WeightedPolicyVersion(version=versions.policy(name), weight=weight) for name, weight in names]
         for role, names in ((PolicyRole.PROPOSE, proposers), (PolicyRole.MUTATE, mutators))
     }
-    several = any(len(members) > 1 for members in found.values())
-    mutating = found[PolicyRole.MUTATE]
+    several = any(len(members) > 1 for members in members_of.values())
+    mutating = members_of[PolicyRole.MUTATE]
     return RunPolicies(
-        found[PolicyRole.PROPOSE][0].version,
+        members_of[PolicyRole.PROPOSE][0].version,
         mutating[0].version if mutating else None,
-        {role: members for role, members in found.items() if several and members},
+        {role: members for role, members in members_of.items() if several and members},
     )
 
 
@@ -63,25 +57,23 @@ def problem_and_policies(
 ) -> tuple[ProblemVersion, RunPolicies]:
     """Return the problem and the policies of a run; the ``NotFoundError`` names an unknown problem and policy alike."""
     try:
-        found = versions.problem(problem)
+        version = versions.problem(problem)
     except NotFoundError as unknown:
         try:
             policies_of(proposers, mutators, versions)
         except NotFoundError as error:
             raise NotFoundError(f"{unknown} Moreover, {error}") from None
         raise
-    return found, policies_of(proposers, mutators, versions)
+    return version, policies_of(proposers, mutators, versions)
 
 
 def entrant_policies(entrant: Entrant, versions: Versions) -> RunPolicies:
-    """Return the policies of an entrant's runs."""
     proposers = entrant.policies or (Member(policy=entrant.policy),)
     mutators = entrant.mutators or ((Member(policy=entrant.mutator),) if entrant.mutator else ())
     return policies_of(((m.policy, m.weight) for m in proposers), ((m.policy, m.weight) for m in mutators), versions)
 
 
 def campaign_policies(declared: Campaign, versions: Versions) -> RunPolicies:
-    """Return the policies of a campaign's runs."""
     return policies_of(declared.policy.items(), (declared.mutator or {}).items(), versions)
 
 
@@ -146,8 +138,8 @@ def _pinned_problems(names: Iterable[str], versions: Versions) -> Iterator[str]:
             for member in versions.problem_set(name.removeprefix(SET_PREFIX)).problems:
                 yield _visible_problem(f"{member.slug}@{member.version}", member)
         else:
-            found = versions.problem(name)
-            yield _visible_problem(f"{found.definition.slug}@{found.version}", found)
+            version = versions.problem(name)
+            yield _visible_problem(f"{version.definition.slug}@{version.version}", version)
 
 
 def _visible_problem(name: str, version: ProblemSummary | ProblemVersion) -> str:
@@ -179,11 +171,11 @@ def _pinned_entrant(entrant: Entrant, versions: Versions) -> Entrant:
 
 
 def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
-    known: dict[str, str] = {}
+    names: dict[str, str] = {}
     for i, entrant in enumerate(entrants):
         # A policy entered twice as two training runs would count as two.
-        given = entrant.model_dump(mode="json", exclude={"name", "against", "method", "training_seed"})
-        same = known.setdefault(digest_of(given), entrant.name)
+        definition = entrant.model_dump(mode="json", exclude={"name", "against", "method", "training_seed"})
+        same = names.setdefault(digest_of(definition), entrant.name)
         if same != entrant.name:
             message = f"{entrant.name!r} is {same!r} by another name"
             raise _invalid(
@@ -195,12 +187,12 @@ def _refuse_equal_entrants(entrants: tuple[Entrant, ...]) -> None:
 
 def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions) -> None:
     """Reject training runs of one method with the same weights: they would count as several."""
-    known: dict[tuple[object, ...], str] = {}
+    names: dict[tuple[object, ...], str] = {}
     for i, entrant in enumerate(entrants):
         weights = versions.policy(entrant.policy).definition.checkpoint_digest
         if entrant.method is None or weights is None:
             continue
-        same = known.setdefault((entrant.method, entrant.search, weights), entrant.name)
+        same = names.setdefault((entrant.method, entrant.search, weights), entrant.name)
         if same != entrant.name:
             message = f"{entrant.name!r} and {same!r} are one training run of method {entrant.method!r}"
             raise _invalid(
@@ -209,8 +201,8 @@ def _refuse_equal_checkpoints(entrants: tuple[Entrant, ...], versions: Versions)
 
 
 def _check_plan(declared: Tournament, problems: Iterable[str], versions: Versions) -> None:
-    found = [versions.problem(name) for name in problems]
-    for i, problem in enumerate(found):
+    versions_of_problems = [versions.problem(name) for name in problems]
+    for i, problem in enumerate(versions_of_problems):
         names = [target.name for target in problem.definition.targets]
         if declared.target is not None and declared.target not in names:
             message = f"{problem.definition.slug!r} has no target {declared.target!r}"
@@ -220,7 +212,7 @@ def _check_plan(declared: Tournament, problems: Iterable[str], versions: Version
     for i, entrant in enumerate(declared.entrants):
         policies = entrant_policies(entrant, versions)
         _refuse_external(DeclarationKind.TOURNAMENT, f"entrants.{i}.policy", policies.policy)
-        for problem in found:
+        for problem in versions_of_problems:
             try:
                 check_run(problem, policies, declared.spec(entrant, 0))
             except InvalidInputError as error:
@@ -237,20 +229,20 @@ def _refuse_external(kind: DeclarationKind, where: str, version: PolicyVersion) 
 
 
 def _check_budget(pinned: Campaign) -> None:
-    given, count = pinned.evaluations, len(pinned.problems)
-    if given < pinned.min_evaluations:
+    evaluations, count = pinned.evaluations, len(pinned.problems)
+    if evaluations < pinned.min_evaluations:
         each = f"a slice of {pinned.slice:,}" if pinned.mode is AllocationMode.ADAPTIVE else "one evaluation"
         least = f"expected at least {pinned.min_evaluations:,}, {each} for each of {count:,} problem{'s' * (count > 1)}"
-        raise _invalid(DeclarationKind.CAMPAIGN, "evaluations", f"{given:,} evaluations are too few: {least}")
+        raise _invalid(DeclarationKind.CAMPAIGN, "evaluations", f"{evaluations:,} evaluations are too few: {least}")
     if pinned.slices > MAX_SLICES:
-        size = -(-given // MAX_SLICES)
-        message = f"{given:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}"
+        size = -(-evaluations // MAX_SLICES)
+        message = f"{evaluations:,} evaluations would be {pinned.slices:,} slices: expected at least {size:,}"
         raise _invalid(DeclarationKind.CAMPAIGN, "slice", message)
 
 
-def _revised(kind: DeclarationKind, given: M, **changes: object) -> M:
+def _revised(kind: DeclarationKind, declared: M, **changes: object) -> M:
     try:
-        return type(given).model_validate({**given.model_dump(), **changes})
+        return type(declared).model_validate({**declared.model_dump(), **changes})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in detail["loc"]) or "problems"

@@ -30,12 +30,9 @@ class PolicyChooser:
         self._waiting: Counter[str] = Counter()
 
     def pick(self, role: PolicyRole, answers: int, rng: np.random.Generator) -> int:
-        """Return the position of the chosen policy among the role's policies.
+        """Return the position of a policy among those of a role, for a prompt with a number of answers.
 
-        Args:
-            role: The role.
-            answers: Number of answers to request.
-            rng: Used for one draw if weights decide between several policies, else not at all.
+        ``rng`` is used for one draw if weights decide between several policies, else not at all.
         """
         shares = self._context.policies(role)
         if len(shares) == 1:
@@ -45,19 +42,17 @@ class PolicyChooser:
             return int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))
         spec = self._context.spec
         keys = [arm_key(role, position) for position in range(len(shares))]
-        known = [self._arms.get(key, BanditArm()) for key in keys]
-        chosen = best_arm(known, [self._waiting[key] for key in keys], spec.budget, spec.policy_discount)
-        self._waiting[keys[chosen]] += answers
-        return chosen
+        arms = [self._arms.get(key, BanditArm()) for key in keys]
+        best = best_arm(arms, [self._waiting[key] for key in keys], spec.budget, spec.policy_discount)
+        self._waiting[keys[best]] += answers
+        return best
 
 
 def arm_key(role: PolicyRole, position: int) -> str:
-    """Return the key of a policy's statistics in a role."""
     return f"{role.value}:{position}"
 
 
 def read_arms(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, BanditArm]:
-    """Return the bandit arms from their stored statistics."""
     return {key: _read(counts) for key, counts in stored.items()}
 
 

@@ -46,11 +46,11 @@ def environment_prompts(problem: Problem, count: int) -> Iterator[Prompt]:
 
     A problem with a single wording has one prompt.
     """
-    known: set[str] = set()
+    digests: set[str] = set()
     for seed in range(count):
         prompt = build_prompt(problem, PolicyRole.PROPOSE, (), (), _POLICY, np.random.default_rng(seed))
-        if prompt.digest not in known:
-            known.add(prompt.digest)
+        if prompt.digest not in digests:
+            digests.add(prompt.digest)
             yield prompt
 
 
@@ -63,20 +63,20 @@ def score_completion(problem: Problem, completion: str, evaluator: EvaluatorClie
     answer = parse_completion(completion, problem=problem, policy=_POLICY, parent=None)[0]
     if answer.failure is not None:
         return _failed(problem, answer.failure)
-    (found,) = evaluator.evaluate(problem, [answer.program], seeds=[0])
-    found = reject_out_of_scale(problem, {0: found})[0]
-    if found.rewards is None:
-        return _failed(problem, found.failure)
+    (result,) = evaluator.evaluate(problem, [answer.program], seeds=[0])
+    result = reject_out_of_scale(problem, {0: result})[0]
+    if result.rewards is None:
+        return _failed(problem, result.failure)
     space = problem.space
-    feasible = not space.violation([found.rewards])[0]
-    normalized = space.normalise([found.rewards])[0].tolist()
-    met = problem.targets_met(found.rewards, stopped_at=found.stopped_at)
+    feasible = not space.violation([result.rewards])[0]
+    normalized = space.normalise([result.rewards])[0].tolist()
+    met = problem.targets_met(result.rewards, stopped_at=result.stopped_at)
     return CompletionScore(
         rewards={
             objective.name: max(0.0, value) if feasible else 0.0
             for objective, value in zip(space.selected, normalized, strict=True)
         },
-        measured=dict(zip(space.names, found.rewards, strict=True)),
+        measured=dict(zip(space.names, result.rewards, strict=True)),
         feasible=feasible,
         unlocked=any(target.unlock and met >> i & 1 for i, target in enumerate(problem.targets)),
         failure=None,

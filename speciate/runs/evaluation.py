@@ -115,7 +115,6 @@ def _near_duplicates(
 
 
 def _repeated(number: int, proposal: Proposal, earlier: Candidate | NearDuplicate) -> Candidate:
-    """Return the candidate of a program that is not evaluated: with the rewards of its duplicate, or a rejection."""
     if isinstance(earlier, NearDuplicate):
         return Candidate(number, proposal, Evaluation(failure=earlier.failure()), duplicate_of=earlier.number)
     targets = earlier.targets & ~earlier.refuted

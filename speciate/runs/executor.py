@@ -107,14 +107,14 @@ class WorkExecutor:
 
     def _following(self, lease: Lease, commit: Commit) -> UUID | None:
         """Return the generation to execute here. Its evaluation goes through the queue, where other runs wait, too."""
-        found = next((ref.id for ref in commit.dispatch if ref.kind is WorkKind.GENERATE), None)
-        if lease.kind is not WorkKind.EVALUATE or found is None:
+        generation = next((ref.id for ref in commit.dispatch if ref.kind is WorkKind.GENERATE), None)
+        if lease.kind is not WorkKind.EVALUATE or generation is None:
             return None
         context = self.work.context(lease.run_id)
         policies = [
             share.policy for role in (PolicyRole.PROPOSE, PolicyRole.MUTATE) for share in context.policies(role)
         ]
-        return found if all(map(self.immediate, policies)) else None
+        return generation if all(map(self.immediate, policies)) else None
 
     def _run(self, lease: Lease) -> Commit | None:
         match lease.kind:
@@ -134,7 +134,6 @@ class WorkExecutor:
 
 
 def _candidates(lease: Lease) -> dict[str, str]:
-    """Return the candidate numbers of a unit, for logs."""
     match lease.kind:
         case WorkKind.EVALUATE:
             first = int(lease.payload["first"])
@@ -173,7 +172,6 @@ class LeaseKeeper:
                 self._held.pop(lease.token, None)
 
     def held(self) -> list[Lease]:
-        """Return the leases of the work in progress."""
         with self._lock:
             return [lease for lease, _ in self._held.values()]
 
@@ -200,7 +198,6 @@ class LocalQueue:
         self.waiting: deque[UUID] = deque()
 
     def committed(self, commit: Commit) -> None:
-        """Queue the work units that became ready."""
         self.waiting.extend(ref.id for ref in commit.dispatch)
 
 

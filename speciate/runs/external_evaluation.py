@@ -52,7 +52,6 @@ class ExternalEvaluator:
 
     @property
     def tier(self) -> str:
-        """Tier of the results."""
         return ATTESTED
 
     def evaluate(
@@ -67,13 +66,13 @@ class ExternalEvaluator:
         if not programs:
             return []
         keys = [(text_digest(program), seed) for program, seed in zip(programs, seeds, strict=True)]
-        known = self.work.external_results(self.lease.work_id)
-        missing = [i for i, key in enumerate(keys) if key not in known]
+        results = self.work.external_results(self.lease.work_id)
+        missing = [i for i, key in enumerate(keys) if key not in results]
         requests = self._requests(problem, [programs[i] for i in missing], [seeds[i] for i in missing], timeout_s)
         if any(request.result is None for request in requests):
             raise EvaluationPending(requests)
-        known |= {(r.program_hash, r.seed): r.result for r in requests if r.result is not None}
-        return [known[key] for key in keys]
+        results |= {(r.program_hash, r.seed): r.result for r in requests if r.result is not None}
+        return [results[key] for key in keys]
 
     def _requests(
         self, problem: Problem, programs: Sequence[str], seeds: Sequence[int], timeout_s: float | None
@@ -88,10 +87,10 @@ class ExternalEvaluator:
             return requests
         measured = self.sandbox.evaluate(problem, programs, seeds=seeds, timeout_s=timeout_s)
         return [
-            replace(request, result=found)
-            if found.failure is not None or found.stopped_at is not None
-            else replace(request, measured=found)
-            for request, found in zip(requests, measured, strict=True)
+            replace(request, result=result)
+            if result.failure is not None or result.stopped_at is not None
+            else replace(request, measured=result)
+            for request, result in zip(requests, measured, strict=True)
         ]
 
 
@@ -122,12 +121,6 @@ class ExternalResult:
 
 def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult, by: str) -> Evaluation:
     """Return the evaluation that a submitted result makes.
-
-    Args:
-        problem: The problem; it has an external stage.
-        measured: Result of the sandboxed stages, if there are any.
-        result: What the external evaluator reports.
-        by: Name of its token.
 
     Raises:
         InvalidRewardsError: A reward is missing, unknown, not finite, or better than the better end of its range.
@@ -174,10 +167,8 @@ def _check_ranges(stage: CascadeStage, rewards: Mapping[str, float]) -> None:
 
 
 def evaluation_json(evaluation: Evaluation) -> Any:
-    """Return an evaluation as JSON values."""
     return _EVALUATION.dump_python(evaluation, mode="json")
 
 
 def read_evaluation(stored: object) -> Evaluation:
-    """Return a stored evaluation."""
     return _EVALUATION.validate_python(stored)

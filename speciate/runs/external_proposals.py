@@ -61,16 +61,10 @@ def plan_asks(
     hinted: bool,
     parents: Sequence[int] = (),
 ) -> list[Ask]:
-    """Return prompts as the run's own policies would receive them.
+    """Return prompts as the run's own policies would receive them; ``policy`` determines the form of the answers.
 
-    Args:
-        context: The run.
-        work: Store of its population.
-        policy: Policy of the proposer; it determines the form of the answers.
-        ids: Token of each prompt; with the run's seed it determines all random choices.
-        batch: Ordinal of the next batch, the clock of the search.
-        hinted: True if users gave hints to the run.
-        parents: Numbers of the programs to change; the strategy selects them by default.
+    The run's seed and the ``ids`` of the prompts determine all random choices; ``batch`` is the clock of the search.
+    The strategy selects the parents, unless the proposer names some.
 
     Raises:
         InvalidInputError: A parent does not exist.
@@ -170,18 +164,7 @@ def read_sent(
     rollout: int,
     author: str,
 ) -> tuple[Rollout, list[Proposal]]:
-    """Return the rollout and the children of one sent proposal: at least one, so that it costs an evaluation.
-
-    Args:
-        sent: The proposal.
-        answered: The prompt that it answers.
-        context: The run.
-        policy: Policy of the proposer.
-        policy_id: Its ID.
-        parent: The candidate that it changes; None for a program from scratch.
-        rollout: Position of the rollout in its batch.
-        author: Name of the token.
-    """
+    """Return the rollout and the children of one sent proposal: at least one, so that it costs an evaluation."""
     base = parent.program if parent is not None else context.problem.seed_program or None
     if sent.completion is not None:
         answers = parse_completion(sent.completion, problem=context.problem, policy=policy, parent=base)
@@ -262,16 +245,7 @@ def read_proposal(
     asks: Mapping[UUID, StoredAsk],
     members: Mapping[int, Individual],
 ) -> ReadProposal | str:
-    """Return a proposal as read, or why it is refused.
-
-    Args:
-        context: The run.
-        policy: Policy in whose name it is made.
-        sent: The proposal.
-        author: Name of the token.
-        asks: The run's prompts that the request answers.
-        members: The candidates that the request or its prompts name, as far as they exist.
-    """
+    """Return a proposal as read, or why it is refused."""
     if sent.ask is not None:
         if (answered := asks.get(sent.ask)) is None:
             return f"the run has no prompt {sent.ask}"
@@ -295,14 +269,9 @@ def admit(
     proposals: Sequence[ReadProposal | str],
     duplicates: Mapping[str, int],
 ) -> Admission:
-    """Admit proposals in order, as far as the budget allows, and count them in the progress.
+    """Admit proposals in order, as far as the budget allows, and count them in the progress, which changes.
 
-    Args:
-        context: The run.
-        progress: Its progress, which changes.
-        request_id: ID of the request. It determines the islands of programs from scratch.
-        proposals: The proposals, or why they are refused.
-        duplicates: Numbers of the run's candidates by program hash.
+    ``request_id`` determines the islands of programs from scratch; ``duplicates`` are candidates by program hash.
     """
     budget = context.spec.budget
     islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
@@ -342,7 +311,6 @@ class _Batch:
     cost: float = 0.0
 
     def add(self, proposal: ReadProposal, position: int, island: int) -> None:
-        """Add a proposal. Programs from scratch are spread over the islands."""
         self.rollouts.append((position, proposal.rollout))
         scratch = proposal.rollout.role is PolicyRole.PROPOSE
         self.proposals += [

@@ -26,14 +26,7 @@ class RecentFailures:
     """
 
     def __init__(self, context: RunContext, work: WorkStore, strategy: Strategy, readers: Sequence[Policy]) -> None:
-        """Read the latest candidates, unless no policy reads prompts.
-
-        Args:
-            context: The run.
-            work: Store of its candidates.
-            strategy: Strategy of the run.
-            readers: Policies that change programs.
-        """
+        """Read the latest candidates, unless no policy reads prompts."""
         policies = [*readers, *(share.policy for share in context.policies(PolicyRole.PROPOSE))]
         reads = any(policy.reads_prompts for policy in policies)
         latest = work.latest(context.run_id, ALARM_WINDOW) if reads else ()

@@ -31,29 +31,17 @@ class Adviser:
     def __init__(
         self, context: RunContext, work: WorkStore, view: PopulationView, islands: int, *, hinted: bool = False
     ) -> None:
-        """Read the advice in use. Reads nothing for a run without guidance and hints.
-
-        Args:
-            context: The run.
-            work: Store of the advice.
-            view: Population of the run.
-            islands: Number of islands.
-            hinted: True if users gave hints.
-        """
+        """Read the advice in use. Reads nothing for a run without guidance and hints."""
         self._context, self._work, self._view, self._islands = context, work, view, islands
         self.pieces = work.advice(context.run_id) if hinted or context.spec.guidance is not None else ()
 
     def pick(self, rng: np.random.Generator) -> Advice | None:
-        """Draw advice for a mutation prompt; None if the run has no guidance."""
         return draw(self.pieces, rng) if self.pieces else None
 
     def prompt(self, parent: Advice, policy: Policy, latest: int) -> Prompt:
-        """Return the prompt that requests a new piece of advice.
+        """Return the prompt that requests a new piece of advice, to improve on ``parent``.
 
-        Args:
-            parent: The piece to improve.
-            policy: The policy that receives the prompt.
-            latest: Highest candidate number assigned so far.
+        ``latest`` is the highest candidate number assigned so far.
         """
         members = self._work.members(self._context.run_id, range(max(1, latest - _LOOKED_AT + 1), latest + 1))
         newest = [members[number] for number in sorted(members, reverse=True)]

@@ -58,16 +58,16 @@ def continue_held(progress: RunProgress, context: RunContext, effects: Effects, 
 
 def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
     left = progress.evaluations_left(context.spec.budget)
-    wanted = context.spec.batch if left is None else min(context.spec.batch, left)
-    if progress.stopping or wanted == 0 or spent_limits(progress, context):
+    answers = context.spec.batch if left is None else min(context.spec.batch, left)
+    if progress.stopping or answers == 0 or spent_limits(progress, context):
         return
     if holds_lane(progress, context, lane):
         return
-    payload = {"answers": wanted, **due(context.spec.guidance, progress)}
-    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, wanted))
+    payload = {"answers": answers, **due(context.spec.guidance, progress)}
+    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, answers))
     progress.batches += 1
     progress.live += 1
-    progress.reserved_evaluations += wanted
+    progress.reserved_evaluations += answers
 
 
 def proceed(

@@ -77,15 +77,15 @@ class LearningState(BaseModel):
 
 def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
     """Return the groups of a batch as JSON values: consecutive completions of one request, all of them with tokens."""
-    found, first = [], 0
+    groups, first = [], 0
     for (role, _, _), same in groupby(rollouts, key=lambda r: (r.role, r.prompt.digest, r.seed)):
         members = list(same)
         written = all(r.completion.has_answer and (r.completion.text or r.completion.token_ids) for r in members)
         if role is not PolicyRole.ADVISE and written:
             tokens = sum(r.completion.tokens for r in members) + len(members) * members[0].prompt_tokens
-            found.append({"first": first, "size": len(members), "tokens": tokens})
+            groups.append({"first": first, "size": len(members), "tokens": tokens})
         first += len(members)
-    return found
+    return groups
 
 
 def book_groups(
@@ -101,17 +101,17 @@ def book_groups(
         return
     state = LearningState.model_validate(progress.learning)
     place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
-    for given in lease.payload["groups"]:
-        group = GroupRef(**given, **place, step=int(lease.payload["step"]))
-        mine = [
+    for stored in lease.payload["groups"]:
+        group = GroupRef(**stored, **place, step=int(lease.payload["step"]))
+        answers = [
             c
             for c in candidates
             if c.proposal.rollout is not None and 0 <= c.proposal.rollout - group.first < group.size
         ]
         state.seen += 1
-        if state.ended is not None or group.size < MIN_GROUP or _lost(mine):
+        if state.ended is not None or group.size < MIN_GROUP or _lost(answers):
             state.dropped += 1
-        elif _flat(context, mine, group):
+        elif _flat(context, answers, group):
             state.flat += 1
         else:
             state.waiting.append(group)
@@ -158,8 +158,8 @@ def _start_step(
     state.waiting = fresh
     if len(fresh) < learning.groups:
         return
-    chosen = fresh[: learning.groups]
-    tokens = sum(group.tokens for group in chosen)
+    groups = fresh[: learning.groups]
+    tokens = sum(group.tokens for group in groups)
     left = progress.spent().tokens_left(context.spec.budget)
     if left is not None and left < tokens:
         _end(effects, state, f"the rest of the token budget does not suffice for a step of {tokens} tokens")
@@ -168,9 +168,9 @@ def _start_step(
     state.busy = True
     state.tokens += tokens
     progress.tokens += tokens
-    payload: dict[str, Any] = {"step": state.step, "groups": [group.model_dump() for group in chosen]}
+    payload: dict[str, Any] = {"step": state.step, "groups": [group.model_dump() for group in groups]}
     if state.slug is not None:
-        state.inside = chosen
+        state.inside = groups
         payload |= {"slug": state.slug, "campaign": state.campaign}
     effects.works.append(NewWork(WorkKind.LEARN, LEARN_LANE, state.step, payload))
     progress.live += 1
@@ -254,15 +254,15 @@ def receive_learner(
     state.slug, state.campaign = shared.slug, shared.campaign
     if before is not None:
         last = LearningState.model_validate(before.learning)
-        given = [*last.inside, *last.waiting]
+        groups = [*last.inside, *last.waiting]
         state.step, state.policy_id, state.ended = last.step, last.policy_id, last.ended
-        state.waiting = [group.model_copy(update={"run": group.run or str(run_id)}) for group in given]
-        state.received += len(given)
+        state.waiting = [group.model_copy(update={"run": group.run or str(run_id)}) for group in groups]
+        state.received += len(groups)
         last.waiting, last.inside, last.busy, last.held = [], [], False, []
-        last.passed += len(given)
+        last.passed += len(groups)
         before.learning = last.model_dump()
         version = f"{shared.slug}@{last.step}" if last.step else None
-        effects.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(given))
+        effects.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(groups))
     progress.learning = state.model_dump()
 
 
@@ -273,5 +273,4 @@ def _end(effects: Effects, state: LearningState, reason: str) -> None:
 
 
 def group_refs(payload: Mapping[str, Any]) -> list[GroupRef]:
-    """Return the groups of a ``learn`` unit."""
     return [GroupRef(**group) for group in payload["groups"]]

@@ -126,15 +126,7 @@ def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None
 def record_proposals(
     progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
 ) -> Effects:
-    """Record a generated batch.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        context: The run.
-        lease: The ``generate`` unit.
-        reserved: Evaluations and tokens that the unit had reserved.
-        batch: Result of the unit.
-    """
+    """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
     effects = Effects()
     evaluations, tokens = reserved
     spent_tokens = sum(rollout.tokens for rollout in batch.rollouts)
@@ -181,13 +173,9 @@ def record_proposals(
 
 
 def record_external_batch(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
-    """Record a batch that a proposer outside the service sent (ADR 38). The caller has checked the budget.
+    """Record a batch that a proposer outside the service sent (ADR 38), with its cost in US dollars as he states it.
 
-    Args:
-        progress: Progress of the run, changed in place.
-        effects: Receives the event and the unit.
-        batch: Its completions and proposals.
-        cost: What they cost, in US dollars, as the proposer states it.
+    The caller has checked the budget.
     """
     ordinal, proposals = progress.batches, batch.proposals
     tokens = sum(rollout.tokens for rollout in batch.rollouts)
@@ -297,18 +285,10 @@ def record_confirmation(
     find_claimant: FindClaimant,
     elites: Callable[[], Iterable[Individual]],
 ) -> Effects:
-    """Record a confirmation of stored claims.
+    """Record a confirmation of stored claims, by position of their target.
 
-    The next candidate that meets a refuted target is due, and a refuted best candidate competes again.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        context: The run.
-        lease: The ``confirm`` unit.
-        confirmation: Result of the unit.
-        claims: The stored claims of the candidate, by position of their target.
-        find_claimant: Finds the successor of a refuted claim.
-        elites: Returns the candidates of the archive without refuted targets.
+    The next candidate that meets a refuted target is due. A refuted best candidate competes again with the ``elites``:
+    the candidates of the archive without refuted targets.
     """
     effects = Effects()
     progress.live -= 1
@@ -345,17 +325,16 @@ def record_step(
     """Record a training step; the lanes that waited for it continue, and the next batch uses its version."""
     effects = Effects()
     progress.live -= 1
-    held = finish_step(progress, context, effects, lease, step, policy_id)
-    continue_held(progress, context, effects, held)
+    lanes = finish_step(progress, context, effects, lease, step, policy_id)
+    continue_held(progress, context, effects, lanes)
     return effects
 
 
 def end_learning(progress: RunProgress, context: RunContext, lease: Lease, reason: str) -> Effects:
-    """Undo a step and learn no further; the lanes that waited continue."""
     effects = Effects()
     progress.live -= 1
-    held = stop_learning(progress, effects, lease, reason)
-    continue_held(progress, context, effects, held)
+    lanes = stop_learning(progress, effects, lease, reason)
+    continue_held(progress, context, effects, lanes)
     return effects
 
 
@@ -369,7 +348,6 @@ def poison_learn(progress: RunProgress, context: RunContext, lease: Lease) -> Ef
 
 
 def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> Effects:
-    """Finish a unit that the budget does not allow."""
     effects = Effects()
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]

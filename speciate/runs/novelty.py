@@ -120,7 +120,6 @@ class NearDuplicate:
     similarity: float
 
     def failure(self) -> Failure:
-        """Return the failure of the later program."""
         detail = f"{self.similarity:.0%} similar to candidate {self.number}"
         return Failure(FailureKind.REJECTED, NEAR_DUPLICATE, detail)
 
@@ -133,14 +132,7 @@ class Neighbours:
     """
 
     def __init__(self, context: RunContext, work: WorkStore, islands: Collection[int], first: int) -> None:
-        """Read the programs. Reads nothing for a run that accepts near-duplicates.
-
-        Args:
-            context: The run.
-            work: Store of its population.
-            islands: Islands of the batch's new programs.
-            first: Number of the batch's first candidate.
-        """
+        """Read the programs. Reads nothing for a run that accepts near-duplicates."""
         self._rule: Novelty = context.spec.novelty
         self._python = context.problem.is_python
         self._known: dict[int, Shingles] = {}
@@ -165,18 +157,18 @@ class Neighbours:
         """Return the most similar program, the earliest among equals; None if the program is new enough."""
         if self._rule.near is None or len(program) > _COMPARED_CHARACTERS:
             return None
-        mine = _shingles(program, self._rule.shingle, self._python)
-        found: NearDuplicate | None = None
-        for number, theirs in sorted(self._known.items()):
-            small, large = sorted((len(mine), len(theirs)))
+        shingles = _shingles(program, self._rule.shingle, self._python)
+        nearest: NearDuplicate | None = None
+        for number, others in sorted(self._known.items()):
+            small, large = sorted((len(shingles), len(others)))
             # The ratio of the sizes bounds the similarity from above.
             if small / large < self._rule.near:
                 continue
-            common = len(np.intersect1d(mine, theirs, assume_unique=True))
+            common = len(np.intersect1d(shingles, others, assume_unique=True))
             similarity = common / (small + large - common)
-            if similarity >= self._rule.near and (found is None or similarity > found.similarity):
-                found = NearDuplicate(number, similarity)
-        return found
+            if similarity >= self._rule.near and (nearest is None or similarity > nearest.similarity):
+                nearest = NearDuplicate(number, similarity)
+        return nearest
 
 
 @lru_cache(maxsize=512)

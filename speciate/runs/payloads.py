@@ -27,7 +27,6 @@ def evaluate_payload(
 
 
 def read_proposals(payload: Mapping[str, Any]) -> list[Proposal]:
-    """Return the proposals of an ``evaluate`` unit."""
     return _PROPOSALS.validate_python(payload["proposals"])
 
 
@@ -36,12 +35,9 @@ DueConfirmation = tuple[int, tuple[int, ...]]
 
 
 def confirm_payload(due: Sequence[DueConfirmation], *, opens: bool, ends: bool) -> dict[str, Any]:
-    """Return the payload of a ``confirm`` unit.
+    """Return the payload of a ``confirm`` unit: its confirmation, and those that follow in the same lane.
 
-    Args:
-        due: Its confirmation, and those that follow in the same lane.
-        opens: True if the lanes of the run start after the last confirmation.
-        ends: True if the run ends after the last confirmation.
+    After the last of them the run ends if ``ends`` is set, and starts its lanes if ``opens`` is set.
     """
     first, *then = ({"number": number, "targets": list(targets)} for number, targets in due)
     return {**first, "then": then, "opens": opens, "ends": ends}

@@ -94,7 +94,6 @@ class RunProgress(RunCounters):
     revision: int = 0
 
     def spent(self) -> Spent:
-        """Return the spent and reserved budget."""
         reserved = (self.reserved_evaluations, self.reserved_tokens)
         return Spent(self.evaluations, self.tokens, self.seconds, *reserved, cost=self.cost)
 
@@ -106,7 +105,6 @@ class RunProgress(RunCounters):
         return min(left, self.granted - self.evaluations - self.reserved_evaluations)
 
     def since_improvement(self) -> int:
-        """Return the evaluations since the archive last improved."""
         return self.evaluations - self.improved_at
 
 
@@ -150,5 +148,4 @@ class Effects:
         self.retired |= later.retired
 
     def event(self, kind: EventKind, **data: Any) -> None:
-        """Append an event."""
         self.events.append(Event(kind, data))

@@ -75,16 +75,7 @@ class Prompter:
         hinted: bool,
         readers: Sequence[Policy] | None = None,
     ) -> None:
-        """Read the latest failures and the advice in use.
-
-        Args:
-            context: The run.
-            work: Store of its candidates.
-            strategy: Strategy of the run.
-            population: Population of the run.
-            hinted: True if users gave hints to the run.
-            readers: Policies that change programs; by default those of the run.
-        """
+        """Read the latest failures and the advice in use."""
         if readers is None:
             readers = [share.policy for share in context.policies(PolicyRole.MUTATE)]
         self._context = context

@@ -90,7 +90,6 @@ class ReplayReport:
 
     @property
     def identical(self) -> bool:
-        """True if all events are equal."""
         return self.difference is None
 
     def describe(self) -> str | None:
@@ -120,7 +119,6 @@ class RecordedPolicy:
             self._answers.setdefault((item.prompt_digest, item.seed), []).append(item)
 
     def token_ceiling(self, request: SampleRequest) -> int:
-        """Return the real client's ceiling, from which the run reserved its tokens."""
         return self._client.token_ceiling(request)
 
     def sample(self, requests: Sequence[SampleRequest]) -> list[SampleResult]:
@@ -132,7 +130,6 @@ class RecordedPolicy:
         return [self._answer(request) for request in requests]
 
     def ping(self) -> str:
-        """Return the number of recorded requests."""
         return f"{len(self._answers)} recorded requests"
 
     def _answer(self, request: SampleRequest) -> SampleResult:

@@ -16,7 +16,7 @@ from speciate.schema.problems import ProblemVersion
 from speciate.schema.runs import RankedCandidate, SourceRun
 
 
-def accepted_seeds(problem: Problem, spec: RunSpec, given: Iterable[SeedProgram]) -> tuple[SeedProgram, ...]:
+def accepted_seeds(problem: Problem, spec: RunSpec, programs: Iterable[SeedProgram]) -> tuple[SeedProgram, ...]:
     """Return the distinct seed programs of a run.
 
     Raises:
@@ -24,7 +24,7 @@ def accepted_seeds(problem: Problem, spec: RunSpec, given: Iterable[SeedProgram]
             its budget pays for.
     """
     distinct: dict[str, SeedProgram] = {}
-    for position, seed in enumerate(given, start=1):
+    for position, seed in enumerate(programs, start=1):
         if failure := program_failure(seed.program, problem):
             where = f"{position} ({seed.origin})" if seed.origin else f"{position}"
             raise InvalidInputError(

@@ -12,9 +12,9 @@ from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.problem import Problem, ProblemKind
 
-SILENT: Final = "evaluator_reported_error"
+REPORTED_ERROR: Final = "evaluator_reported_error"
 """Reason of the failure that stands for a silent one."""
-WORST: Final = "evaluator_gave_worst"
+WORST_REWARDS: Final = "evaluator_gave_worst"
 """Reason of the failure that stands for the worst rewards of a seed program without any error."""
 
 _ERROR_LINE: Final = re.compile(
@@ -27,26 +27,26 @@ _ERROR_LINE: Final = re.compile(
 _ERROR_FIELDS: Final = frozenset({"error", "errors", "error_message", "exception", "traceback"})
 _EMPTY: Final = frozenset({"", "none", "null", "false", "[]", "{}"})
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_SHOWN: Final = 100_000
-_PROCESSES: Final = (
+_SEARCHED_CHARACTERS: Final = 100_000
+_PROCESS_ADVICE: Final = (
     "Scripts of kind `evaluator` and `in_process` start processes on workers with tier A, at most `limits.processes` at"
     " once; candidates start none. Raise the limit, or evaluate on a machine of your own with"
     ' `evaluation = "external"`.'
 )
-_THREADS: Final = "Raise `limits.threads`, the number of threads that the sandbox allows."
-_NETWORK: Final = (
+_THREAD_ADVICE: Final = "Raise `limits.threads`, the number of threads that the sandbox allows."
+_NETWORK_ADVICE: Final = (
     "The sandbox has no network: put the data beside the evaluator as `data_files`, or evaluate on a machine of your"
     ' own with `evaluation = "external"`.'
 )
-_WRITE: Final = re.compile(
+_WRITE_ERROR: Final = re.compile(
     r"(?:Permission denied|Operation not permitted): ['\"b]|Read-only file system|No usable temporary directory"
     r"|writable (?:cache |temporary )?directory"
 )
-_WRITES_IN_B: Final = (
+_WRITE_ADVICE_IN_TIER_B: Final = (
     "Tier B of the sandbox forbids writing files: install bubblewrap and restart the service or repeat the command, so"
     " that tier A is used."
 )
-_WRITES: Final = "The sandbox lets programs write beneath /tmp only: use `tempfile`."
+_WRITE_ADVICE: Final = "The sandbox lets programs write beneath /tmp only: use `tempfile`."
 _REMEDIES: Final = (
     (
         re.compile(r"No module named '?([\w.]+)"),
@@ -57,10 +57,10 @@ _REMEDIES: Final = (
     ),
     (
         re.compile(r"Operation not permitted|Resource temporarily unavailable|BlockingIOError|fork"),
-        _PROCESSES,
+        _PROCESS_ADVICE,
     ),
-    (re.compile(r"can't start new thread"), _THREADS),
-    (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK),
+    (re.compile(r"can't start new thread"), _THREAD_ADVICE),
+    (re.compile(r"Network is unreachable|name resolution|URLError|ConnectionError|ConnectionRefused"), _NETWORK_ADVICE),
     (
         re.compile(
             r"No such file or directory: '?(?:/[^'\n]{0,200}?/speciate-files-[^/'\n]+/[^/'\n]+/data/|/tmp/data/|\./)?"
@@ -69,13 +69,13 @@ _REMEDIES: Final = (
         "Put {0} beside the evaluator: it sees the files of the problem only.",
     ),
 )
-OTHERWISE: Final = "Correct the evaluator or the seed program."
-_RIGHT: Final = "If these rewards are right, set `worst_seed = true` in problem.toml."
-_RAISE: Final = "If the evaluator catches an error, let it raise it: what it prints is kept only then."
+FALLBACK_ADVICE: Final = "Correct the evaluator or the seed program."
+_IF_REWARDS_ARE_RIGHT: Final = "If these rewards are right, set `worst_seed = true` in problem.toml."
+_RAISE_THE_ERROR: Final = "If the evaluator catches an error, let it raise it: what it prints is kept only then."
 METRIC_LISTS: Final = frozenset({"other metrics", "not measured", "rated metrics"})
 """Labels of texts that list metrics."""
-_PLACE: Final = re.compile(r'(?m)^[ \t]*File "([^"\n]{1,200})", line (\d+)')
-_LAST_CHARS: Final = 400
+_TRACEBACK_LINE: Final = re.compile(r'(?m)^[ \t]*File "([^"\n]{1,200})", line (\d+)')
+_LAST_LINE_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,12 @@ class SilentFailure:
     certain: bool = True
 
     def as_failure(self) -> Failure:
-        """Return it as the failure of a candidate."""
         if self.line and self.certain:
-            return Failure(FailureKind.CRASHED, SILENT, f"{self.place}: {self.line}")
+            return Failure(FailureKind.CRASHED, REPORTED_ERROR, f"{self.place}: {self.line}")
         ending = f"; {self.place} ends with: {self.line}" if self.line else ", and no error is reported"
-        return Failure(FailureKind.CRASHED, WORST, f"every reward has its worst value{ending}")
+        return Failure(FailureKind.CRASHED, WORST_REWARDS, f"every reward has its worst value{ending}")
 
     def describe(self) -> str:
-        """Return it in a few lines."""
         reported = ", without reporting an error."
         if self.line:
             reported = f". {self.place} {'reports' if self.certain else 'ends with'}:\n{self.line}"
@@ -117,13 +115,13 @@ def silent_failure(problem: Problem, evaluation: Evaluation) -> SilentFailure | 
     if problem.worst_seed or not scores_nothing(problem, evaluation):
         return None
     texts = evaluation.artifacts
-    if (found := reported_error(texts, evaluation.tier)) is not None:
-        return replace(found, remedy=remedy_in(problem, found))
-    found = _last_words(texts) or SilentFailure("", "", OTHERWISE)
+    if (error := reported_error(texts, evaluation.tier)) is not None:
+        return replace(error, remedy=remedy_in(problem, error))
+    error = _last_words(texts) or SilentFailure("", "", FALLBACK_ADVICE)
     if beyond := _beyond_range(problem, evaluation):
-        return replace(found, remedy=f"{beyond} {_RIGHT}")
-    hidden = "" if problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE} "
-    return replace(found, remedy=f"{hidden}{found.remedy} {_RIGHT}")
+        return replace(error, remedy=f"{beyond} {_IF_REWARDS_ARE_RIGHT}")
+    hidden = "" if problem.kind is ProblemKind.IN_PROCESS else f"{_RAISE_THE_ERROR} "
+    return replace(error, remedy=f"{hidden}{error.remedy} {_IF_REWARDS_ARE_RIGHT}")
 
 
 def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | None:
@@ -134,8 +132,8 @@ def describe_seed_failure(problem: Problem, evaluation: Evaluation) -> str | Non
     failing = "the evaluator fails on the seed program" if failure.by_evaluator else "the seed program fails"
     lines = [f"The definition is valid, but {failing}: {failure.kind.value} ({failure.reason})", failure.detail.strip()]
     lines += [f"--- {name}\n{text.strip()}" for name, text in evaluation.artifacts.items()]
-    if failure.by_evaluator and (known := reported_error({"detail": failure.detail}, evaluation.tier)) is not None:
-        lines.append(remedy_in(problem, known))
+    if failure.by_evaluator and (error := reported_error({"detail": failure.detail}, evaluation.tier)) is not None:
+        lines.append(remedy_in(problem, error))
     return "\n".join(filter(None, lines))
 
 
@@ -168,25 +166,25 @@ def scores_nothing(problem: Problem, evaluation: Evaluation) -> bool:
 def reported_error(texts: Mapping[str, str], tier: str = "") -> SilentFailure | None:
     """Return the last exception that the texts of an evaluation in a tier report, or None."""
     for place, text in texts.items():
-        found = [*_ERROR_LINE.finditer(shown := text[-_SHOWN:])]
-        if found:
-            line = found[-1][0].strip() + _place(shown[: found[-1].start()])
-            return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in found), tier))
+        errors = [*_ERROR_LINE.finditer(ending := text[-_SEARCHED_CHARACTERS:])]
+        if errors:
+            line = errors[-1][0].strip() + _place(ending[: errors[-1].start()])
+            return SilentFailure(line, place, remedy_for("\n".join(each[0] for each in errors), tier))
     return None
 
 
-def remedy_in(problem: Problem, found: SilentFailure) -> str:
+def remedy_in(problem: Problem, error: SilentFailure) -> str:
     """Return the remedy of an error; many authors expect files of the script in the working folder."""
-    missing = re.search(r"No module named '?([\w.]+)|No such file or directory: '?(?:\./)?([^'\n]{1,200})", found.line)
+    missing = re.search(r"No module named '?([\w.]+)|No such file or directory: '?(?:\./)?([^'\n]{1,200})", error.line)
     name = "" if missing is None else missing[2] or f"{missing[1].replace('.', '/')}.py"
     if name in problem.files:
         return f'{name} is in `files`: open it beside `__file__`, or use the text `context.files["{name}"]`.'
-    return f"{name} is in `data_files`: open it beside `__file__`." if name in problem.data_files else found.remedy
+    return f"{name} is in `data_files`: open it beside `__file__`." if name in problem.data_files else error.remedy
 
 
 def _place(traceback: str) -> str:
     """Return the last line of a traceback that is in no library."""
-    for name, line in reversed(_PLACE.findall(traceback)):
+    for name, line in reversed(_TRACEBACK_LINE.findall(traceback)):
         if "/lib" not in name:
             return f" ({name}, line {line})"
     return ""
@@ -194,33 +192,33 @@ def _place(traceback: str) -> str:
 
 def stated_failure(texts: Mapping[str, str], tier: str = "") -> SilentFailure | None:
     """Return the exception that texts report, or the text of a field for errors; words in a log are no failure."""
-    if (found := reported_error(texts, tier)) is not None:
-        return found
-    stated = {
+    if (error := reported_error(texts, tier)) is not None:
+        return error
+    stated_texts = {
         place: text
         for place, text in texts.items()
         if _TRACEBACK in text or (place.lower() in _ERROR_FIELDS and text.strip().lower() not in _EMPTY)
     }
-    return _last_words(stated)
+    return _last_words(stated_texts)
 
 
 def _last_words(texts: Mapping[str, str]) -> SilentFailure | None:
     """Return the end of the last text, which may say what failed."""
-    ends = {place: text.strip().rpartition("\n")[2][-_LAST_CHARS:] for place, text in texts.items()}
+    ends = {place: text.strip().rpartition("\n")[2][-_LAST_LINE_CHARACTERS:] for place, text in texts.items()}
     for place, line in reversed(ends.items()):
         if line and place not in METRIC_LISTS:
-            return SilentFailure(line, place, remedy_for(texts[place][-_SHOWN:]), certain=False)
+            return SilentFailure(line, place, remedy_for(texts[place][-_SEARCHED_CHARACTERS:]), certain=False)
     return None
 
 
 def remedy_for(text: str, tier: str = "") -> str:
     """Return what to do about an error of an evaluation in a tier."""
-    if _WRITE.search(text):
+    if _WRITE_ERROR.search(text):
         if tier == "B":
-            return _WRITES_IN_B
+            return _WRITE_ADVICE_IN_TIER_B
         if "Read-only" in text:
-            return _WRITES
+            return _WRITE_ADVICE
     for pattern, remedy in _REMEDIES:
-        if found := pattern.search(text):
-            return remedy.format(*found.groups())
-    return OTHERWISE
+        if match := pattern.search(text):
+            return remedy.format(*match.groups())
+    return FALLBACK_ADVICE

@@ -128,7 +128,6 @@ def notice_plateau(progress: RunProgress, context: RunContext) -> None:
 
 
 def complete_unlocked(progress: RunProgress) -> Effects:
-    """Complete a run whose unlock target is confirmed."""
     return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
 
 
@@ -140,7 +139,6 @@ def complete_waiting_run(progress: RunProgress, reason: str) -> Effects:
 
 
 def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
-    """End the run and discard work in flight."""
     return _end(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
 
 
@@ -152,12 +150,8 @@ def out_of_time(progress: RunProgress, context: RunContext) -> bool:
 def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
     """End a run whose budget of seconds is spent, and discard work in flight.
 
-    Pending confirmations still run, since they check candidates found in time. The run ends after the last of them.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        context: The run.
-        confirming: Number of its ``confirm`` units that are ready or leased.
+    Pending confirmations still run, since they check candidates found in time: the run ends after the last of the
+    ``confirming`` units that are ready or leased.
     """
     if confirming:
         effects = Effects(cancel_rest=True, spare_confirmations=True)
@@ -182,14 +176,7 @@ def _end(progress: RunProgress, state: RunState, kind: EventKind, reason: str | 
 def pause(
     progress: RunProgress, reason: str | None = None, *, fault: bool = False, diagnosis: Diagnosis | None = None
 ) -> Effects:
-    """Stop dispatching work. Results of work in flight are still recorded.
-
-    Args:
-        progress: Progress of the run, changed in place.
-        reason: Explanation for users.
-        fault: True if a failure caused the pause. Webhooks then report it.
-        diagnosis: The diagnosis, if there is one.
-    """
+    """Stop dispatching work. Results of work in flight are still recorded."""
     effects = Effects()
     data: dict[str, Any] = {"fault": True} if fault else {}
     if diagnosis is not None:
@@ -236,13 +223,7 @@ def judge_alarm(progress: RunProgress, effects: Effects) -> None:
 
 
 def diagnose(progress: RunProgress, context: RunContext, candidates: Sequence[Candidate]) -> Diagnosis | None:
-    """Count a batch; return a diagnosis if the run must pause, since it cannot make progress.
-
-    Args:
-        progress: Progress of the run; its ``streaks`` change in place.
-        context: The run.
-        candidates: The batch.
-    """
+    """Count a batch; return a diagnosis if the run must pause, since it cannot make progress."""
     return (
         _worst_seeds(context.problem, candidates)
         or _faulty_evaluator(progress.streaks, candidates)
@@ -305,7 +286,6 @@ def _unreadable_answers(streaks: dict[str, int], candidates: Sequence[Candidate]
 
 
 def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure]]) -> Diagnosis | None:
-    """Return a diagnosis if enough answers in a row have the same reason that says what to do."""
     for reason in SAYING_WHY:
         if any(failure.reason != reason for _, failure in unreadable):
             streaks.pop(reason, None)

@@ -23,17 +23,14 @@ class StoredPopulation:
 
     @property
     def problem(self) -> Problem:
-        """The problem of the run."""
         return self._context.problem
 
     @property
     def seed(self) -> int:
-        """Seed of the run."""
         return self._context.spec.seed
 
     @property
     def batch(self) -> int:
-        """Ordinal of the batch."""
         return self._batch
 
     @property
@@ -42,22 +39,18 @@ class StoredPopulation:
         return SEED_NUMBER if self._context.seed_programs else None
 
     def elites(self, island: int) -> EliteTable:
-        """Return the archive of an island."""
         if island not in self._tables:
             self._tables[island] = self._store.elites(self._run_id, island)
         return self._tables[island]
 
     @property
     def taken(self) -> Sequence[int]:
-        """Parents that this batch has selected so far."""
         return self._taken
 
     def take(self, parents: Sequence[int]) -> None:
-        """Note parents that the batch has selected."""
         self._taken += parents
 
     def family(self) -> Family:
-        """Return all candidates of the run, read once."""
         if self._family is None:
             rows = self._store.lineage_rows(self._run_id)
             dimensions = len(self.problem.objectives)

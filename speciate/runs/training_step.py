@@ -46,15 +46,15 @@ def learn(lease: Lease, work: WorkStore, learner_for: Callable[[], Learner] | No
         ),
     )
     try:
-        made = learner_for().step(task)
+        checkpoint = learner_for().step(task)
     except LearningError as error:
         return work.end_learning(lease, str(error))
-    policy = _version(context, parent, task, made, lease.payload.get("campaign"))
-    return work.commit_step(lease, LearnedStep(step + 1, policy, made.seconds, made.metrics))
+    policy = _version(context, parent, task, checkpoint, lease.payload.get("campaign"))
+    return work.commit_step(lease, LearnedStep(step + 1, policy, checkpoint.seconds, checkpoint.metrics))
 
 
 def _version(
-    context: RunContext, parent: Policy, task: LearningTask, made: LearnedCheckpoint, campaign: str | None
+    context: RunContext, parent: Policy, task: LearningTask, checkpoint: LearnedCheckpoint, campaign: str | None
 ) -> Policy:
     base = f"{context.proposer.slug}@{context.proposer_version}"
     lineage = Lineage(
@@ -70,14 +70,14 @@ def _version(
     return parent.model_copy(
         update={
             "slug": task.slug,
-            "model": made.model,
+            "model": checkpoint.model,
             "description": f"Learned from {context.proposer.slug} in {learner}, step {task.step + 1}.",
             "training_method": task.learning.estimator.value,
-            "checkpoint_digest": made.digest,
+            "checkpoint_digest": checkpoint.digest,
             "training": None,
             "served": None,
             "lineage": lineage,
-            "options": {**parent.options, **made.options},
+            "options": {**parent.options, **checkpoint.options},
         }
     )
 

@@ -77,15 +77,15 @@ def adaptive(
         seed: Seed of the order among equals.
     """
     order = np.random.default_rng(seed).permutation(problems)
-    for known in range(max(0, len(history) + 1 - parallel), len(history) + 1):
-        if any(each.spent is None for each in history[:known]):
+    for settled in range(max(0, len(history) + 1 - parallel), len(history) + 1):
+        if any(each.spent is None for each in history[:settled]):
             return None
-        gaps = _gaps(history[:known], problems)
+        gaps = _gaps(history[:settled], problems)
         alone = len(gaps) == 1
-        for each in history[known:]:
+        for each in history[settled:]:
             gaps.pop(each.problem, None)
-        left = evaluations - sum(each.spent or 0 for each in history[:known])
-        left -= sum(each.evaluations for each in history[known:])
+        left = evaluations - sum(each.spent or 0 for each in history[:settled])
+        left -= sum(each.evaluations for each in history[settled:])
         if gaps and left > 0:
             best = min(gaps, key=lambda problem: (gaps[problem], order[problem]))
             return Decision(best, left if alone else min(size, left), gaps[best], chance(gaps[best]))
@@ -101,12 +101,12 @@ def fixed(history: Sequence[Slice], *, problems: int, evaluations: int, parallel
     return Decision(position, share, 0, chance(0))
 
 
-def _gaps(known: Sequence[Slice], problems: int) -> dict[int, int]:
+def _gaps(slices: Sequence[Slice], problems: int) -> dict[int, int]:
     """Return the evaluations since the last new target of every open problem."""
     gaps = dict.fromkeys(range(problems), 0)
-    for each in known:
+    for each in slices:
         gaps[each.problem] = each.gap
-    for each in known:
+    for each in slices:
         if each.closed:
             gaps.pop(each.problem, None)
     return gaps

@@ -69,12 +69,7 @@ def pool_of(space: RewardSpace, table: EliteTable) -> ParentPool:
 
 
 def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
-    """Return the best candidate of a batch for every trade-off cell; the first one among equals.
-
-    Args:
-        problem: Defines the cells: the lattice over its objectives, and its declared weights.
-        points: Normalised rewards, shape (n, k), n ≥ 1.
-    """
+    """Return the best candidate of a batch for every trade-off cell; the first one among equals."""
     names, weights = weightings(points.shape[1], problem.weight_vector)
     scores = weigh(points, weights)
     rows = scores.argmax(axis=0)
@@ -85,23 +80,16 @@ def trade_off_bids(problem: Problem, points: FloatArray) -> list[Bid]:
 def improvements(
     table: EliteTable, island: int, bids: Iterable[Bid], candidates: Sequence[Individual]
 ) -> list[Placement]:
-    """Return the bids that the store would accept: the best per cell, if better than the holder.
-
-    Args:
-        table: Current archive of the island.
-        island: The island.
-        bids: Bids of the candidates, by row.
-        candidates: The bidders.
-    """
-    held = dict(zip(table.cells, table.fitness.tolist(), strict=True))
+    """Return the bids that the store would accept: the best per cell, if better than the holder."""
+    best = dict(zip(table.cells, table.fitness.tolist(), strict=True))
     winners: dict[str, int] = {}
     for cell, row, fitness in bids:
         # An infinite fitness (rewards extremely far out of range) could never be beaten.
-        if held.get(cell, -math.inf) < fitness < math.inf:
-            held[cell] = fitness
+        if best.get(cell, -math.inf) < fitness < math.inf:
+            best[cell] = fitness
             winners[cell] = row
     return [
-        Placement(candidates[row].number, island, cell, held[cell], candidates[row].vector)
+        Placement(candidates[row].number, island, cell, best[cell], candidates[row].vector)
         for cell, row in winners.items()
     ]
 

@@ -78,7 +78,6 @@ def weightings(k: int, declared: tuple[float, ...] | None) -> tuple[tuple[str, .
 
 
 def is_clocked(cell: str) -> bool:
-    """Return True if a cell ranks by time."""
     return cell.startswith(CLOCKED)
 
 

@@ -53,11 +53,9 @@ class Resets:
 
     @property
     def enabled(self) -> bool:
-        """True if resets occur: a lone island is never reset."""
         return self.islands > 1 and self.interval > 0
 
     def epoch(self, batch: int) -> int:
-        """Return the epoch of a batch, from 0."""
         return batch // (self.islands * self.interval) if self.enabled else 0
 
     def living(self, table: EliteTable) -> EliteTable:
@@ -132,7 +130,6 @@ def strength(problem: Problem, table: EliteTable) -> float:
 
 
 def records_of(problem: Problem, table: EliteTable) -> EliteTable:
-    """Return the rows in trade-off cells."""
     names, _ = weightings(len(problem.space.selected), problem.weight_vector)
     return rows_of(table, np.isin(table.cells, names))
 
@@ -149,9 +146,9 @@ def diverse_elites(view: PopulationView, table: EliteTable, weights: FloatArray,
     points = view.problem.space.normalise(table.rewards)
     best = sorted({row for _, row, _ in trade_off_bids(view.problem, points)})
     numbers, points = table.numbers[best], points[best]
-    chosen = [int((points @ weights).argmax())]
-    distances = np.abs(points - points[chosen[0]]).sum(axis=1)
-    while len(chosen) < count and distances.any():
-        chosen.append(int(distances.argmax()))
-        distances = np.minimum(distances, np.abs(points - points[chosen[-1]]).sum(axis=1))
-    return numbers[chosen]
+    rows = [int((points @ weights).argmax())]
+    distances = np.abs(points - points[rows[0]]).sum(axis=1)
+    while len(rows) < count and distances.any():
+        rows.append(int(distances.argmax()))
+        distances = np.minimum(distances, np.abs(points - points[rows[-1]]).sum(axis=1))
+    return numbers[rows]

@@ -56,14 +56,7 @@ _WORD: Final = re.compile(r"\w+|[^\w\s]")
 
 
 def feature_cell(candidate: Individual, problem: Problem, features: Sequence[Feature], bins: int) -> str | None:
-    """Return the name of a candidate's cell, or None if no feature applies.
-
-    Args:
-        candidate: The candidate.
-        problem: Its problem.
-        features: Features in the order of the name.
-        bins: Bins of each feature; values outside fall into the first or last bin.
-    """
+    """Return the name of a candidate's cell, or None if no feature applies."""
     measured = ((feature, _MEASURES[feature](candidate, problem, bins)) for feature in features)
     parts = [f"{f}{_SEPARATOR}{min(max(value, 0), bins - 1)}" for f, value in measured if value is not None]
     return ",".join(parts) or None

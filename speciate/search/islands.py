@@ -28,18 +28,11 @@ def island_of(batch: int, islands: int) -> int:
 
 
 def next_island(island: int, islands: int) -> int:
-    """Return the next island of the ring, which receives migrants."""
     return (island + 1) % islands
 
 
 def sends_migrants(batch: int, islands: int, interval: int) -> bool:
-    """Return True for every ``interval``-th batch of an island, which sends migrants.
-
-    Args:
-        batch: Number of the batch, from 0.
-        islands: Number of islands.
-        interval: Batches of one island between two migrations; 0 for never.
-    """
+    """Return True for every ``interval``-th batch of an island, which sends migrants."""
     turn = batch // islands
     return islands > 1 and interval > 0 and turn > 0 and turn % interval == 0
 
@@ -88,13 +81,6 @@ def copies(
     """Return copies of elites for the same cells of another island, if they are better there.
 
     Trade-off and target cells rank the same on every island; all others rank by the weighting of the receiving island.
-
-    Args:
-        view: The population.
-        source: Elites to copy from, of any islands.
-        target: Receiving island.
-        numbers: Numbers of the elites to copy.
-        rank: Score to fitness on the receiving island.
     """
     rows = np.flatnonzero(np.isin(source.numbers, numbers)).tolist()
     migrants = [

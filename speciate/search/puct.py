@@ -44,10 +44,10 @@ def puct_row(
         rng: Breaks ties.
     """
     values = (pool.points * weights).sum(axis=1)
-    at, known = _positions(family.numbers, pool.numbers)
+    at, exists = _positions(family.numbers, pool.numbers)
     best, visits = np.full(len(pool), -np.inf), np.zeros(len(pool))
-    best[known] = _best_child(family, space, weights)[at[known]]
-    visits[known] = _expansions(family)[at[known]]
+    best[exists] = _best_child(family, space, weights)[at[exists]]
+    visits[exists] = _expansions(family)[at[exists]]
     scores = puct(np.where(np.isfinite(best), best, values), values, visits, exploration)
     free = ~np.isin(pool.numbers, _relatives(family, taken))
     scores = np.where(free | ~free.any(), scores, -np.inf)
@@ -75,10 +75,10 @@ def puct(best: FloatArray, values: FloatArray, visits: FloatArray, exploration: 
     return scores
 
 
-def _positions(numbers: IntArray, wanted: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the rows of wanted numbers, and whether they exist."""
-    at = np.minimum(np.searchsorted(numbers, wanted), max(len(numbers) - 1, 0))
-    return at, numbers[at] == wanted if len(numbers) else np.zeros(len(wanted), bool)
+def _positions(numbers: IntArray, numbers_sought: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return the rows of numbers_sought numbers, and whether they exist."""
+    at = np.minimum(np.searchsorted(numbers, numbers_sought), max(len(numbers) - 1, 0))
+    return at, numbers[at] == numbers_sought if len(numbers) else np.zeros(len(numbers_sought), bool)
 
 
 def _best_child(family: Family, space: RewardSpace, weights: FloatArray) -> FloatArray:
@@ -89,9 +89,9 @@ def _best_child(family: Family, space: RewardSpace, weights: FloatArray) -> Floa
     best = np.full(len(family.numbers), -np.inf)
     scored = np.isfinite(family.rewards).all(axis=1) & (family.parents > 0)
     if scored.any():
-        at, known = _positions(family.numbers, family.parents[scored])
+        at, exists = _positions(family.numbers, family.parents[scored])
         infeasible = space.violation(family.rewards) > 0
-        counts = known & (infeasible[at] | ~infeasible[scored])
+        counts = exists & (infeasible[at] | ~infeasible[scored])
         values = (space.normalise(family.rewards[scored]) * weights).sum(axis=1)
         np.maximum.at(best, at[counts], values[counts])
     return best
@@ -99,10 +99,10 @@ def _best_child(family: Family, space: RewardSpace, weights: FloatArray) -> Floa
 
 def _expansions(family: Family) -> FloatArray:
     """Return how often each candidate or a descendant was expanded; ``group`` children are one expansion."""
-    at, known = _positions(family.numbers, family.parents)
-    counts = np.bincount(at[known], minlength=len(family.numbers)) / family.group
+    at, exists = _positions(family.numbers, family.parents)
+    counts = np.bincount(at[exists], minlength=len(family.numbers)) / family.group
     # Parents have lower numbers: from the newest on, each passes its count up.
-    for row in np.flatnonzero(known)[::-1].tolist():
+    for row in np.flatnonzero(exists)[::-1].tolist():
         counts[at[row]] += counts[row]
     return counts
 

@@ -58,7 +58,6 @@ class EliteTable:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[str, int, float, Sequence[float]]], dimensions: int) -> EliteTable:
-        """Return the table of rows ``(cell, number, fitness, rewards)``, with ``dimensions`` rewards each."""
         ordered = sorted(rows, key=lambda row: row[0])
         return cls(
             numbers=np.array([number for _, number, _, _ in ordered], dtype=np.int64),
@@ -86,7 +85,6 @@ class Family:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> Family:
-        """Return the family of rows ``(number, parent, rewards or None)``, ascending by number."""
         missing = (float("nan"),) * dimensions
         return cls(
             numbers=np.array([number for number, _, _ in rows], dtype=np.int64),
@@ -100,37 +98,28 @@ class PopulationView(Protocol):
     """A strategy's view of a run's population."""
 
     @property
-    def problem(self) -> Problem:
-        """The problem."""
-        ...
+    def problem(self) -> Problem: ...
 
     @property
     def seed(self) -> int:
         """Seed of the run, for choices that stay the same in every call (such as an island's weighting)."""
-        ...
 
     @property
     def batch(self) -> int:
         """Number of the current batch, from 0: the clock of the search."""
-        ...
 
     @property
     def seed_number(self) -> int | None:
         """Number of the first seed program's candidate, or None without a seed program."""
-        ...
 
     @property
     def taken(self) -> Sequence[int]:
         """Numbers of the parents that this batch has selected so far."""
-        ...
 
-    def elites(self, island: int) -> EliteTable:
-        """Return the archive of an island; may be empty."""
-        ...
+    def elites(self, island: int) -> EliteTable: ...
 
     def family(self) -> Family:
         """Return all candidates of the run; its cost grows with their number."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +172,6 @@ class Strategy(ABC):
 
     @property
     def islands(self) -> int:
-        """Number of islands (default 1)."""
         return 1
 
     @abstractmethod

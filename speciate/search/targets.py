@@ -64,8 +64,8 @@ def select_parents(strategy: Strategy, view: PopulationView, rng: np.random.Gene
     if parent is None:
         return selection
     others = [number for number in selection.parents[1:] if number != parent]
-    shown = tuple(number for number in selection.inspirations if number != parent)
-    return Selection(selection.role, selection.island, (parent, *others), shown)
+    inspirations = tuple(number for number in selection.inspirations if number != parent)
+    return Selection(selection.role, selection.island, (parent, *others), inspirations)
 
 
 def place_candidates(
@@ -83,20 +83,13 @@ def target_placements(
     prefix: str = TARGET,
     elites: Callable[[int], EliteTable] | None = None,
 ) -> tuple[Placement, ...]:
-    """Return the best bids of candidates for the target cells of their islands.
-
-    Args:
-        problem: The problem.
-        candidates: Candidates of any islands.
-        prefix: First characters of the names of the cells to fill.
-        elites: Returns the archive of an island, which the bids must improve; None keeps all.
-    """
+    """Return the best bids of candidates for the target cells of their islands."""
     placements: list[Placement] = []
     for island in sorted({candidate.island for candidate in candidates}):
-        own = [candidate for candidate in candidates if candidate.island == island]
+        residents = [candidate for candidate in candidates if candidate.island == island]
         table = EliteTable.of([], len(problem.objectives)) if elites is None else elites(island)
-        bids = [bid for bid in target_bids(problem, own) if bid[0].startswith(prefix)]
-        placements += improvements(table, island, bids, own)
+        bids = [bid for bid in target_bids(problem, residents) if bid[0].startswith(prefix)]
+        placements += improvements(table, island, bids, residents)
     return tuple(placements)
 
 

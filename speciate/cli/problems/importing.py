@@ -413,7 +413,7 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     Raises:
         InvalidInputError: There is none; the message shows what the evaluation reports.
     """
-    from speciate.runs.silent_failure import METRIC_LISTS, OTHERWISE, stated_failure
+    from speciate.runs.silent_failure import FALLBACK_ADVICE, METRIC_LISTS, stated_failure
 
     rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
     if any(value > 0 for value in rated):
@@ -426,7 +426,7 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     context = "".join(f"--- {label}\n{text.strip()}\n" for label, text in texts.items())
     if error is not None and error.certain:
         context = f"{error.line}\n"
-    specific = error is not None and error.remedy != OTHERWISE and not _left_out(draft, texts)
+    specific = error is not None and error.remedy != FALLBACK_ADVICE and not _left_out(draft, texts)
     remedy = error.remedy if error is not None and specific else _remedy(draft, evaluation)
     raise InvalidInputError(
         f"the evaluator gives {draft.seed} no positive score ({scores})"

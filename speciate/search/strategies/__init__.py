@@ -28,10 +28,6 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
 def build_strategy(name: str, options: Mapping[str, Any]) -> Strategy:
     """Return a strategy with the given options.
 
-    Args:
-        name: A key of ``STRATEGIES``.
-        options: JSON values for its config model; omitted options keep their defaults.
-
     Raises:
         InvalidInputError: The strategy or an option is unknown, or an option is out of range; the message lists the
             valid ones with types, ranges and defaults.

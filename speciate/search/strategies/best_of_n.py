@@ -33,11 +33,9 @@ class BestOfN(Strategy):
     config: BestOfNConfig
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:  # noqa: ARG002 - the base class's signature
-        """Propose a program from scratch."""
         return Selection(PolicyRole.PROPOSE, _ISLAND)
 
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
-        """Return the trade-off cells in which a candidate beats the record."""
         if not candidates:
             return ()
         points = view.problem.space.normalise([candidate.vector for candidate in candidates])

@@ -105,7 +105,6 @@ class IslandsMapElites(Strategy):
 
     @property
     def islands(self) -> int:
-        """Number of islands."""
         return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
@@ -155,9 +154,9 @@ class IslandsMapElites(Strategy):
             return ()
         pool = pool_of(view.problem.space, table)
         weights = island_weights(view.problem, view.seed, source)
-        chosen = [self._choose(pool.points, rng, weights) for _ in range(self.config.migrants)]
+        migrants = [self._choose(pool.points, rng, weights) for _ in range(self.config.migrants)]
         target = next_island(source, self.islands)
-        return copies(view, table, target, pool.numbers[chosen], self._resets.rank(view.elites(target)))
+        return copies(view, table, target, pool.numbers[migrants], self._resets.rank(view.elites(target)))
 
     def _parents(
         self, view: PopulationView, pool: ParentPool, weights: FloatArray, rng: np.random.Generator

@@ -80,7 +80,6 @@ class MindEvolution(Strategy):
 
     @property
     def islands(self) -> int:
-        """Number of islands."""
         return self.config.islands
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
@@ -143,9 +142,9 @@ class MindEvolution(Strategy):
         """Draw 0 to ``parents`` different parents by Boltzmann selection."""
         count = min(int(rng.integers(self.config.parents + 1)), len(pool))
         rows = np.arange(len(pool))
-        chosen: list[int] = []
-        while len(chosen) < count:
+        parents: list[int] = []
+        while len(parents) < count:
             at = softmax(pool.points[rows], rng, weights, self.config.temperature)
-            chosen.append(int(pool.numbers[rows[at]]))
+            parents.append(int(pool.numbers[rows[at]]))
             rows = np.delete(rows, at)
-        return tuple(chosen)
+        return tuple(parents)

@@ -83,7 +83,6 @@ class SequentialRevision(Strategy):
 
     @property
     def islands(self) -> int:
-        """Number of chains: each has its own island."""
         return self.config.chains
 
     def select(self, view: PopulationView, rng: np.random.Generator) -> Selection:
@@ -121,10 +120,10 @@ class SequentialRevision(Strategy):
             return float(view.batch)
         weights = island_weights(view.problem, view.seed, chain)
         score = weigh(view.problem.space.normalise(table.rewards[[last]]), weights[None, :]).item()
-        held = (*view.problem.ranking.standing(view.problem.targets_met(table.rewards[last].tolist())), score)
-        if rank < held:
+        latest = (*view.problem.ranking.standing(view.problem.targets_met(table.rewards[last].tolist())), score)
+        if rank < latest:
             return -math.inf
-        if rank > held:
+        if rank > latest:
             return max(float(view.batch), float(table.fitness[last]) + _MOMENT)
         return float(view.batch)
 

@@ -125,19 +125,19 @@ class VectorEvolution(Strategy):
         rewards = np.array([candidate.vector for candidate in candidates])
         feasible = space.violation(np.concatenate([table.rewards, rewards])) <= 0.0
         eligible = feasible | ~feasible.any()
-        held = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]
-        known = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
-        newcomers = np.flatnonzero(~known & eligible[len(table) :])
-        members = np.concatenate([space.normalise(table.rewards[held]), points[newcomers]])
+        holders = [row for row, cell in enumerate(table.cells) if cell.startswith(SLOT) and eligible[row]]
+        equal = (rewards[:, None, :] == table.rewards[None, :, :]).all(axis=2).any(axis=1)
+        newcomers = np.flatnonzero(~equal & eligible[len(table) :])
+        members = np.concatenate([space.normalise(table.rewards[holders]), points[newcomers]])
         alive = survivors(members, self.config.population)
-        entering = newcomers[alive[len(held) :]].tolist()
-        free = self._free_slots([table.cells[row] for row in held], alive)
+        entering = newcomers[alive[len(holders) :]].tolist()
+        free = self._free_slots([table.cells[row] for row in holders], alive)
         return [(cell, row, float(candidates[row].number)) for cell, row in zip(free, entering, strict=False)]
 
-    def _free_slots(self, held: Sequence[str], alive: NDArray[np.bool_]) -> list[str]:
+    def _free_slots(self, occupied: Sequence[str], alive: NDArray[np.bool_]) -> list[str]:
         """Return the slots without a member, then those whose member does not survive."""
-        empty = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in held]
-        return empty + [name for name, survives in zip(held, alive, strict=False) if not survives]
+        empty = [name for name in (f"{SLOT}{i}" for i in range(self.config.population)) if name not in occupied]
+        return empty + [name for name, survives in zip(occupied, alive, strict=False) if not survives]
 
 
 def survivors(points: FloatArray, size: int) -> NDArray[np.bool_]:
