@@ -105,103 +105,98 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseModel):
-    """Effective settings. Secrets are masked wherever the object is shown.
-
-    Attributes:
-        database_url: SQLAlchemy URL of PostgreSQL (≥ 15); None means the embedded server.
-        database_direct_url: URL of the same database that bypasses a pooler such as pgbouncer. If set, ``database_url``
-            leads through a pooler in transaction mode: statements are not prepared there, and session locks use this
-            URL.
-        redis_url: URL of Redis or Valkey; None means the embedded server.
-        data_dir: Directory for data, logs and passwords of the embedded servers; always absolute.
-        host: Address that the API listens on.
-        port: Port that the API listens on.
-        url: URL of the API for clients; host and port above by default.
-        policy_url: URL of the inference server, for policies of kind ``embedded``; None means the server that
-            ``speciate up`` starts.
-        token: The operator's bearer token; without one the API listens on loopback only, and is open there.
-        metrics_token: Token for ``/metrics`` only, for Prometheus; the operator's token reads it, too.
-        project: Project that clients use unless their token determines it.
-        rate_limit: Requests per second and token; 0 means no limit.
-        rate_burst: Requests that one token may send at once.
-        secret_key: Key that seals stored secrets, such as API keys of policies. Of several keys, separated by commas,
-            the first one seals and all of them open.
-        allowed_networks: Non-public addresses that policies and webhooks may use: networks, addresses, host names, and
-            the words ``loopback`` and ``private``.
-        sandbox: Containment of candidates; ``auto`` picks the strongest tier that works.
-        evaluate_slots: Concurrent evaluations; 0 means one per core.
-        generate_slots: Concurrent policy requests.
-        work_nice: Niceness (0 to 19) of generate and evaluate workers, of candidates, and of the inference server, so
-            that API and databases go first when CPUs are scarce.
-        lease_s: Seconds after which the work of an unresponsive worker goes to another.
-        rest_s: Seconds without work after which processes give up what they keep for the next work: warm sandboxes,
-            loaded models, connections to PostgreSQL.
-        drain_s: Seconds that a stopping worker has to finish its work; the rest is returned to the queue.
-        shutdown_delay_s: Seconds that a stopping API still answers while it reports itself as not ready.
-        retain_days: Days after its end that a run keeps its programs and prompts; None keeps them forever.
-        purge_days: Days that deleted runs, problems and policies can be restored before they are removed; 0 keeps them
-            forever.
-        audit_days: Days that entries of the audit log are kept; 0 keeps them forever.
-        max_body_bytes: Largest request body.
-        statement_s: Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout.
-        min_free_bytes: Free disk space of the embedded servers below which runs are paused.
-        stall_s: Seconds without a commit after which a running run counts as stalled.
-        checkpoints_dir: Folder of the policy versions that runs learn, shared by learn workers and inference server;
-            None is ``checkpoints`` in the data directory.
-        environments_bytes: Size limit of all installed environments of a machine.
-        environments_days: Days after its last use that an environment is kept.
-        toolchains: Installations of compilers and interpreters outside ``/usr``, each a folder with ``bin``; candidates
-            can read them.
-        builds_bytes: Size limit of the compile cache of a machine.
-        log_format: Lines of text, or one JSON object per line.
-        log_level: Lowest level that is logged.
-        otlp_endpoint: Endpoint for traces (OTLP over HTTP); None means no traces.
-    """
+    """Effective settings. Secrets are masked wherever the object is shown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     env_prefix: ClassVar[str] = "SPECIATE_"
 
     database_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
+    """SQLAlchemy URL of PostgreSQL (≥ 15); None means the embedded server."""
     database_direct_url: Annotated[SecretStr, _address_of("PostgreSQL")] | None = None
+    """URL of the same database that bypasses a pooler such as pgbouncer. If set, ``database_url`` leads through a
+    pooler in transaction mode: statements are not prepared there, and session locks use this URL."""
     redis_url: Annotated[SecretStr, _address_of("Redis or Valkey")] | None = None
+    """URL of Redis or Valkey; None means the embedded server."""
     data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
         default_factory=default_data_dir, validate_default=True
     )
+    """Directory for data, logs and passwords of the embedded servers; always absolute."""
     host: str = "127.0.0.1"
+    """Address that the API listens on."""
     port: int = Field(default=8420, ge=0, le=65535)
+    """Port that the API listens on."""
     url: str | None = None
+    """URL of the API for clients; host and port above by default."""
     policy_url: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
+    """URL of the inference server, for policies of kind ``embedded``; None means the server that ``speciate up``
+    starts."""
     token: SecretStr | None = None
+    """The operator's bearer token; without one the API listens on loopback only, and is open there."""
     metrics_token: SecretStr | None = None
+    """Token for ``/metrics`` only, for Prometheus; the operator's token reads it, too."""
     secret_key: Annotated[SecretStr, AfterValidator(_secret_keys)] | None = None
+    """Key that seals stored secrets, such as API keys of policies. Of several keys, separated by commas, the first one
+    seals and all of them open."""
     allowed_networks: Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_networks)] = ()
+    """Non-public addresses that policies and webhooks may use: networks, addresses, host names, and the words
+    ``loopback`` and ``private``."""
     project: Annotated[str, Field(pattern=SLUG, max_length=80)] | None = None
+    """Project that clients use unless their token determines it."""
     rate_limit: float = Field(default=50.0, ge=0, le=10**6)
+    """Requests per second and token; 0 means no limit."""
     rate_burst: int = Field(default=200, ge=1, le=10**6)
+    """Requests that one token may send at once."""
     sandbox: Literal["auto", "A", "B", "unsafe"] = "auto"
+    """Containment of candidates; ``auto`` picks the strongest tier that works."""
     evaluate_slots: int = Field(default=0, ge=0, le=1024)
+    """Concurrent evaluations; 0 means one per core."""
     generate_slots: int = Field(default=8, ge=1, le=1024)
+    """Concurrent policy requests."""
     work_nice: int = Field(default=5, ge=0, le=19)
+    """Niceness (0 to 19) of generate and evaluate workers, of candidates, and of the inference server, so that API and
+    databases go first when CPUs are scarce."""
     lease_s: float = Field(default=30.0, ge=1, le=3600)
+    """Seconds after which the work of an unresponsive worker goes to another."""
     rest_s: float = Field(default=60.0, ge=1, le=86_400)
+    """Seconds without work after which processes give up what they keep for the next work: warm sandboxes, loaded
+    models, connections to PostgreSQL."""
     drain_s: float = Field(default=8.0, ge=0, le=3600)
+    """Seconds that a stopping worker has to finish its work; the rest is returned to the queue."""
     shutdown_delay_s: float = Field(default=3.0, ge=0, le=300)
+    """Seconds that a stopping API still answers while it reports itself as not ready."""
     retain_days: float | None = Field(default=None, gt=0, le=36_525)
+    """Days after its end that a run keeps its programs and prompts; None keeps them forever."""
     # A day at least: until then a run counts towards its project's daily quotas.
     purge_days: Annotated[float, AfterValidator(_days_or_never)] = Field(default=30.0, ge=0, le=36_525)
+    """Days that deleted runs, problems and policies can be restored before they are removed; 0 keeps them forever."""
     audit_days: float = Field(default=400.0, ge=0, le=36_525)
+    """Days that entries of the audit log are kept; 0 keeps them forever."""
     max_body_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    """Largest request body."""
     statement_s: float = Field(default=60.0, ge=0, le=86_400)
+    """Timeout of the API's PostgreSQL statements in seconds; 0 means none. Workers have no timeout."""
     min_free_bytes: int = Field(default=256 << 20, ge=0)
+    """Free disk space of the embedded servers below which runs are paused."""
     stall_s: float = Field(default=900.0, ge=1)
+    """Seconds without a commit after which a running run counts as stalled."""
     checkpoints_dir: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """Folder of the policy versions that runs learn, shared by learn workers and inference server; None is
+    ``checkpoints`` in the data directory."""
     environments_bytes: int = Field(default=20 << 30, ge=1 << 20)
+    """Size limit of all installed environments of a machine."""
     environments_days: float = Field(default=30.0, gt=0, le=36_525)
+    """Days after its last use that an environment is kept."""
     toolchains: Annotated[tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(_entries)] = ()
+    """Installations of compilers and interpreters outside ``/usr``, each a folder with ``bin``; candidates can read
+    them."""
     builds_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """Size limit of the compile cache of a machine."""
     log_format: Literal["text", "json"] = "text"
+    """Lines of text, or one JSON object per line."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    """Lowest level that is logged."""
     otlp_endpoint: Annotated[str, Field(pattern=WEB_ADDRESS)] | None = None
+    """Endpoint for traces (OTLP over HTTP); None means no traces."""
 
     @model_validator(mode="before")
     @classmethod

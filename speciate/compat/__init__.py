@@ -13,17 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Files that the user names in a directory.
-
-    Attributes:
-        program: Path of the initial program; None for the name that the other system expects.
-        evaluator: Path of the evaluator; None likewise.
-        include: Patterns of files and folders to take although the import leaves them out.
-    """
+    """Files that the user names in a directory."""
 
     program: str | None = None
+    """Path of the initial program; None for the name that the other system expects."""
     evaluator: str | None = None
+    """Path of the evaluator; None likewise."""
     include: tuple[str, ...] = ()
+    """Patterns of files and folders to take although the import leaves them out."""
 
 
 USUAL: Final = Choice()

@@ -83,23 +83,20 @@ Json = dict[str, Any]
 
 @dataclass
 class _Experiment:
-    """An experiment that this process created.
-
-    Attributes:
-        name: Resource name.
-        config: Its configuration as sent.
-        initial: Its initial program as sent.
-        run: Id of its run, once it is started.
-        handed_out: Numbers of the programs that its workers received.
-        evaluated: Numbers of those that they evaluated.
-    """
+    """An experiment that this process created."""
 
     name: str
+    """Resource name."""
     config: Json
+    """Its configuration as sent."""
     initial: Json = field(default_factory=dict)
+    """Its initial program as sent."""
     run: UUID | None = None
+    """Id of its run, once it is started."""
     handed_out: set[int] = field(default_factory=set)
+    """Numbers of the programs that its workers received."""
     evaluated: set[int] = field(default_factory=set)
+    """Numbers of those that they evaluated."""
 
     @property
     def most(self) -> int:
@@ -109,17 +106,14 @@ class _Experiment:
 
 @dataclass
 class AlphaEvolveService:
-    """Answers the routes.
-
-    Attributes:
-        client: Open a client of the Speciate service.
-        policy: Policy that proposes candidates, unless the service has one with the name of a requested model.
-        token: Bearer token that requests must carry.
-    """
+    """Answers the routes."""
 
     client: Callable[[], AsyncClient]
+    """Open a client of the Speciate service."""
     policy: str
+    """Policy that proposes candidates, unless the service has one with the name of a requested model."""
     token: str
+    """Bearer token that requests must carry."""
     _experiments: dict[str, _Experiment] = field(default_factory=dict, init=False)
 
     def app(self) -> Starlette:

@@ -38,43 +38,40 @@ class Objectives(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Contents of another system's directory, read without running anything.
-
-    Attributes:
-        slug: Name of the problem.
-        title: Title, one line.
-        seed: File name of the initial program.
-        files: Contents of the files by path, including the evaluator and the initial program.
-        adapter: Script in ``contained`` that calls the evaluator.
-        options: Options of that script.
-        description: Task description for the policy.
-        wall_s: Wall limit of one evaluation in seconds.
-        memory_bytes: Memory of one evaluation in bytes.
-        packages: Packages of the evaluator and of programs.
-        limits: Further limits of one evaluation, by name.
-        constraints: Names of metrics that must be 1.
-        undeclared: Objectives if the user names none.
-        rated: Metrics whose mean counts, if there is no ``combined_score``; known after a trial.
-        remarks: Notes for the user.
-        left_out: Reason for each file that is not part of the problem, by name.
-    """
+    """Contents of another system's directory, read without running anything."""
 
     slug: str
+    """Name of the problem."""
     title: str
+    """Title, one line."""
     seed: str
+    """File name of the initial program."""
     files: Mapping[str, str]
+    """Contents of the files by path, including the evaluator and the initial program."""
     adapter: str
+    """Script in ``contained`` that calls the evaluator."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of that script."""
     description: str = ""
+    """Task description for the policy."""
     wall_s: float = 300.0
+    """Wall limit of one evaluation in seconds."""
     memory_bytes: int = 2 << 30
+    """Memory of one evaluation in bytes."""
     packages: Packages = field(default_factory=Packages)
+    """Packages of the evaluator and of programs."""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    """Further limits of one evaluation, by name."""
     constraints: tuple[str, ...] = ()
+    """Names of metrics that must be 1."""
     undeclared: Objectives = Objectives.SCORE
+    """Objectives if the user names none."""
     rated: tuple[str, ...] = ()
+    """Metrics whose mean counts, if there is no ``combined_score``; known after a trial."""
     remarks: tuple[str, ...] = ()
+    """Notes for the user."""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    """Reason for each file that is not part of the problem, by name."""
 
     def trial(self) -> Problem:
         """Return a problem that evaluates the initial program to find the names of the metrics.

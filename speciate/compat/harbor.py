@@ -43,19 +43,16 @@ _FOLDERS: Final = ("/logs", "/root", "/tests")
 
 @dataclass(frozen=True, slots=True)
 class HarborDraft(Draft):
-    """A task.
-
-    Attributes:
-        image: Image of the task; without a digest the problem cannot be made.
-        folder: Working folder in the image.
-        variables: Environment of the solution and of the test.
-        reference: The task's own solution, or "".
-    """
+    """A task."""
 
     image: str = ""
+    """Image of the task; without a digest the problem cannot be made."""
     folder: str = "/app"
+    """Working folder in the image."""
     variables: tuple[tuple[str, str], ...] = ()
+    """Environment of the solution and of the test."""
     reference: str = ""
+    """The task's own solution, or ""."""
 
     def texts(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]

@@ -116,17 +116,14 @@ def with_seed(folder: Path, files: Mapping[str, str], path: str) -> tuple[str, d
 
 @dataclass(frozen=True)
 class Packages:
-    """Packages of a directory.
-
-    Attributes:
-        named: Those of ``requirements.txt``, and those of well-known modules that the files import.
-        demanded: Those that the user adds; they replace lines of the same package.
-        refused: Lines of ``requirements.txt`` that a problem cannot declare.
-    """
+    """Packages of a directory."""
 
     named: tuple[str, ...] = ()
+    """Those of ``requirements.txt``, and those of well-known modules that the files import."""
     demanded: tuple[str, ...] = ()
+    """Those that the user adds; they replace lines of the same package."""
     refused: tuple[str, ...] = ()
+    """Lines of ``requirements.txt`` that a problem cannot declare."""
 
     @property
     def requirements(self) -> tuple[str, ...]:

@@ -80,14 +80,11 @@ def resolve(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class AllowedNetworks:
-    """Networks that policies and webhooks may use beside public addresses.
-
-    Attributes:
-        allowed: Networks (``10.0.0.0/8``), addresses, host names, and the words ``loopback`` and ``private``. A host
-            name allows its addresses except link-local ones, which must be listed as a network.
-    """
+    """Networks that policies and webhooks may use beside public addresses."""
 
     allowed: tuple[str, ...] = ()
+    """Networks (``10.0.0.0/8``), addresses, host names, and the words ``loopback`` and ``private``. A host name allows
+    its addresses except link-local ones, which must be listed as a network."""
 
     @classmethod
     def of(cls, entries: Iterable[str]) -> Self:

@@ -40,21 +40,18 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Postgres:
-    """One cluster: its programs, its files, and the account that runs it.
-
-    Attributes:
-        binaries: Programs that the account can read.
-        socket_dir: Private directory of the account, for the socket.
-        account: Account that runs the server; None for the invoking user.
-        lock_fd: Descriptor of the data directory's lock, kept open by every program that uses the cluster.
-    """
+    """One cluster: its programs, its files, and the account that runs it."""
 
     binaries: PostgresBinaries
+    """Programs that the account can read."""
     cluster: Path
     socket_dir: Path
+    """Private directory of the account, for the socket."""
     log_file: Path
     account: ServerAccount | None
+    """Account that runs the server; None for the invoking user."""
     lock_fd: int
+    """Descriptor of the data directory's lock, kept open by every program that uses the cluster."""
 
     def ensure_cluster(self, password: str) -> None:
         """Create the cluster if it does not exist; raise `ClusterVersionError` if another major version created it."""

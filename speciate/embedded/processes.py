@@ -27,44 +27,38 @@ _STOP_MARGIN_S = 10.0  # for the guard's own work beyond each child's grace peri
 
 @dataclass(frozen=True)
 class Preload:
-    """Imports of a guard, which its forks share.
-
-    Attributes:
-        modules: Modules that read no settings, start no threads and open no files when they are imported.
-        path: The forks' ``sys.path``.
-        environment: Variables to set before the imports; no secrets.
-    """
+    """Imports of a guard, which its forks share."""
 
     modules: Sequence[str]
+    """Modules that read no settings, start no threads and open no files when they are imported."""
     path: Sequence[str]
+    """The forks' ``sys.path``."""
     environment: Mapping[str, str]
+    """Variables to set before the imports; no secrets."""
 
 
 @dataclass(frozen=True)
 class ChildCommand:
-    """One command to run under the guard.
-
-    Attributes:
-        name: Unique among the children of one guard.
-        argv: Program and arguments; must not contain secrets, because every user of the machine can read them.
-        env: Complete environment, sent in a file in memory.
-        log_file: File to append standard output and error to.
-        user: Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user.
-        grace_s: Seconds from the stop signal to SIGKILL.
-        death_signal: Signal that the kernel sends if the guard is killed; None means the stop signal.
-        module: Module that ``argv`` runs as ``python -m MODULE``; a guard that has preloaded modules forks instead.
-    """
+    """One command to run under the guard."""
 
     name: str
+    """Unique among the children of one guard."""
     argv: Sequence[str | Path]
+    """Program and arguments; must not contain secrets, because every user of the machine can read them."""
     env: Mapping[str, str] = field(repr=False)
+    """Complete environment, sent in a file in memory."""
     log_file: Path
+    """File to append standard output and error to."""
     cwd: Path = Path("/")
     user: tuple[int, int] | None = None
+    """Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user."""
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 5.0
+    """Seconds from the stop signal to SIGKILL."""
     death_signal: signal.Signals | None = None
+    """Signal that the kernel sends if the guard is killed; None means the stop signal."""
     module: str | None = None
+    """Module that ``argv`` runs as ``python -m MODULE``; a guard that has preloaded modules forks instead."""
 
 
 @dataclass(frozen=True)

@@ -37,38 +37,35 @@ _PLAIN: Final = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 class ModelConfig(BaseModel):
-    """Shape of a model, as ``config.json`` gives it under Hugging Face's names.
-
-    Attributes:
-        vocab_size: V.
-        hidden_size: D.
-        intermediate_size: F, the width of the feed-forward part.
-        num_hidden_layers: L.
-        num_attention_heads: H.
-        num_key_value_heads: K, a divisor of H.
-        head_dim: d; D / H by default.
-        max_position_embeddings: Longest sequence, prompt and completion together.
-        rms_norm_eps: ε of the norm.
-        rope_theta: Base of the rotary embedding.
-        tie_word_embeddings: True if the embedding is also the output matrix.
-        eos_token_id: Tokens that end a completion, unless ``generation_config.json`` names others.
-    """
+    """Shape of a model, as ``config.json`` gives it under Hugging Face's names."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     architectures: tuple[str, ...]
     vocab_size: int = Field(ge=2, le=1_000_000)
+    """V."""
     hidden_size: int = Field(ge=2, le=16384)
+    """D."""
     intermediate_size: int = Field(ge=1, le=65536)
+    """F, the width of the feed-forward part."""
     num_hidden_layers: int = Field(ge=1, le=200)
+    """L."""
     num_attention_heads: int = Field(ge=1, le=256)
+    """H."""
     num_key_value_heads: int = Field(ge=1, le=256)
+    """K, a divisor of H."""
     head_dim: int = Field(ge=2, le=1024, multiple_of=2)
+    """d; D / H by default."""
     max_position_embeddings: int = Field(ge=2, le=1 << 20)
+    """Longest sequence, prompt and completion together."""
     rms_norm_eps: float = Field(default=1e-6, gt=0, lt=1)
+    """ε of the norm."""
     rope_theta: float = Field(default=10000.0, ge=1, le=1e12)
+    """Base of the rotary embedding."""
     tie_word_embeddings: bool = False
+    """True if the embedding is also the output matrix."""
     eos_token_id: tuple[int, ...] = Field(default=(), validation_alias=AliasChoices("eos_token_id"))
+    """Tokens that end a completion, unless ``generation_config.json`` names others."""
 
     @model_validator(mode="before")
     @classmethod
@@ -107,21 +104,18 @@ class ModelConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Contents of a checkpoint folder.
-
-    Attributes:
-        folder: The folder.
-        config: Shape of the model.
-        tensors: Weights by Hugging Face's names, float32.
-        eos_ids: Tokens that end a completion.
-        method: Training method, from Speciate's ``manifest.json``; None without one.
-    """
+    """Contents of a checkpoint folder."""
 
     folder: Path
+    """The folder."""
     config: ModelConfig
+    """Shape of the model."""
     tensors: dict[str, Array]
+    """Weights by Hugging Face's names, float32."""
     eos_ids: tuple[int, ...]
+    """Tokens that end a completion."""
     method: str | None
+    """Training method, from Speciate's ``manifest.json``; None without one."""
 
 
 def read_config(folder: Path) -> tuple[ModelConfig, str | None]:

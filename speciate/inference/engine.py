@@ -32,63 +32,54 @@ Alternatives = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling parameters of a request.
-
-    Attributes:
-        n: Completions.
-        max_tokens: Longest completion.
-        temperature: Softmax temperature; 0 takes the likeliest token.
-        top_p: Nucleus mass.
-        seed: Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests.
-        tops: Likeliest tokens to report at every position.
-        repetition_penalty: Factor against tokens of prompt and completion (``sampling.penalize``); 1 for none.
-    """
+    """Sampling parameters of a request."""
 
     n: int = 1
+    """Completions."""
     max_tokens: int = 16
+    """Longest completion."""
     temperature: float = 1.0
+    """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = 1.0
+    """Nucleus mass."""
     seed: int = 0
+    """Completion i uses a generator seeded with (seed, i); its tokens do not depend on other requests."""
     tops: int = 0
+    """Likeliest tokens to report at every position."""
     repetition_penalty: float = 1.0
+    """Factor against tokens of prompt and completion (``sampling.penalize``); 1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledCompletion:
-    """A completion.
-
-    Attributes:
-        token_ids: Its tokens, including the one that ended it.
-        logprobs: Log-probability of each token, before penalty, temperature and top-p.
-        finish_reason: ``stop`` (end-of-text, or the caller's rule) or ``length``.
-        tops: For each position the likeliest tokens with their log-probabilities; empty unless requested.
-    """
+    """A completion."""
 
     token_ids: tuple[int, ...]
+    """Its tokens, including the one that ended it."""
     logprobs: tuple[float, ...]
+    """Log-probability of each token, before penalty, temperature and top-p."""
     finish_reason: Finish
+    """``stop`` (end-of-text, or the caller's rule) or ``length``."""
     tops: tuple[Alternatives, ...] = ()
+    """For each position the likeliest tokens with their log-probabilities; empty unless requested."""
 
 
 @dataclass(eq=False, slots=True)
 class GenerationRequest:
-    """A prompt with the state of its completions.
-
-    Attributes:
-        prompt: Token ids.
-        params: Sampling parameters.
-        stops: Called with index and token of every sampled token; ends that completion by returning True.
-        sampled: Finished completions by index.
-        cancelled: True if no client waits for it.
-        started: Completions that have joined the batch.
-    """
+    """A prompt with the state of its completions."""
 
     prompt: tuple[int, ...]
+    """Token ids."""
     params: SamplingParams
+    """Sampling parameters."""
     stops: Callable[[int, int], bool] | None = None
+    """Called with index and token of every sampled token; ends that completion by returning True."""
     sampled: dict[int, SampledCompletion] = field(default_factory=dict)
+    """Finished completions by index."""
     cancelled: bool = False
+    """True if no client waits for it."""
     started: int = 0
+    """Completions that have joined the batch."""
 
     @property
     def done(self) -> bool:

@@ -11,21 +11,18 @@ PREFIX: Final = "speciate_serve"
 
 @dataclass(slots=True)
 class ModelCounters:
-    """Totals of one model since the start.
-
-    Attributes:
-        requests: Answered requests.
-        refused: Refused or failed requests.
-        prompt_tokens: Tokens of prompts.
-        generation_tokens: Sampled tokens.
-        seconds: Sum of the times from request to response.
-    """
+    """Totals of one model since the start."""
 
     requests: int = 0
+    """Answered requests."""
     refused: int = 0
+    """Refused or failed requests."""
     prompt_tokens: int = 0
+    """Tokens of prompts."""
     generation_tokens: int = 0
+    """Sampled tokens."""
     seconds: float = 0.0
+    """Sum of the times from request to response."""
 
 
 def exposition(counters: Mapping[str, ModelCounters], loads: Mapping[str, tuple[int, int]]) -> str:

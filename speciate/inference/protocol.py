@@ -56,29 +56,26 @@ Stop = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class SamplingRequest(BaseModel):
-    """Fields of both routes.
-
-    Attributes:
-        model: A model that ``/v1/models`` lists.
-        n: Completions of each prompt.
-        temperature: Softmax temperature; 0 takes the likeliest token.
-        top_p: Nucleus mass.
-        repetition_penalty: Factor against tokens of prompt and completion (arXiv:1909.05858); 1 for none.
-        seed: Completion i is drawn from (seed, i); random by default.
-        stop: Strings that end a completion and are not part of it.
-        return_token_ids: True to report the ids of the sampled tokens.
-    """
+    """Fields of both routes."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     model: str
+    """A model that ``/v1/models`` lists."""
     n: int = Field(default=1, ge=1, le=MAX_N)
+    """Completions of each prompt."""
     temperature: float = Field(default=1.0, ge=0, le=100)
+    """Softmax temperature; 0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus mass."""
     repetition_penalty: float = Field(default=1.0, gt=0, le=10)
+    """Factor against tokens of prompt and completion (arXiv:1909.05858); 1 for none."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
+    """Completion i is drawn from (seed, i); random by default."""
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
+    """Strings that end a completion and are not part of it."""
     return_token_ids: bool = False
+    """True to report the ids of the sampled tokens."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,13 +96,7 @@ class SamplingRequest(BaseModel):
 
 
 class CompletionRequest(SamplingRequest):
-    """``POST /v1/completions``.
-
-    Attributes:
-        prompt: One or several prompts, as texts or token ids.
-        max_tokens: Longest completion.
-        logprobs: Likeliest tokens to report at every position beside the sampled one; None reports nothing.
-    """
+    """``POST /v1/completions``."""
 
     prompt: (
         str
@@ -113,8 +104,11 @@ class CompletionRequest(SamplingRequest):
         | Annotated[list[int], Field(min_length=1)]
         | Annotated[list[list[int]], Field(min_length=1, max_length=MAX_PROMPTS)]
     )
+    """One or several prompts, as texts or token ids."""
     max_tokens: int = Field(default=DEFAULT_MAX_TOKENS, ge=1)
+    """Longest completion."""
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOPS)
+    """Likeliest tokens to report at every position beside the sampled one; None reports nothing."""
 
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts as a list."""
@@ -135,25 +129,22 @@ class ChatMessage(BaseModel):
 
 
 class ChatRequest(SamplingRequest):
-    """``POST /v1/chat/completions``.
-
-    Attributes:
-        messages: The conversation.
-        max_tokens: Longest completion; by default the rest of the model's context.
-        max_completion_tokens: Newer name of ``max_tokens``.
-        logprobs: True to report log-probabilities.
-        top_logprobs: Likeliest tokens to report at every position.
-        add_generation_prompt: True to begin a reply.
-        continue_final_message: True to continue the last message, which is the assistant's, instead.
-    """
+    """``POST /v1/chat/completions``."""
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
+    """The conversation."""
     max_tokens: int | None = Field(default=None, ge=1)
+    """Longest completion; by default the rest of the model's context."""
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    """Newer name of ``max_tokens``."""
     logprobs: bool = False
+    """True to report log-probabilities."""
     top_logprobs: int = Field(default=0, ge=0, le=MAX_TOPS)
+    """Likeliest tokens to report at every position."""
     add_generation_prompt: bool = True
+    """True to begin a reply."""
     continue_final_message: bool = False
+    """True to continue the last message, which is the assistant's, instead."""
 
     @model_validator(mode="after")
     def _ends_with_a_reply(self) -> Self:

@@ -29,27 +29,24 @@ _REPEAT_S: Final = 60
 
 
 class Replay(BaseModel):
-    """A requested or finished replay.
-
-    Attributes:
-        requested_at: Time of the request.
-        done_at: Time of the result; None while pending.
-        rewards: Rewards by objective; None when the program failed.
-        failure: Kind of failure.
-        detail: Failure message of the program; untrusted text.
-        tier: Isolation tier of the evaluation.
-        wall_s: Wall-clock seconds.
-    """
+    """A requested or finished replay."""
 
     model_config = ConfigDict(frozen=True)
 
     requested_at: datetime
+    """Time of the request."""
     done_at: datetime | None = None
+    """Time of the result; None while pending."""
     rewards: dict[str, float] | None = None
+    """Rewards by objective; None when the program failed."""
     failure: FailureKind | None = None
+    """Kind of failure."""
     detail: str = ""
+    """Failure message of the program; untrusted text."""
     tier: str = ""
+    """Isolation tier of the evaluation."""
     wall_s: float = 0.0
+    """Wall-clock seconds."""
 
     def matches(self, candidate: CandidateDetail) -> bool:
         """Return True if the result equals the first evaluation's."""

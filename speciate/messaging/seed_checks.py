@@ -50,15 +50,12 @@ class SeedFailsError(InvalidInputError):
 
 @dataclass(frozen=True)
 class SeedChecks:
-    """Requests that seed programs be scored, and scores them on a worker.
-
-    Attributes:
-        limit_s: Longest wait for a result, in seconds.
-    """
+    """Requests that seed programs be scored, and scores them on a worker."""
 
     _redis: redis.Redis
     _celery: Celery
     limit_s: float = LIMIT_S
+    """Longest wait for a result, in seconds."""
     _slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MAX_CHECKS))
 
     def require(self, problem: Problem) -> None:

@@ -14,15 +14,12 @@ from speciate.prompts.diff import DIFF_GRAMMAR
 
 
 class CustomGuide(Value):
-    """A user-defined constraint, in the language of the server's grammar engine.
-
-    Attributes:
-        regex: Regular expression that the whole answer must match.
-        grammar: A grammar in EBNF whose start is ``root``.
-    """
+    """A user-defined constraint, in the language of the server's grammar engine."""
 
     regex: str | None = Field(default=None, min_length=1, max_length=100_000)
+    """Regular expression that the whole answer must match."""
     grammar: str | None = Field(default=None, min_length=1, max_length=100_000)
+    """A grammar in EBNF whose start is ``root``."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:

@@ -35,15 +35,12 @@ class EndpointMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WeightsIdentity:
-    """Identity of the weights behind a model's name.
-
-    Attributes:
-        digest: SHA-256 of the policy's own weights (an adapter's for an adapter); None if unknown.
-        served: What the endpoint reports.
-    """
+    """Identity of the weights behind a model's name."""
 
     digest: str | None
+    """SHA-256 of the policy's own weights (an adapter's for an adapter); None if unknown."""
     served: ServedWeights
+    """What the endpoint reports."""
 
 
 def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:

@@ -23,15 +23,12 @@ Options = TypeVar("Options", bound=Value)
 
 @dataclass(frozen=True)
 class ClientContext:
-    """The networks and keys that an installation gives its policy clients.
-
-    Attributes:
-        network: Networks that a client may contact; None for an address that the operator configured.
-        key_of: Return the API key stored under an id; raises ``UnavailableError``.
-    """
+    """The networks and keys that an installation gives its policy clients."""
 
     network: AllowedNetworks | None = _THIS_MACHINE
+    """Networks that a client may contact; None for an address that the operator configured."""
     key_of: Callable[[str], str] | None = None
+    """Return the API key stored under an id; raises ``UnavailableError``."""
 
 
 STANDALONE: Final = ClientContext()
@@ -40,22 +37,19 @@ STANDALONE: Final = ClientContext()
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """Declare a kind of policy; its module calls the declaration ``KIND``.
-
-    Attributes:
-        client: Build the client without contacting anything. Raises ``InvalidInputError`` if the registration lacks a
-            field that the kind needs, or an option is invalid.
-        summary: Noun phrase that the command line and the form show.
-        takes_key: True if an API key may be stored for its endpoint.
-        reads_prompts: True if it can follow any prompt, and thus write advice.
-        immediate: True if its client answers in milliseconds from this process, so that nothing has to wait for it.
-    """
+    """Declare a kind of policy; its module calls the declaration ``KIND``."""
 
     client: Callable[[Policy, ClientContext], PolicyClient]
+    """Build the client without contacting anything. Raises ``InvalidInputError`` if the registration lacks a field that
+    the kind needs, or an option is invalid."""
     summary: str
+    """Noun phrase that the command line and the form show."""
     takes_key: bool = False
+    """True if an API key may be stored for its endpoint."""
     reads_prompts: bool = True
+    """True if it can follow any prompt, and thus write advice."""
     immediate: bool = False
+    """True if its client answers in milliseconds from this process, so that nothing has to wait for it."""
 
 
 def client_options(policy: Policy, model: type[Options]) -> Options:

@@ -21,39 +21,36 @@ SHARDS: Final = "model-*-of-*.safetensors"
 
 
 class Manifest(Value):
-    """Record of how a policy was trained and how to prompt it.
-
-    Attributes:
-        task: Task it was trained on, a key of ``speciate.training.tasks.TASKS``.
-        method: Estimator, or ``base`` for supervised training alone.
-        codec: Codec of its prompts, a key of ``speciate.prompts.codecs.CODECS``; None means English.
-        description: Description of its policy; empty for one from task and method.
-        max_tokens: Longest answer in tokens.
-        answers_per_rollout: Answers in one completion, m. It can write single answers, too.
-        prompt_style: Prompts of its training.
-        seed: Seed of all randomness.
-        steps: Updates made.
-        config: Configuration of the training, as JSON values.
-        base_digest: SHA-256 of the initial weights; None if they were random.
-        data_digest: SHA-256 of the definitions of the training problems.
-        versions: Versions of the libraries, by name.
-        metrics: Measurements over time, one mapping for each entry, with ``step``.
-    """
+    """Record of how a policy was trained and how to prompt it."""
 
     task: str
+    """Task it was trained on, a key of ``speciate.training.tasks.TASKS``."""
     method: str
+    """Estimator, or ``base`` for supervised training alone."""
     codec: str | None = None
+    """Codec of its prompts, a key of ``speciate.prompts.codecs.CODECS``; None means English."""
     description: str = ""
+    """Description of its policy; empty for one from task and method."""
     max_tokens: int = Field(ge=1)
+    """Longest answer in tokens."""
     answers_per_rollout: int = Field(default=1, ge=1)
+    """Answers in one completion, m. It can write single answers, too."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
+    """Prompts of its training."""
     seed: int
+    """Seed of all randomness."""
     steps: int = Field(ge=0)
+    """Updates made."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
+    """Configuration of the training, as JSON values."""
     base_digest: str | None = None
+    """SHA-256 of the initial weights; None if they were random."""
     data_digest: str = ""
+    """SHA-256 of the definitions of the training problems."""
     versions: dict[str, str] = Field(default_factory=dict)
+    """Versions of the libraries, by name."""
     metrics: tuple[dict[str, float], ...] = ()
+    """Measurements over time, one mapping for each entry, with ``step``."""
 
     @property
     def is_mutator(self) -> bool:

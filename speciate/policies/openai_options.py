@@ -36,44 +36,41 @@ HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$", max_le
 
 
 class OpenAICompatibleOptions(RequestFields):
-    """Options of ``openai_compatible``.
-
-    Attributes:
-        max_retries: Attempts after the first one.
-        backoff_s: Ceiling of the first wait between attempts; it doubles with every attempt.
-        longest_wait_s: Longest wait between attempts, even if the server requests more.
-        concurrency: Requests of one call that run at the same time.
-        chat_overhead_tokens: Tokens that the chat template may add to a prompt; only the token ceiling counts them.
-        max_response_bytes: Largest response to read.
-        check: True to read the list of models before a run; some gateways have none.
-        base_model: Base model of an adapter, which must be served.
-        adapter_path: Path of the adapter ``model`` on the server's machine, to load it when it is not loaded; None for
-            an adapter that the server was started with.
-        guide: Constraint on the output: ``diff`` for SEARCH/REPLACE blocks, or a regex or grammar.
-        max_waiting: Most sequences that may wait at the endpoint before further requests are held back; applies where
-            its metrics report the queue.
-        longest_queue_s: Longest time that a request is held back.
-        stream: True to request streams, for endpoints that answer long requests in no other way.
-        system_role: ``user`` puts the system text before the user's, for chat templates without a system role.
-        headers: Further headers of every request. ``{key}`` in a value stands for the policy's key, which is then not
-            sent as ``Authorization``.
-    """
+    """Options of ``openai_compatible``."""
 
     max_retries: int = Field(default=4, ge=0, le=20)
+    """Attempts after the first one."""
     backoff_s: float = Field(default=0.5, ge=0, le=60)
+    """Ceiling of the first wait between attempts; it doubles with every attempt."""
     longest_wait_s: float = Field(default=30.0, ge=0, le=600)
+    """Longest wait between attempts, even if the server requests more."""
     concurrency: int = Field(default=8, ge=1, le=256)
+    """Requests of one call that run at the same time."""
     chat_overhead_tokens: int = Field(default=512, ge=0, le=100_000)
+    """Tokens that the chat template may add to a prompt; only the token ceiling counts them."""
     max_response_bytes: int = Field(default=64 << 20, ge=1 << 10, le=1 << 28)
+    """Largest response to read."""
     check: bool = True
+    """True to read the list of models before a run; some gateways have none."""
     base_model: str | None = Field(default=None, min_length=1, max_length=500)
+    """Base model of an adapter, which must be served."""
     adapter_path: str | None = Field(default=None, min_length=1, max_length=4000)
+    """Path of the adapter ``model`` on the server's machine, to load it when it is not loaded; None for an adapter that
+    the server was started with."""
     guide: Guide | None = None
+    """Constraint on the output: ``diff`` for SEARCH/REPLACE blocks, or a regex or grammar."""
     max_waiting: int = Field(default=256, ge=1, le=1_000_000)
+    """Most sequences that may wait at the endpoint before further requests are held back; applies where its metrics
+    report the queue."""
     longest_queue_s: float = Field(default=600.0, gt=0, le=86_400)
+    """Longest time that a request is held back."""
     stream: bool = False
+    """True to request streams, for endpoints that answer long requests in no other way."""
     system_role: Literal["system", "user"] = "system"
+    """``user`` puts the system text before the user's, for chat templates without a system role."""
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=20)
+    """Further headers of every request. ``{key}`` in a value stands for the policy's key, which is then not sent as
+    ``Authorization``."""
 
     @field_validator("headers")
     @classmethod

@@ -38,19 +38,16 @@ _OVERLOADED: Final = ("server", "overloaded", "internal", "unavailable", "timeou
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response as it arrived.
-
-    Attributes:
-        status: HTTP status.
-        body: Its body.
-        content_type: Its media type, in lower case.
-        retry_after: Its header ``Retry-After``.
-    """
+    """A response as it arrived."""
 
     status: int
+    """HTTP status."""
     body: bytes
+    """Its body."""
     content_type: str = ""
+    """Its media type, in lower case."""
     retry_after: str | None = None
+    """Its header ``Retry-After``."""
 
     @property
     def is_stream(self) -> bool:
@@ -80,21 +77,18 @@ class WeightsMismatchError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Entry of a model list.
-
-    Attributes:
-        id: Model name in requests.
-        root: Folder or repository of its weights.
-        parent: For an adapter, the ``id`` of its base model.
-        max_model_len: Longest sequence in tokens, prompt and answer together; vLLM reports it for base models only.
-        digest: SHA-256 of its weights; the bundled inference server reports it.
-    """
+    """Entry of a model list."""
 
     id: str
+    """Model name in requests."""
     root: str | None = None
+    """Folder or repository of its weights."""
     parent: str | None = None
+    """For an adapter, the ``id`` of its base model."""
     max_model_len: int | None = None
+    """Longest sequence in tokens, prompt and answer together; vLLM reports it for base models only."""
     digest: str | None = None
+    """SHA-256 of its weights; the bundled inference server reports it."""
 
 
 def path_of(policy: Policy) -> str:

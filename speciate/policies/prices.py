@@ -24,15 +24,12 @@ _TABLE: Final = TypeAdapter(dict[str, Price])
 
 @dataclass(frozen=True)
 class FoundPrice:
-    """Price of a model with its origin.
-
-    Attributes:
-        price: US dollars per million tokens.
-        origin: Table that lists it, for people.
-    """
+    """Price of a model with its origin."""
 
     price: Price
+    """US dollars per million tokens."""
     origin: str
+    """Table that lists it, for people."""
 
 
 def price_of(provider: str, model: str) -> FoundPrice | None:

@@ -13,27 +13,24 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Provider:
-    """A preset.
-
-    Attributes:
-        base_url: Address of its OpenAI-compatible endpoint.
-        key_variable: Variable in which its users keep their key; None if it takes no key.
-        hosted: True if it is a service on the internet, which needs a key.
-        fields: Request fields to rename or omit, as in the option ``fields``.
-        unless_given: Sampling parameters to omit unless the user sets them: models that reason refuse them.
-        options: Further options of the client.
-        timeout_s: Time limit of a request, in seconds; None for the default.
-        summary: Quirks, for the list of providers.
-    """
+    """A preset."""
 
     base_url: str
+    """Address of its OpenAI-compatible endpoint."""
     key_variable: str | None = None
+    """Variable in which its users keep their key; None if it takes no key."""
     hosted: bool = False
+    """True if it is a service on the internet, which needs a key."""
     fields: Mapping[str, str | None] = field(default_factory=dict)
+    """Request fields to rename or omit, as in the option ``fields``."""
     unless_given: tuple[str, ...] = ()
+    """Sampling parameters to omit unless the user sets them: models that reason refuse them."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Further options of the client."""
     timeout_s: float | None = None
+    """Time limit of a request, in seconds; None for the default."""
     summary: str = ""
+    """Quirks, for the list of providers."""
 
     def policy_fields(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         omitted = dict.fromkeys(name for name in self.unless_given if name not in sampling)

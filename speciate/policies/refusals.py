@@ -91,15 +91,12 @@ CREDIT_REMEDY: Final = "Add credit at the provider, then resume the run."
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Explanation of a refused request.
-
-    Attributes:
-        remedy: What to do.
-        of_prompt: True if another prompt may be accepted; False if every request of the policy will be refused.
-    """
+    """Explanation of a refused request."""
 
     remedy: str
+    """What to do."""
     of_prompt: bool = False
+    """True if another prompt may be accepted; False if every request of the policy will be refused."""
 
 
 def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Policy) -> Refusal | None:

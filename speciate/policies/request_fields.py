@@ -43,19 +43,16 @@ _OURS: Final = frozenset({"model", "messages", "prompt", "n", "stream", "max_tok
 
 
 class RequestFields(Value):
-    """Options that change the fields of every request.
-
-    Attributes:
-        fields: New name of a request field, or null to omit it: ``{"max_tokens": "max_completion_tokens", "seed":
-            null}``. Without ``n``, each completion takes a request of its own.
-        reasoning_effort: Effort of a model that reasons before it answers, such as ``low``; None for its default.
-        extra_body: Further fields of every request, such as vLLM's ``top_k``; they win over sampling parameters, but
-            not over the limit of tokens.
-    """
+    """Options that change the fields of every request."""
 
     fields: dict[RequestField, FieldName | None] = Field(default_factory=dict)
+    """New name of a request field, or null to omit it: ``{"max_tokens": "max_completion_tokens", "seed": null}``.
+    Without ``n``, each completion takes a request of its own."""
     reasoning_effort: str | None = Field(default=None, pattern="^[a-z]{1,20}$")
+    """Effort of a model that reasons before it answers, such as ``low``; None for its default."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of every request, such as vLLM's ``top_k``; they win over sampling parameters, but not over the
+    limit of tokens."""
 
     @model_validator(mode="after")
     def _keeps_control(self) -> Self:

@@ -16,15 +16,12 @@ _TRANSIENT: Final = frozenset({408, 409, 429})
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff with jitter.
-
-    Attributes:
-        first_s: Ceiling of the first wait; it doubles with every attempt.
-        longest_s: Ceiling of every wait, even if the server requests more.
-    """
+    """Exponential backoff with jitter."""
 
     first_s: float = 0.5
+    """Ceiling of the first wait; it doubles with every attempt."""
     longest_s: float = 30.0
+    """Ceiling of every wait, even if the server requests more."""
 
     def wait_s(self, attempt: int, rng: np.random.Generator, requested_s: float | None = None) -> float:
         if requested_s is not None:

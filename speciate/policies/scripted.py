@@ -28,21 +28,18 @@ class CompletionOrder(StrEnum):
 
 
 class ScriptedOptions(Value):
-    """Options of ``scripted``: either ``completions`` or ``template``.
-
-    Attributes:
-        completions: Texts to answer with.
-        template: Text in which ``{number}`` is replaced by a number that differs for every seed and completion.
-        order: Choice among ``completions``.
-        tokens_per_completion: Tokens charged for each completion.
-        prompt_tokens: Tokens charged for each prompt.
-    """
+    """Options of ``scripted``: either ``completions`` or ``template``."""
 
     completions: tuple[str, ...] = Field(default=(), max_length=100_000)
+    """Texts to answer with."""
     template: str = Field(default="", max_length=1 << 20)
+    """Text in which ``{number}`` is replaced by a number that differs for every seed and completion."""
     order: CompletionOrder = CompletionOrder.CYCLE
+    """Choice among ``completions``."""
     tokens_per_completion: int = Field(default=0, ge=0, le=10**9)
+    """Tokens charged for each completion."""
     prompt_tokens: int = Field(default=0, ge=0, le=10**9)
+    """Tokens charged for each prompt."""
 
     @model_validator(mode="after")
     def _one_script(self) -> Self:

@@ -12,47 +12,38 @@ from speciate.policies.numbers import read_count, read_tokens
 
 @dataclass(frozen=True, slots=True)
 class TokenCeilings:
-    """Upper bounds of a request's tokens.
-
-    Attributes:
-        prompt: The prompt: no tokenizer produces more tokens than bytes.
-        longest: One completion.
-        completion: All completions together.
-    """
+    """Upper bounds of a request's tokens."""
 
     prompt: int
+    """The prompt: no tokenizer produces more tokens than bytes."""
     longest: int
+    """One completion."""
     completion: int
+    """All completions together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Reported tokens of a response; None where the report is missing or impossible.
-
-    Attributes:
-        prompt: Tokens of the prompt.
-        completion: Tokens of all completions, reasoning included.
-        reasoning: Tokens spent on reasoning, 0 if none are reported.
-    """
+    """Reported tokens of a response; None where the report is missing or impossible."""
 
     prompt: int | None = None
+    """Tokens of the prompt."""
     completion: int | None = None
+    """Tokens of all completions, reasoning included."""
     reasoning: int = 0
+    """Tokens spent on reasoning, 0 if none are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """Tokens that attempts cost.
-
-    Attributes:
-        prompt: Tokens of prompts.
-        completion: Tokens of completions, reasoning included.
-        estimated: Those of them that the endpoint did not report.
-    """
+    """Tokens that attempts cost."""
 
     prompt: int = 0
+    """Tokens of prompts."""
     completion: int = 0
+    """Tokens of completions, reasoning included."""
     estimated: int = 0
+    """Those of them that the endpoint did not report."""
 
     @property
     def tokens(self) -> int:

@@ -62,21 +62,18 @@ headings and separators may stand between blocks.
 
 @dataclass(slots=True)
 class Edit:
-    """One SEARCH/REPLACE block.
-
-    Attributes:
-        search: Lines to find.
-        replace: Lines that replace them.
-        section: Number of separator lines before it, outside of blocks.
-        complete: True if its end was found.
-        file: File of the last heading above it, outside of blocks; None without a heading.
-    """
+    """One SEARCH/REPLACE block."""
 
     search: list[str] = field(default_factory=list)
+    """Lines to find."""
     replace: list[str] = field(default_factory=list)
+    """Lines that replace them."""
     section: int = 0
+    """Number of separator lines before it, outside of blocks."""
     complete: bool = False
+    """True if its end was found."""
     file: str | None = None
+    """File of the last heading above it, outside of blocks; None without a heading."""
 
 
 Apply = Callable[[str, Edit, int], str | Failure]

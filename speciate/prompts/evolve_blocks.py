@@ -50,15 +50,12 @@ class MarkerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One region.
-
-    Attributes:
-        start: Line of the START marker, from 1.
-        end: Line of the END marker; the lines strictly between may change.
-    """
+    """One region."""
 
     start: int
+    """Line of the START marker, from 1."""
     end: int
+    """Line of the END marker; the lines strictly between may change."""
 
 
 def lines_of(text: str) -> list[str]:

@@ -32,17 +32,14 @@ _REFUSED: Final = "refused"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Cause of a failure, read from its detail. Untrusted text.
-
-    Attributes:
-        message: Message of the exception, or the whole detail if that is no traceback of Python.
-        line: Number of the candidate's last line in the traceback; 0 without one.
-        source: That line.
-    """
+    """Cause of a failure, read from its detail. Untrusted text."""
 
     message: str
+    """Message of the exception, or the whole detail if that is no traceback of Python."""
     line: int = 0
+    """Number of the candidate's last line in the traceback; 0 without one."""
     source: str = ""
+    """That line."""
 
     @property
     def place(self) -> str:

@@ -23,17 +23,14 @@ _DEEPER: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """One fenced block.
-
-    Attributes:
-        info: Label of the opening fence, in lower case.
-        text: Content.
-        section: Number of separator lines before it, outside of blocks.
-    """
+    """One fenced block."""
 
     info: str
+    """Label of the opening fence, in lower case."""
     text: str
+    """Content."""
     section: int
+    """Number of separator lines before it, outside of blocks."""
 
 
 def fenced_blocks(text: str) -> list[Fenced]:

@@ -98,21 +98,18 @@ def build_prompt(
 
 @dataclass(frozen=True, slots=True)
 class _PromptParts:
-    """Parts of a prompt that may be dropped or cut.
-
-    Attributes:
-        problem: The problem.
-        others: Further programs, most useful first.
-        parent: The program to change, or empty.
-        feedback: Feedback texts of its evaluation.
-        causes: Causes of recent failures.
-    """
+    """Parts of a prompt that may be dropped or cut."""
 
     problem: str
+    """The problem."""
     others: tuple[str, ...]
+    """Further programs, most useful first."""
     parent: str
+    """The program to change, or empty."""
     feedback: tuple[str, ...]
+    """Feedback texts of its evaluation."""
     causes: tuple[str, ...]
+    """Causes of recent failures."""
 
 
 class _Writer:

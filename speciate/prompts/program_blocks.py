@@ -30,17 +30,14 @@ _ELISION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Names that a program has to define.
-
-    Attributes:
-        names: Functions and classes that callers expect.
-        base: The program that it changes, or the part of it that may change.
-        available: Names that text around the program provides.
-    """
+    """Names that a program has to define."""
 
     names: frozenset[str]
+    """Functions and classes that callers expect."""
     base: str = ""
+    """The program that it changes, or the part of it that may change."""
     available: frozenset[str] = frozenset()
+    """Names that text around the program provides."""
 
 
 def is_python(text: str) -> bool:

@@ -27,15 +27,12 @@ _INCLUDE: Final = re.compile(r"#\s*include\b|using\b|use\b.*;|library\(")
 
 
 class Kept(NamedTuple):
-    """A child with protected text from its parent.
-
-    Attributes:
-        text: The child.
-        difference: What the restored text replaced, for people; empty if nothing.
-    """
+    """A child with protected text from its parent."""
 
     text: str
+    """The child."""
     difference: str = ""
+    """What the restored text replaced, for people; empty if nothing."""
 
 
 def keep_protected(base: str, child: str) -> str | Failure:

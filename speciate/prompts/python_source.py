@@ -88,19 +88,16 @@ def defined_names(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names at the top level of a program.
-
-    Attributes:
-        bound: Names that it binds; functions without content do not count.
-        written: Those of them that it does not import.
-        free: Names that it needs and does not bind, or binds too late.
-        early: Those of them that it needs outside of functions and classes, when it is loaded.
-    """
+    """Names at the top level of a program."""
 
     bound: frozenset[str] = frozenset()
+    """Names that it binds; functions without content do not count."""
     written: frozenset[str] = frozenset()
+    """Those of them that it does not import."""
     free: frozenset[str] = frozenset()
+    """Names that it needs and does not bind, or binds too late."""
     early: frozenset[str] = frozenset()
+    """Those of them that it needs outside of functions and classes, when it is loaded."""
 
 
 def names_of(text: str) -> Names:

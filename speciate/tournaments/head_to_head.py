@@ -13,18 +13,15 @@ _INDEPENDENT: Final = "best_of_n"
 
 
 class _Competitor(NamedTuple):
-    """A policy of the head-to-head.
-
-    Attributes:
-        rival: Policy to compare with in every group; None for a policy of the baseline.
-        method: Training method, if several training runs are compared.
-        training_seed: Seed of the training run.
-    """
+    """A policy of the head-to-head."""
 
     policy: str
     rival: str | None
+    """Policy to compare with in every group; None for a policy of the baseline."""
     method: str | None = None
+    """Training method, if several training runs are compared."""
     training_seed: int | None = None
+    """Seed of the training run."""
 
     @property
     def label(self) -> str:

@@ -31,21 +31,18 @@ _IGNORED: Final = -100
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """Configuration of the supervised training.
-
-    Attributes:
-        seed: Seed of weights, demonstrations and order.
-        problems: Training problems.
-        steps: Updates.
-        batch: Sequences of an update.
-        learning_rate: Peak; warmed up over 5 % of the steps, then a cosine down to a tenth.
-    """
+    """Configuration of the supervised training."""
 
     seed: int = 0
+    """Seed of weights, demonstrations and order."""
     problems: int = 4000
+    """Training problems."""
     steps: int = 450
+    """Updates."""
     batch: int = 128
+    """Sequences of an update."""
     learning_rate: float = 3e-3
+    """Peak; warmed up over 5 % of the steps, then a cosine down to a tenth."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -27,28 +27,25 @@ def check_seed(seed: int) -> None:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Options of the loss; the defaults are the recipe of arXiv 2605.22817.
-
-    Attributes:
-        clip: ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1.
-        gppo: True to give clipped tokens a bounded gradient instead of none. No effect with one update per batch, which
-            clips nothing.
-        clip_cov: Share of all tokens whose gradient is dropped, drawn from those whose covariance of log-probability
-            and advantage lies within ``cov_range``; 0 for none. The paper uses 2e-4.
-        cov_range: Lowest and highest covariance of the tokens that ``clip_cov`` draws from.
-        kl_cov: Share of all tokens, those with the highest covariance, that get a KL penalty; 0 for none. The paper
-            uses 2e-4 to 2e-3. Needs several updates per batch: before the first one the penalty has no gradient.
-        kl_cov_coefficient: Weight of that penalty.
-        entropy_bonus: Weight of the tokens' mean entropy in the objective.
-    """
+    """Options of the loss; the defaults are the recipe of arXiv 2605.22817."""
 
     clip: float = 0.2
+    """ε of PPO: ratios outside 1 ± ε have no gradient in the direction away from 1."""
     gppo: bool = False
+    """True to give clipped tokens a bounded gradient instead of none. No effect with one update per batch, which clips
+    nothing."""
     clip_cov: float = 0.0
+    """Share of all tokens whose gradient is dropped, drawn from those whose covariance of log-probability and advantage
+    lies within ``cov_range``; 0 for none. The paper uses 2e-4."""
     cov_range: tuple[float, float] = (1.0, 5.0)
+    """Lowest and highest covariance of the tokens that ``clip_cov`` draws from."""
     kl_cov: float = 0.0
+    """Share of all tokens, those with the highest covariance, that get a KL penalty; 0 for none. The paper uses 2e-4 to
+    2e-3. Needs several updates per batch: before the first one the penalty has no gradient."""
     kl_cov_coefficient: float = 1.0
+    """Weight of that penalty."""
     entropy_bonus: float = 0.0
+    """Weight of the tokens' mean entropy in the objective."""
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < 1:
@@ -65,59 +62,56 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Configuration of a reinforcement run; ``tiny`` and ``paper`` return whole recipes.
-
-    Attributes:
-        method: Key of ``ESTIMATORS``.
-        seed: Seed of all randomness.
-        steps: Updates.
-        prompts: Prompts of a batch.
-        group: G, rollouts of each prompt.
-        problems: Training problems, drawn at random.
-        learning_rate: Constant, AdamW.
-        kl: Weight of the KL divergence from the base on answers from scratch.
-        mutation_share: Share of the prompts that ask for a change of one of the policy's own earlier answers.
-        mutation_kl: Weight of the KL divergence on those: they must not drift, or evolution loses its operator.
-        remembered: Problems whose answers are kept as parents.
-        updates: Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect.
-        micro_batch: Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU
-            as many groups as half of its memory holds, or without ``use_engine`` its cache.
-        temperature: Softmax temperature of the rollouts.
-        estimator: Configuration of the estimator.
-        loss: Options of the loss.
-        save_every: Steps between checkpoints; an interrupted run resumes from the last one.
-        lora_rank: Rank of a LoRA adapter; 0 trains all weights.
-        use_vllm: True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package).
-        use_engine: True to have the numpy engine write the rollouts and to process a group's prompt once per pass:
-            faster for tiny models on a CPU (docs/adr/0007-policies.md).
-        max_prompt_tokens: Longest prompt of English tasks; longer ones are refused.
-        max_tokens: Longest completion of English tasks; tiny tasks define their own.
-        prompt_style: Prompts of English tasks: standard ones, or those for small models.
-    """
+    """Configuration of a reinforcement run; ``tiny`` and ``paper`` return whole recipes."""
 
     method: str
+    """Key of ``ESTIMATORS``."""
     seed: int = 0
+    """Seed of all randomness."""
     steps: int = 150
+    """Updates."""
     prompts: int = 32
+    """Prompts of a batch."""
     group: int = 8
+    """G, rollouts of each prompt."""
     problems: int = 2400
+    """Training problems, drawn at random."""
     learning_rate: float = 3e-4
+    """Constant, AdamW."""
     kl: float = 1e-3
+    """Weight of the KL divergence from the base on answers from scratch."""
     mutation_share: float = 0.5
+    """Share of the prompts that ask for a change of one of the policy's own earlier answers."""
     mutation_kl: float = 0.5
+    """Weight of the KL divergence on those: they must not drift, or evolution loses its operator."""
     remembered: int = 256
+    """Problems whose answers are kept as parents."""
     updates: int = 1
+    """Updates per batch of rollouts. With one, ratios are 1 and clipping has no effect."""
     micro_batch: int = 0
+    """Rollouts of one forward pass; memory grows with it. 0 takes the whole batch on a GPU, and on a CPU as many groups
+    as half of its memory holds, or without ``use_engine`` its cache."""
     temperature: float = 1.0
+    """Softmax temperature of the rollouts."""
     estimator: EstimatorConfig = field(default_factory=EstimatorConfig)
+    """Configuration of the estimator."""
     loss: LossConfig = field(default_factory=LossConfig)
+    """Options of the loss."""
     save_every: int = 10
+    """Steps between checkpoints; an interrupted run resumes from the last one."""
     lora_rank: int = 0
+    """Rank of a LoRA adapter; 0 trains all weights."""
     use_vllm: bool = False
+    """True to have vLLM write the rollouts (needs a GPU and the ``vllm`` package)."""
     use_engine: bool = False
+    """True to have the numpy engine write the rollouts and to process a group's prompt once per pass: faster for tiny
+    models on a CPU (docs/adr/0007-policies.md)."""
     max_prompt_tokens: int = 4096
+    """Longest prompt of English tasks; longer ones are refused."""
     max_tokens: int = 1024
+    """Longest completion of English tasks; tiny tasks define their own."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
+    """Prompts of English tasks: standard ones, or those for small models."""
 
     def __post_init__(self) -> None:
         if self.method not in ESTIMATORS:

@@ -24,17 +24,14 @@ from speciate.training.models import library_versions, load_model
 
 @dataclass(frozen=True)
 class Weights:
-    """A loaded version.
-
-    Attributes:
-        model: The model, with its adapter if it learns one.
-        tokenizer: Its tokenizer.
-        folder: Its checkpoint.
-    """
+    """A loaded version."""
 
     model: Any
+    """The model, with its adapter if it learns one."""
     tokenizer: Any
+    """Its tokenizer."""
     folder: Path
+    """Its checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -35,25 +35,22 @@ _AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class _Rows:
-    """Completions as tensors: B rows of prompt and completion, padded on the right.
-
-    Attributes:
-        ids: Token ids, shape (B, L).
-        mask: 1 for tokens, shape (B, L).
-        written: 1 where the next token belongs to the completion, shape (B, L − 1).
-        sampled: Log-probabilities that the sampler reported at the same places, shape (B, L − 1).
-        groups: Group of each row.
-        ages: Steps between the version that wrote the row and the parent.
-        rewards: Rewards of each row, shape (m, k); k differs between problems.
-    """
+    """Completions as tensors: B rows of prompt and completion, padded on the right."""
 
     ids: torch.Tensor
+    """Token ids, shape (B, L)."""
     mask: torch.Tensor
+    """1 for tokens, shape (B, L)."""
     written: torch.Tensor
+    """1 where the next token belongs to the completion, shape (B, L − 1)."""
     sampled: torch.Tensor
+    """Log-probabilities that the sampler reported at the same places, shape (B, L − 1)."""
     groups: np.ndarray[Any, np.dtype[np.int64]]
+    """Group of each row."""
     ages: torch.Tensor
+    """Steps between the version that wrote the row and the parent."""
     rewards: list[np.ndarray[Any, np.dtype[np.float64]]]
+    """Rewards of each row, shape (m, k); k differs between problems."""
 
 
 class TorchLearner:

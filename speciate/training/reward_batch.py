@@ -36,37 +36,34 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True)
 class EstimatorConfig:
-    """Configuration of the estimators; every default is the paper's. An estimator ignores fields that it does not use.
-
-    Attributes:
-        weights: w*, shape (k,), ≥ 0 and not all 0, the scalarization of scalar estimators; None is the mean.
-        draws: K, random weightings of each group.
-        alpha: Concentration of their Dirichlet distribution.
-        sampler: Sampler of the weightings.
-        kappa: κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8.
-        norm: Divisor of their shares.
-        goals: Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in
-            ascending order.
-        epsilon: Added to the mean in ``maxrl``.
-        entropic_kl: Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; less than the
-            logarithm of the group's size. The paper uses ln 2.
-        blend: Largest share α of PKPO beside Dr. GRPO in ``pkpo``.
-        anneal: Steps in which α rises from 0 to ``blend``; 0 for ``blend`` from the start.
-        step: Updates before this one, from which ``pkpo`` computes α.
-    """
+    """Configuration of the estimators; every default is its paper's. An estimator ignores fields that it does not use."""
 
     weights: tuple[float, ...] | None = None
+    """w*, shape (k,), ≥ 0 and not all 0, the scalarization of scalar estimators; None is the mean."""
     draws: int = 100
+    """K, random weightings of each group."""
     alpha: float = 1.0
+    """Concentration of their Dirichlet distribution."""
     sampler: WeightingSampler = WeightingSampler.IID
+    """Sampler of the weightings."""
     kappa: int | None = None
+    """κ of Max-at-K and Vector Max-at-K; None is half the group, at most 8."""
     norm: Norm = Norm.GROUP_STD
+    """Divisor of their shares."""
     goals: Sequence[Sequence[float]] | None = None
+    """Shape (number of groups, k): for ``goal_conditioned``, the weighting in each group's prompt, groups in ascending
+    order."""
     epsilon: float = 1e-6
+    """Added to the mean in ``maxrl``."""
     entropic_kl: float = log(2)
+    """Nats of KL(softmax(βr) ‖ uniform) that set each group's β in ``entropic``; less than the logarithm of the group's
+    size. The paper uses ln 2."""
     blend: float = 0.8
+    """Largest share α of PKPO beside Dr. GRPO in ``pkpo``."""
     anneal: int = 200
+    """Steps in which α rises from 0 to ``blend``; 0 for ``blend`` from the start."""
     step: int = 0
+    """Updates before this one, from which ``pkpo`` computes α."""
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -89,17 +86,14 @@ class EstimatorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """Result of an estimator.
-
-    Attributes:
-        values: Shape (B,): one advantage for each rollout, to be broadcast to all its tokens.
-        diagnostics: ``flat_groups`` (share of groups with zero advantages), ``score_mean``,
-            ``score_std`` (mean over groups of the standard deviation within), ``correlation`` (largest correlation
-            between two reward components; near 1 a vector estimator degrades to a scalar one).
-    """
+    """Result of an estimator."""
 
     values: FloatArray
+    """Shape (B,): one advantage for each rollout, to be broadcast to all its tokens."""
     diagnostics: Mapping[str, float]
+    """``flat_groups`` (share of groups with zero advantages), ``score_mean``, ``score_std`` (mean over groups of the
+    standard deviation within), ``correlation`` (largest correlation between two reward components; near 1 a vector
+    estimator degrades to a scalar one)."""
 
 
 class RewardBatch:

@@ -21,16 +21,13 @@ _MOST_MEMBERS = 32
 
 @dataclass(frozen=True, slots=True)
 class RolloutRewards:
-    """Rewards of B rollouts with at most m answers of k components.
-
-    Attributes:
-        rewards: Shape (B, m, k), in [0, 1], higher is better; rows without an answer are zero.
-        answered: Shape (B, m), False for a missing answer: the rollout was short or unreadable, or the answer repeated
-            an earlier one of its rollout.
-    """
+    """Rewards of B rollouts with at most m answers of k components."""
 
     rewards: FloatArray
+    """Shape (B, m, k), in [0, 1], higher is better; rows without an answer are zero."""
     answered: NDArray[np.bool_]
+    """Shape (B, m), False for a missing answer: the rollout was short or unreadable, or the answer repeated an earlier
+    one of its rollout."""
 
 
 def stack_rollouts(

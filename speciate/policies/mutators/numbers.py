@@ -30,17 +30,14 @@ _INT_LIMIT: Final = 10**15
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """Range of the step sizes of constants.
-
-    Attributes:
-        sigma_low: Smallest step, as a share of the value or of the typical value.
-        sigma_high: Largest step, likewise.
-        inherited: Probability that a step has about the size of the step that wrote the constant.
-    """
+    """Range of the step sizes of constants."""
 
     sigma_low: float
+    """Smallest step, as a share of the value or of the typical value."""
     sigma_high: float
+    """Largest step, likewise."""
     inherited: float
+    """Probability that a step has about the size of the step that wrote the constant."""
 
     def draw(self, rng: np.random.Generator) -> float:
         """Draw one step size, log-uniformly."""

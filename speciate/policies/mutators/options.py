@@ -11,35 +11,32 @@ from speciate.policies.mutators.numbers import StepSizes
 
 
 class ProgramMutatorOptions(Value):
-    """Options of ``program_mutator``; rates are relative to each other.
-
-    Attributes:
-        constants: Rate of changed numeric constants; it also grows with their number.
-        operators: Rate of replaced operators and comparisons.
-        expressions: Rate of replaced expressions.
-        statements: Rate of deleted, repeated and swapped statements.
-        elements: Rate of deleted, repeated, swapped and moved elements of lists.
-        crossover: Probability of recombining two parents if there are two.
-        sigma_low: Smallest step of a float, as a share of its value or of the typical value.
-        sigma_high: Largest step of a float, likewise.
-        inherited: Probability that a step of a float has about the size of the one that wrote it.
-        covariance: Probability of moving all floats along the differences of similar programs, if there are any.
-        second_edit: Probability of each further edit of a child.
-        proposal_edits: Edits of a program that is made from the seed program.
-    """
+    """Options of ``program_mutator``; rates are relative to each other."""
 
     constants: float = Field(default=1.0, ge=0, le=1000)
+    """Rate of changed numeric constants; it also grows with their number."""
     operators: float = Field(default=0.4, ge=0, le=1000)
+    """Rate of replaced operators and comparisons."""
     expressions: float = Field(default=0.8, ge=0, le=1000)
+    """Rate of replaced expressions."""
     statements: float = Field(default=0.4, ge=0, le=1000)
+    """Rate of deleted, repeated and swapped statements."""
     elements: float = Field(default=0.3, ge=0, le=1000)
+    """Rate of deleted, repeated, swapped and moved elements of lists."""
     crossover: float = Field(default=0.3, ge=0, le=1)
+    """Probability of recombining two parents if there are two."""
     sigma_low: float = Field(default=3e-4, gt=0, le=10)
+    """Smallest step of a float, as a share of its value or of the typical value."""
     sigma_high: float = Field(default=0.5, gt=0, le=10)
+    """Largest step of a float, likewise."""
     inherited: float = Field(default=0.0, ge=0, le=1)
+    """Probability that a step of a float has about the size of the one that wrote it."""
     covariance: float = Field(default=0.0, ge=0, le=1)
+    """Probability of moving all floats along the differences of similar programs, if there are any."""
     second_edit: float = Field(default=0.15, ge=0, le=0.9)
+    """Probability of each further edit of a child."""
     proposal_edits: int = Field(default=4, ge=1, le=100)
+    """Edits of a program that is made from the seed program."""
 
     @model_validator(mode="after")
     def _steps_are_ordered(self) -> Self:

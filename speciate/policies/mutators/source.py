@@ -34,17 +34,14 @@ class SourceEdit(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A numeric constant, including its sign.
-
-    Attributes:
-        span: Its position.
-        value: Its value; an int stays an int under every operator.
-        structural: True if it is an index, slice or size, where changes rarely survive.
-    """
+    """A numeric constant, including its sign."""
 
     span: Span
+    """Its position."""
     value: int | float
+    """Its value; an int stays an int under every operator."""
     structural: bool = False
+    """True if it is an index, slice or size, where changes rarely survive."""
 
 
 class Operator(NamedTuple):
@@ -55,62 +52,53 @@ class Operator(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """An expression in load context.
-
-    Attributes:
-        span: Its position.
-        scope: Its scope.
-        atomic: True if it needs no parentheses inside another expression.
-        parts: Sub-expressions that may replace it.
-    """
+    """An expression in load context."""
 
     span: Span
+    """Its position."""
     scope: Scope
+    """Its scope."""
     atomic: bool
+    """True if it needs no parentheses inside another expression."""
     parts: tuple[Span, ...] = ()
+    """Sub-expressions that may replace it."""
 
 
 class Statement(NamedTuple):
-    """A statement on lines of its own.
-
-    Attributes:
-        span: Its lines, including the last line end.
-        margin: Its indentation.
-        body: Number of the statement list that it belongs to.
-        alone: True if that list has no other statement.
-    """
+    """A statement on lines of its own."""
 
     span: Span
+    """Its lines, including the last line end."""
     margin: bytes
+    """Its indentation."""
     body: int
+    """Number of the statement list that it belongs to."""
     alone: bool
+    """True if that list has no other statement."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A program and its places.
-
-    Attributes:
-        data: The program in UTF-8.
-        numbers: Numeric constants, in order.
-        operators: Operators.
-        expressions: Expressions.
-        statements: Statements, in order.
-        elements: The elements of each list, tuple or set display that has at least two, in order.
-        definitions: Spans of functions and classes by name.
-        regions: Insides of the EVOLVE-BLOCKs, or the whole program if it has none.
-        is_python: True if it was parsed as a program, else as text.
-    """
+    """A program and its places."""
 
     data: bytes
+    """The program in UTF-8."""
     numbers: tuple[Number, ...] = ()
+    """Numeric constants, in order."""
     operators: tuple[Operator, ...] = ()
+    """Operators."""
     expressions: tuple[Expression, ...] = ()
+    """Expressions."""
     statements: tuple[Statement, ...] = ()
+    """Statements, in order."""
     elements: tuple[tuple[Span, ...], ...] = ()
+    """The elements of each list, tuple or set display that has at least two, in order."""
     definitions: Mapping[str, Span] = field(default_factory=dict)
+    """Spans of functions and classes by name."""
     regions: tuple[Span, ...] = ()
+    """Insides of the EVOLVE-BLOCKs, or the whole program if it has none."""
     is_python: bool = True
+    """True if it was parsed as a program, else as text."""
 
     @cached_property
     def number_weights(self) -> Sequence[float]:

@@ -10,21 +10,18 @@ from speciate.tournaments.report.measures import BudgetLaw, Estimate, Strength
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table with its explanation.
-
-    Attributes:
-        key: Short name that figures refer to.
-        title: Heading.
-        note: Explanation before the table: test, interval, and what is withheld and why.
-        columns: Headings; a leading ``>`` aligns the column to the right.
-        rows: Cells; untrusted text.
-    """
+    """One table with its explanation."""
 
     key: str
+    """Short name that figures refer to."""
     title: str
+    """Heading."""
     note: str
+    """Explanation before the table: test, interval, and what is withheld and why."""
     columns: tuple[str, ...]
+    """Headings; a leading ``>`` aligns the column to the right."""
     rows: tuple[tuple[str, ...], ...]
+    """Cells; untrusted text."""
 
 
 def estimate(measured: Estimate, form: str = ".3g") -> str:

@@ -17,21 +17,18 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _LEGEND = 380.0, 240.0, 55.0, 12.0, 18.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a figure.
-
-    Attributes:
-        name: Name in the legend; untrusted text.
-        points: Points, ascending in x.
-        beyond: Extrapolated points, drawn dotted.
-        bars: Intervals, (x, low, high).
-        dots: True to mark ``points`` only and draw the line through ``beyond``.
-    """
+    """One line of a figure."""
 
     name: str
+    """Name in the legend; untrusted text."""
     points: Points
+    """Points, ascending in x."""
     beyond: Points = ()
+    """Extrapolated points, drawn dotted."""
     bars: Sequence[tuple[float, float, float]] = ()
+    """Intervals, (x, low, high)."""
     dots: bool = False
+    """True to mark ``points`` only and draw the line through ``beyond``."""
 
 
 def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = False) -> str:

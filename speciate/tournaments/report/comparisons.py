@@ -25,38 +25,32 @@ _MAX_FLIPS = 1_000_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Paired:
-    """Two entrants on the (problem, seed) pairs that both completed.
-
-    Attributes:
-        both: True for pairs that both completed, shape (n_problems, n_seeds).
-        used: Indices of problems with at least one such pair, shape (n_used,).
-        differences: Metric of A − metric of B, shape (n_used,).
-        missing: Pairs excluded because a run failed or was cancelled.
-        reached: Problems of ``used`` that A and that B reached on any common seed, shape (2, n_used).
-    """
+    """Two entrants on the (problem, seed) pairs that both completed."""
 
     both: BoolArray
+    """True for pairs that both completed, shape (n_problems, n_seeds)."""
     used: np.ndarray[tuple[int], np.dtype[np.int64]]
+    """Indices of problems with at least one such pair, shape (n_used,)."""
     differences: FloatArray
+    """Metric of A − metric of B, shape (n_used,)."""
     missing: int
+    """Pairs excluded because a run failed or was cancelled."""
     reached: BoolArray
+    """Problems of ``used`` that A and that B reached on any common seed, shape (2, n_used)."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Analysis:
-    """Inputs that all comparisons of a report share.
-
-    Attributes:
-        finished: True if every planned run has ended.
-        extended_late: True if an amendment was made after runs had ended.
-    """
+    """Inputs that all comparisons of a report share."""
 
     schedule: Schedule
     results: Results
     names: Sequence[str]
     resamples: Resamples
     finished: bool
+    """True if every planned run has ended."""
     extended_late: bool
+    """True if an amendment was made after runs had ended."""
 
     @property
     def fixed(self) -> bool:

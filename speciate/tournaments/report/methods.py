@@ -91,19 +91,16 @@ def compare_groups(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Measured:
-    """Two groups with the metric of their training runs on the problems that all of them completed.
-
-    Attributes:
-        groups: A and B, without training runs that have no completed search run.
-        declared: A and B as declared.
-        values: Of A and of B, shape (n_runs, n_problems).
-        missing: (problem, seed) pairs excluded because a run failed or was cancelled.
-    """
+    """Two groups with the metric of their training runs on the problems that all of them completed."""
 
     groups: tuple[MethodGroup, MethodGroup]
+    """A and B, without training runs that have no completed search run."""
     declared: tuple[MethodGroup, MethodGroup]
+    """A and B as declared."""
     values: tuple[FloatArray, FloatArray]
+    """Of A and of B, shape (n_runs, n_problems)."""
     missing: int
+    """(problem, seed) pairs excluded because a run failed or was cancelled."""
 
     @property
     def paired(self) -> bool:

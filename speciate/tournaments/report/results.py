@@ -20,45 +20,42 @@ MISSING: Final = 2
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Results:
-    """Arrays of shape (n_problems, n_seeds, n_entrants); the last two have further axes.
-
-    Attributes:
-        state: ``PENDING``, ``ENDED`` or ``MISSING``.
-        reached: True if the run reached the target and the claim was confirmed.
-        evaluations: Evaluations until the target, or until the run ended.
-        tokens: Tokens until the target, or until the run ended.
-        score: Best score of the run, higher is better.
-        spent_evaluations: Evaluations of the whole run.
-        spent_tokens: Tokens of the whole run.
-        cost: US dollars of the whole run, by the prices of its policies.
-        evaluated: Candidates that were scored.
-        failed: Candidates that were not scored.
-        duplicates: Answers that repeated a program of the run.
-        diversity_all: Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two.
-        diversity: The same between feasible candidates.
-        hypervolume: Share of the box that the final front dominates, see ``run_summary.quality``.
-        best_by: Best score so far at ``run_summary.budgets``, shape (…, n_budgets).
-        by_policy: ``POLICY_NUMBERS`` of the entrant's policies, shape (…, n_policies, len(POLICY_NUMBERS)).
-        reasons: Reasons of missing runs, by (problem, seed, entrant) index.
-    """
+    """Arrays of shape (n_problems, n_seeds, n_entrants); the last two have further axes."""
 
     state: NDArray[np.int8]
+    """``PENDING``, ``ENDED`` or ``MISSING``."""
     reached: BoolArray
+    """True if the run reached the target and the claim was confirmed."""
     evaluations: FloatArray
+    """Evaluations until the target, or until the run ended."""
     tokens: FloatArray
+    """Tokens until the target, or until the run ended."""
     score: FloatArray
+    """Best score of the run, higher is better."""
     spent_evaluations: FloatArray
+    """Evaluations of the whole run."""
     spent_tokens: FloatArray
+    """Tokens of the whole run."""
     cost: FloatArray
+    """US dollars of the whole run, by the prices of its policies."""
     evaluated: FloatArray
+    """Candidates that were scored."""
     failed: FloatArray
+    """Candidates that were not scored."""
     duplicates: FloatArray
+    """Answers that repeated a program of the run."""
     diversity_all: FloatArray
+    """Mean L1 distance between two candidates, failed ones at 0; NaN with fewer than two."""
     diversity: FloatArray
+    """The same between feasible candidates."""
     hypervolume: FloatArray
+    """Share of the box that the final front dominates, see ``run_summary.quality``."""
     best_by: FloatArray
+    """Best score so far at ``run_summary.budgets``, shape (…, n_budgets)."""
     by_policy: FloatArray
+    """``POLICY_NUMBERS`` of the entrant's policies, shape (…, n_policies, len(POLICY_NUMBERS))."""
     reasons: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    """Reasons of missing runs, by (problem, seed, entrant) index."""
 
     @classmethod
     def empty(cls, schedule: Schedule) -> Self:

@@ -43,43 +43,37 @@ _EXACT_POINTS, _DRAWS = 40, 20_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Answers:
-    """The n candidates of a run, ordered by number.
-
-    Attributes:
-        rewards: Normalised rewards, zeros for candidates that are not valid, shape (n, k).
-        scores: Declared weighted sum, or without weights the first objective; 0 for candidates that are not valid or
-            score below the worst declared end. Shape (n,).
-        valid: True for feasible candidates with a score.
-        spent: Evaluations spent, including this candidate.
-        policy: Position of its policy in ``Entrant.policy_names``; −1 for the problem's seed program.
-        rollout: Index of its completion; −1 for none.
-        duplicate: True if the candidate repeats a program of the run.
-    """
+    """The n candidates of a run, ordered by number."""
 
     rewards: FloatArray
+    """Normalised rewards, zeros for candidates that are not valid, shape (n, k)."""
     scores: FloatArray
+    """Declared weighted sum, or without weights the first objective; 0 for candidates that are not valid or score below
+    the worst declared end. Shape (n,)."""
     valid: BoolArray
+    """True for feasible candidates with a score."""
     spent: IntArray
+    """Evaluations spent, including this candidate."""
     policy: IntArray
+    """Position of its policy in ``Entrant.policy_names``; −1 for the problem's seed program."""
     rollout: IntArray
+    """Index of its completion; −1 for none."""
     duplicate: BoolArray
+    """True if the candidate repeats a program of the run."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Completions:
-    """The completions of a run.
-
-    Attributes:
-        policy: Position of the policy in ``Entrant.policy_names``.
-        tokens: Tokens of the completion.
-        surprise: Mean −log p of these tokens, NaN if unknown.
-        unreadable: True if the completion has no readable answer.
-    """
+    """The completions of a run."""
 
     policy: IntArray
+    """Position of the policy in ``Entrant.policy_names``."""
     tokens: FloatArray
+    """Tokens of the completion."""
     surprise: FloatArray
+    """Mean −log p of these tokens, NaN if unknown."""
     unreadable: BoolArray
+    """True if the completion has no readable answer."""
 
 
 def budgets(declared: Tournament) -> FloatArray:

@@ -22,23 +22,20 @@ _CONVERGED = 1e-12  # squared length of a step in standard errors
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Strengths:
-    """Fitted strengths of m policies, log scale, mean 0; higher is better.
-
-    Attributes:
-        strength: θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j if they do not tie.
-        low: Lower ends of the intervals.
-        high: Upper ends.
-        level: Nominal coverage of each interval.
-        log_tie: η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie.
-        chances: P(i beats j) + ½ P(tie), shape (m, m).
-    """
+    """Fitted strengths of m policies, log scale, mean 0; higher is better."""
 
     strength: FloatArray
+    """θ, shape (m,); e^(θ_i − θ_j) are the odds of i against j if they do not tie."""
     low: FloatArray
+    """Lower ends of the intervals."""
     high: FloatArray
+    """Upper ends."""
     level: float
+    """Nominal coverage of each interval."""
     log_tie: float
+    """η: two equal policies tie with odds e^η against one of them winning; −∞ without any tie."""
     chances: FloatArray
+    """P(i beats j) + ½ P(tie), shape (m, m)."""
 
 
 def pairwise_outcomes(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -17,31 +17,28 @@ DECAYS = np.concatenate([[0.0], np.geomspace(0.02, 4.0, 60)])
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BudgetCurve:
-    """The fitted law b(k) = start + gain · (1 − (k/k₀)^−β) / β, where k₀ is the smallest budget.
-
-    Attributes:
-        start: Value at the smallest budget.
-        gain: Gain per factor e of budget there; never negative.
-        decay: β: 0 is a gain that never slows down, log(k/k₀).
-        ceiling: Limit of the law, start + gain/β; infinite for β = 0.
-        worst_residual: Largest |mean − law| at the measured budgets; large if the law does not hold.
-        at: Budgets of the predictions, shape (n_at,).
-        predicted: The law at these budgets.
-        low: Lower end of the interval; NaN if the curves of all problems are equal.
-        high: Upper end; NaN likewise.
-        level: Nominal coverage.
-    """
+    """The fitted law b(k) = start + gain · (1 − (k/k₀)^−β) / β, where k₀ is the smallest budget."""
 
     start: float
+    """Value at the smallest budget."""
     gain: float
+    """Gain per factor e of budget there; never negative."""
     decay: float
+    """β: 0 is a gain that never slows down, log(k/k₀)."""
     ceiling: float
+    """Limit of the law, start + gain/β; infinite for β = 0."""
     worst_residual: float
+    """Largest |mean − law| at the measured budgets; large if the law does not hold."""
     at: FloatArray
+    """Budgets of the predictions, shape (n_at,)."""
     predicted: FloatArray
+    """The law at these budgets."""
     low: FloatArray
+    """Lower end of the interval; NaN if the curves of all problems are equal."""
     high: FloatArray
+    """Upper end; NaN likewise."""
     level: float
+    """Nominal coverage."""
 
 
 def fit_budget_curve(

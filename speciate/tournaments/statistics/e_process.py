@@ -20,19 +20,16 @@ STAKES = np.geomspace(0.5, 16.0, 11)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EProcess:
-    """The evidence after each problem.
-
-    Attributes:
-        log_a: Log wealth of betting that A is better, shape (n_problems,).
-        log_b: The same for B.
-        threshold: 2/α, 40 at α = 0.05: at this wealth the tournament may stop and name the better policy.
-        stopped_at: Number of problems after which a wealth first reached the threshold, or None.
-    """
+    """The evidence after each problem."""
 
     log_a: FloatArray
+    """Log wealth of betting that A is better, shape (n_problems,)."""
     log_b: FloatArray
+    """The same for B."""
     threshold: float
+    """2/α, 40 at α = 0.05: at this wealth the tournament may stop and name the better policy."""
     stopped_at: int | None
+    """Number of problems after which a wealth first reached the threshold, or None."""
 
     @property
     def e_value(self) -> float:

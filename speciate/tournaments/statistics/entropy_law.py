@@ -20,21 +20,18 @@ _ROUNDING: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class EntropyLaw:
-    """R = −a·exp(H) + b, fitted by least squares.
-
-    Attributes:
-        a: Reward per unit of exp(H).
-        b: Intercept.
-        r_squared: Share of the reward's variance that the law explains.
-        r_squared_line: The same for a straight line in H; if it is as high, the data do not support the law.
-        points: Fitted measurements.
-    """
+    """R = −a·exp(H) + b, fitted by least squares."""
 
     a: float
+    """Reward per unit of exp(H)."""
     b: float
+    """Intercept."""
     r_squared: float
+    """Share of the reward's variance that the law explains."""
     r_squared_line: float
+    """The same for a straight line in H; if it is as high, the data do not support the law."""
     points: int
+    """Fitted measurements."""
 
     @property
     def ceiling(self) -> float:

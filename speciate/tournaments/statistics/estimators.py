@@ -83,19 +83,16 @@ def _shares_of_ranks(n: int, ks: Sequence[int]) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Diversity:
-    """Mean L1 distance between the reward vectors of two different samples; None with fewer than two samples.
-
-    Attributes:
-        every: Over all n samples. Failed ones keep their row, so frequent failure can look like diversity.
-        valid: Over the valid samples only, which can be very few. Read both numbers together.
-        n: Samples.
-        n_valid: Valid samples.
-    """
+    """Mean L1 distance between the reward vectors of two different samples; None with fewer than two samples."""
 
     every: float | None
+    """Over all n samples. Failed ones keep their row, so frequent failure can look like diversity."""
     valid: float | None
+    """Over the valid samples only, which can be very few. Read both numbers together."""
     n: int
+    """Samples."""
     n_valid: int
+    """Valid samples."""
 
 
 def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:

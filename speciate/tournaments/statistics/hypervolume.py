@@ -24,17 +24,14 @@ _FLAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Hypervolume:
-    """A hypervolume estimate.
-
-    Attributes:
-        value: The dominated volume above the reference.
-        exact: False if sampled.
-        standard_error: Of the sampling; 0 if exact.
-    """
+    """A hypervolume estimate."""
 
     value: float
+    """The dominated volume above the reference."""
     exact: bool
+    """False if sampled."""
     standard_error: float
+    """Of the sampling; 0 if exact."""
 
 
 def hypervolume(

@@ -28,37 +28,34 @@ _ROUNDING: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class MethodTest:
-    """Comparison of two methods, each with several training runs.
-
-    Attributes:
-        rates_a: Mean over problems of each training run of A.
-        rates_b: Likewise of B; if paired, in the order of ``rates_a``.
-        difference: Mean of ``rates_a`` − mean of ``rates_b``; positive if A is better.
-        low: Lower end of the t interval of the difference; None with one run or without any variation.
-        high: Upper end.
-        level: Level of the interval.
-        p_value: Two-sided, of the permutation test.
-        smallest_p: Smallest p that so many training runs can reach, whatever their results.
-        paired: True if the runs are paired by training seed.
-        exact: True if every permutation was enumerated, False if a random sample was drawn.
-        wins: Training seeds on which A is better; if unpaired, pairs of a run of A and a run of B.
-        ties: Likewise, equal.
-        losses: Likewise, A is worse.
-    """
+    """Comparison of two methods, each with several training runs."""
 
     rates_a: tuple[float, ...]
+    """Mean over problems of each training run of A."""
     rates_b: tuple[float, ...]
+    """Likewise of B; if paired, in the order of ``rates_a``."""
     difference: float
+    """Mean of ``rates_a`` − mean of ``rates_b``; positive if A is better."""
     low: float | None
+    """Lower end of the t interval of the difference; None with one run or without any variation."""
     high: float | None
+    """Upper end."""
     level: float
+    """Level of the interval."""
     p_value: float
+    """Two-sided, of the permutation test."""
     smallest_p: float
+    """Smallest p that so many training runs can reach, whatever their results."""
     paired: bool
+    """True if the runs are paired by training seed."""
     exact: bool
+    """True if every permutation was enumerated, False if a random sample was drawn."""
     wins: int
+    """Training seeds on which A is better; if unpaired, pairs of a run of A and a run of B."""
     ties: int
+    """Likewise, equal."""
     losses: int
+    """Likewise, A is worse."""
 
 
 def compare_methods(

@@ -14,22 +14,19 @@ from speciate.tournaments.statistics.arrays import BoolArray, FloatArray, check_
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ecdf:
-    """Share of (problem, target) pairs reached, by cost.
-
-    Attributes:
-        spent: Positions of the curve's steps, ascending and distinct.
-        share: Share of all pairs reached at or before each step, same shape.
-        censored: Costs of runs that ended without reaching their target, ascending.
-        sound_until: The first censored cost, infinite if there is none. Beyond it the curve is a lower bound, because
-            the censored run might have reached its target.
-        pairs: Number of pairs.
-    """
+    """Share of (problem, target) pairs reached, by cost."""
 
     spent: FloatArray
+    """Positions of the curve's steps, ascending and distinct."""
     share: FloatArray
+    """Share of all pairs reached at or before each step, same shape."""
     censored: FloatArray
+    """Costs of runs that ended without reaching their target, ascending."""
     sound_until: float
+    """The first censored cost, infinite if there is none. Beyond it the curve is a lower bound, because the censored
+    run might have reached its target."""
     pairs: int
+    """Number of pairs."""
 
     def at(self, spent: float) -> float:
         """Return the share reached at or below this cost."""

@@ -22,19 +22,16 @@ _BLOCK = 1 << 22  # numbers held at once
 
 @dataclass(frozen=True, slots=True)
 class SignFlip:
-    """Result of the paired sign-flip test.
-
-    Attributes:
-        difference: Mean paired difference, A − B; positive if A is better.
-        p_value: Two-sided.
-        problems: Number of pairs.
-        exact: True if every sign pattern was enumerated, False if a random sample was drawn.
-    """
+    """Result of the paired sign-flip test."""
 
     difference: float
+    """Mean paired difference, A − B; positive if A is better."""
     p_value: float
+    """Two-sided."""
     problems: int
+    """Number of pairs."""
     exact: bool
+    """True if every sign pattern was enumerated, False if a random sample was drawn."""
 
 
 def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: int = 20_000) -> tuple[SignFlip, ...]:
@@ -90,21 +87,18 @@ def _hits(moving: Sequence[FloatArray], thresholds: FloatArray, rng: np.random.G
 
 @dataclass(frozen=True, slots=True)
 class McNemar:
-    """The two-by-two table of two policies with its exact test.
-
-    Attributes:
-        both: Pairs where both succeeded.
-        only_a: Pairs where only A succeeded.
-        only_b: Pairs where only B succeeded.
-        neither: Pairs where neither succeeded.
-        p_value: Two-sided binomial, of only_a among only_a + only_b with probability ½; 1 without such pairs.
-    """
+    """The two-by-two table of two policies with its exact test."""
 
     both: int
+    """Pairs where both succeeded."""
     only_a: int
+    """Pairs where only A succeeded."""
     only_b: int
+    """Pairs where only B succeeded."""
     neither: int
+    """Pairs where neither succeeded."""
     p_value: float
+    """Two-sided binomial, of only_a among only_a + only_b with probability ½; 1 without such pairs."""
 
 
 def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:

@@ -71,21 +71,18 @@ def text_problem(
 
 @dataclass(frozen=True)
 class DatasetTask:
-    """A task on a dataset.
-
-    Attributes:
-        name: Key in ``DATASETS``.
-        rewards: Names of the k rewards. A problem may have only the first ones.
-        max_tokens: Longest sensible answer in tokens.
-        pools: Problems of each split.
-        evaluator: Evaluator that scores answers; None if nothing is scored.
-    """
+    """A task on a dataset."""
 
     name: str
+    """Key in ``DATASETS``."""
     rewards: tuple[str, ...]
+    """Names of the k rewards. A problem may have only the first ones."""
     max_tokens: int
+    """Longest sensible answer in tokens."""
     pools: Mapping[Split, Sequence[Problem]]
+    """Problems of each split."""
     evaluator: EvaluatorClient | None
+    """Evaluator that scores answers; None if nothing is scored."""
 
     answers: ClassVar[int] = 3
     codec: ClassVar[str | None] = None

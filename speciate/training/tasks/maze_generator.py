@@ -36,23 +36,20 @@ _ATTEMPTS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class MazeSize:
-    """Parameters of mazes; ranges include both ends.
-
-    Attributes:
-        side: Cells along an edge including walls; odd.
-        openings: Cells opened after Prim's algorithm.
-        items: Pieces of gold, and as many diamonds.
-        lava: Cells of lava.
-        slack: Steps of the budget beyond the longer of the two detours.
-        longest: Largest accepted budget.
-    """
+    """Parameters of mazes; ranges include both ends."""
 
     side: int = 9
+    """Cells along an edge including walls; odd."""
     openings: tuple[int, int] = (18, 28)
+    """Cells opened after Prim's algorithm."""
     items: tuple[int, int] = (3, 5)
+    """Pieces of gold, and as many diamonds."""
     lava: tuple[int, int] = (3, 5)
+    """Cells of lava."""
     slack: int = 7
+    """Steps of the budget beyond the longer of the two detours."""
     longest: int = 80
+    """Largest accepted budget."""
 
     def __post_init__(self) -> None:
         if self.side < 5 or self.side % 2 == 0:
@@ -68,27 +65,24 @@ SMALL: Final = MazeSize(side=7, openings=(3, 8), items=(2, 4), lava=(2, 3), slac
 
 @dataclass(frozen=True)
 class Maze:
-    """One maze.
-
-    Attributes:
-        side: Cells along an edge.
-        open: Walkable cells, including lava.
-        start: First cell of a route.
-        exit: Last cell of a route.
-        gold: Cells with gold.
-        diamonds: Cells with diamonds.
-        lava: Cells of lava.
-        budget: Maximum steps of a route.
-    """
+    """One maze."""
 
     side: int
+    """Cells along an edge."""
     open: frozenset[Cell]
+    """Walkable cells, including lava."""
     start: Cell
+    """First cell of a route."""
     exit: Cell
+    """Last cell of a route."""
     gold: frozenset[Cell]
+    """Cells with gold."""
     diamonds: frozenset[Cell]
+    """Cells with diamonds."""
     lava: frozenset[Cell]
+    """Cells of lava."""
     budget: int
+    """Maximum steps of a route."""
 
     @cached_property
     def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:

@@ -35,16 +35,13 @@ Steps = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class ProgramsTask:
-    """Step functions of one size.
-
-    Attributes:
-        hidden: Minimum and maximum levels of a hidden function.
-        shown: Maximum levels of an answer.
-    """
+    """Step functions of one size."""
 
     name: str
     hidden: tuple[int, int]
+    """Minimum and maximum levels of a hidden function."""
     shown: int
+    """Maximum levels of an answer."""
 
     rewards: ClassVar[tuple[str, ...]] = tuple(f"case_{i + 1}" for i in range(CASES))
     answers: ClassVar[int] = 3

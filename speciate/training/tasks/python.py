@@ -47,17 +47,14 @@ _LEAST_RESULTS: Final = 4
 
 @dataclass(frozen=True)
 class PythonTask:
-    """The task.
-
-    Attributes:
-        evaluator: Evaluator that scores answers; None if nothing is scored.
-        name: Its key in ``SANDBOXED``.
-        most_steps: Steps of the longest function.
-    """
+    """The task."""
 
     evaluator: EvaluatorClient | None = None
+    """Evaluator that scores answers; None if nothing is scored."""
     name: str = "python"
+    """Its key in ``SANDBOXED``."""
     most_steps: int = MOST_STEPS
+    """Steps of the longest function."""
 
     rewards: ClassVar[tuple[str, ...]] = tuple(f"test_{i + 1}" for i in range(TESTS))
     answers: ClassVar[int] = 3

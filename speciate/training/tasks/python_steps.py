@@ -17,21 +17,18 @@ NUMBER, LIST, TEXT = "an integer", "a list of integers", "a text"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step.
-
-    Attributes:
-        phrase: What to do, with ``{k}`` for its number.
-        expression: Python over ``x``, with ``{k}`` for its number.
-        takes: Type of ``x``.
-        gives: Type of the result.
-        numbers: Values of ``k``.
-    """
+    """One step."""
 
     phrase: str
+    """What to do, with ``{k}`` for its number."""
     expression: str
+    """Python over ``x``, with ``{k}`` for its number."""
     takes: str
+    """Type of ``x``."""
     gives: str
+    """Type of the result."""
     numbers: tuple[int, ...] = (0,)
+    """Values of ``k``."""
 
 
 STEPS: Final = (

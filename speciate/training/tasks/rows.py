@@ -22,17 +22,14 @@ _BATCH_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DatasetRow:
-    """One row of a dataset's file, with checked access to its values by paths such as ``paragraphs.0.title``.
-
-    Attributes:
-        file: Name of the file.
-        number: Line in a ``.jsonl`` file, else the row, counted from 1.
-        values: The row itself.
-    """
+    """One row of a dataset's file, with checked access to its values by paths such as ``paragraphs.0.title``."""
 
     file: str
+    """Name of the file."""
     number: int
+    """Line in a ``.jsonl`` file, else the row, counted from 1."""
     values: Mapping[str, object]
+    """The row itself."""
 
     def value(self, path: str) -> object:
         """Return the value at a path."""
