@@ -36,7 +36,7 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True)
 class EstimatorConfig:
-    """Configuration of the estimators; every default is its paper's. An estimator ignores fields that it does not use."""
+    """Options of the estimators. Every default is the paper's; an estimator ignores fields that it does not use."""
 
     weights: tuple[float, ...] | None = None
     """w*, shape (k,), ≥ 0 and not all 0, the scalarization of scalar estimators; None is the mean."""
