@@ -47,7 +47,6 @@ BENCHMARKS = {
     "control-plane": scaling.control_plane,
     "sampling": scaling.sampling,
     "scale-out": scale_out.run,
-    "cache": scaling.rebuilding,
     "strategies": strategies.run,
     "sandbox": sandbox.run,
     "environments": environments.run,

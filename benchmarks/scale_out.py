@@ -21,7 +21,6 @@ import sqlalchemy as sa
 from benchmarks.parts import CONSOLE, policy, problem, show, spec
 from benchmarks.spinning import SpinningEvaluator
 from speciate.policies import build_client
-from speciate.ports.work import Commit
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.start import start_run
 from speciate.schema.policies import RunPolicies
@@ -286,19 +285,6 @@ def draw(found: dict[tuple[float, int], Found], path: Path) -> None:
     plt.close(figure)
 
 
-class _Caching(LocalQueue):
-    """Work messages stay here and the archive cache is updated: without it no parent would be newer than the seed."""
-
-    def __init__(self, stores: Stores) -> None:
-        super().__init__()
-        self._cache = stores.cache
-
-    def committed(self, commit: Commit) -> None:
-        """Update the cache and remember what became ready."""
-        self._cache.apply(commit.run_id, commit.placements)
-        super().committed(commit)
-
-
 _TABLES = ("candidates", "rollouts", "prompts", "events", "work", "elites", "claims", "results")
 
 
@@ -313,7 +299,7 @@ def _show_sizes(settings: Settings) -> None:
         stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
         upgrade(stores.engine)
         before = _wal(stores)
-        signals = _Caching(stores)
+        signals = LocalQueue()
         stored, _ = stores.catalog.add_problem(problem())
         registered, _ = stores.catalog.add_policy(policy())
         start_run(stores.runs, signals, problem=stored, policies=RunPolicies(registered), spec=spec(_SIZES))

@@ -77,37 +77,6 @@ def sampling(settings: Settings) -> None:
     )
 
 
-def rebuilding(settings: Settings) -> None:
-    """Measure rebuilding the cache, with archives of more elites than any strategy keeps."""
-    from speciate.cli.maintenance import rebuild_cache
-    from speciate.embedded import EmbeddedServers
-    from speciate.storage.migrate import upgrade
-
-    with EmbeddedServers(settings.data_dir.with_name("rebuilding")) as servers:
-        endpoints = servers.start()
-        urls = {"database_url": endpoints.database_url, "redis_url": endpoints.redis_url}
-        stores = open_stores(Settings.model_validate({**settings.model_dump(), **urls}))
-        upgrade(stores.engine)
-        rows = []
-        pids = [status.pid for status in servers.poll().values()]
-        for size in (10_000, 100_000, 1_000_000):
-            run_id = begin(stores, spec(10_000_000))
-            with stores.engine.begin() as connection:
-                connection.execute(_FILL_ELITES, {"run_id": run_id, "size": size})
-            at, own, theirs = time.perf_counter(), time.process_time(), processor_seconds(pids)
-            rebuilt = rebuild_cache(stores)
-            wall, own, theirs = time.perf_counter() - at, time.process_time() - own, processor_seconds(pids) - theirs
-            rows.append((rebuilt.elites, wall, own, theirs))
-            stores.runs.cancel(run_id)
-        stores.close()
-    columns = ["elites", "seconds", "own CPU s", "servers' CPU s"]
-    show("Rebuilding the cache", columns, rows, "target: at most 10 s at 1e6 candidates")
-
-
-_FILL_ELITES = sa.text(
-    "INSERT INTO elites (run_id, island, cell, number, fitness, rewards) SELECT :run_id, i % 4, 'c' || i, i, random(),"
-    " ARRAY[random(), random(), random(), random()] FROM generate_series(1, :size) AS i"
-)
 _FILL = sa.text(
     "INSERT INTO candidates (id, run_id, number, work_id, ord, role, island, parents, inspirations, program,"
     " program_hash, status, rewards, targets, spent_evaluations, spent_tokens, spent_seconds, tier, wall_s, cpu_s,"

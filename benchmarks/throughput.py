@@ -48,14 +48,12 @@ class Figures:
 
 
 class _Collecting:
-    """``Signals`` for the loop: work messages are collected, the archive cache is updated."""
+    """``Signals`` for the loop: work messages are collected."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+    def __init__(self) -> None:
         self.refs: list[WorkRef] = []
 
     def committed(self, commit: Commit) -> None:
-        self._stores.cache.apply(commit.run_id, commit.placements)
         self.refs.extend(commit.dispatch)
 
     def take(self) -> list[WorkRef]:
@@ -72,7 +70,7 @@ def _open(settings: Settings) -> None:
 
 
 def _perform(work_id: UUID) -> list[WorkRef]:
-    signals = _Collecting(_stores)
+    signals = _Collecting()
     executor = WorkExecutor(_stores.work, signals, SpinningEvaluator(), build_client)
     executor.execute(work_id)
     return signals.take()
@@ -135,7 +133,7 @@ def _loop_runs(settings: Settings) -> Iterator[Figures]:
 
 def _first(candidates: int) -> list[WorkRef]:
     """Start a run without ringing: the loop is handed its first unit of work."""
-    signals = _Collecting(_stores)
+    signals = _Collecting()
     from benchmarks.parts import policy, problem
     from speciate.runs.start import start_run
 

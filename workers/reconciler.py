@@ -43,7 +43,6 @@ _DEPOSE: Final = sa.text(
 _PASS_S: Final = 1.0
 # Most installations rest most of the time: one statement, the sign of life, says so, and a pass has no other.
 _PENDING: Final = (UNENDED, TournamentStore.pending_query, CampaignStore.pending_query)
-_CACHE_REFRESH_S: Final = 30.0
 _STALL_CHECK_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
@@ -83,7 +82,6 @@ def _one_pass(stores: Stores, *, busy: bool) -> None:
         _recover(stores)
         _tournaments.run(stores)
         _campaigns.run(stores)
-    _refresh_caches(stores)
     _report_stalls(stores)
     _report_waiting(stores)
     pause_when_full(stores, settings().data_dir, settings().min_free_bytes)
@@ -127,11 +125,6 @@ class _Periodic:
             self._step(stores)
 
 
-def _forget_caches(stores: Stores) -> None:
-    """Have the caches of unfinished runs rebuilt: a worker that dies between its commit and Redis loses an update."""
-    stores.signals.forget(stores.runs.unfinished())
-
-
 def _tell_stalls(stores: Stores) -> None:
     """Report runs without progress: without commits nothing else would."""
     stall_s = settings().stall_s
@@ -152,7 +145,6 @@ def _tell_waiting(stores: Stores) -> None:
         stores.signals.committed(commit)
 
 
-_refresh_caches = _Periodic(_forget_caches, lambda: _CACHE_REFRESH_S)
 _report_stalls = _Periodic(_tell_stalls, lambda: min(_STALL_CHECK_S, settings().stall_s))
 _report_waiting = _Periodic(_tell_waiting, lambda: ANNOUNCE_INTERVAL_S)
 _tournaments = TournamentController()

@@ -89,7 +89,6 @@ def prune_audit_log(stores: Stores, audit_days: float) -> int:
 def purge_deleted(stores: Stores, purge_days: float) -> int:
     purge, now = PurgeStore(stores.engine), datetime.now(UTC)
     before = now - timedelta(days=purge_days)
-    stores.signals.forget(purge.due(before))
     removed = purge.purge(before, now, "retention")
     if removed:
         _log.warning("removed %d runs, problems and policies deleted more than %g days ago", removed, purge_days)

@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "strategies": ("runs.start", "List the search strategies and their options."),
     "doctor": ("doctor", "Check the installation and print a fix for each problem found."),
     "backup": ("backup", "Back up the whole database to a file, while the service runs."),
-    "restore": ("backup", "Restore a backup into an empty database, upgrade its schema and rebuild the cache."),
+    "restore": ("backup", "Restore a backup into an empty database, and upgrade its schema."),
     "prune": (
         "maintenance",
         "Delete programs, prompts and completions of old cancelled or failed runs, and expired audit log entries.",
@@ -49,7 +49,6 @@ COMMANDS: Final = {
     "campaigns": ("campaigns", "Campaigns: many problems, one budget, spent where a new target is likeliest."),
     "webhooks": ("webhooks", "Send unlocks, ends of runs and alarms to HTTP endpoints."),
     "secrets": ("maintenance", "Re-encrypt stored secrets: policy keys and webhook secrets."),
-    "caches": ("maintenance", "Rebuild the Redis cache, which holds no data that PostgreSQL lacks."),
     "tokens": ("tokens", "Create, list and revoke API tokens of a project."),
     "projects": ("projects", "Create and list projects, and set their quotas."),
 }

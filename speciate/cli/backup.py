@@ -12,7 +12,6 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, command_group, examples
-from speciate.cli.maintenance import rebuild_cache
 from speciate.cli.pg_archive import check_restorable, read_archive, revision_in, write_archive
 from speciate.cli.servers import available_servers
 from speciate.domain.errors import ConflictError
@@ -67,7 +66,7 @@ def restore_command(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup into an empty database, upgrade its schema and rebuild the cache.
+    """Restore a backup into an empty database, and upgrade its schema.
 
     Running runs continue when a service starts on the database; interrupted work is repeated once. Without configured
     servers, restores into the data directory, creating it if necessary.
@@ -82,11 +81,11 @@ def restore_command(
         stores = open_stores(settings)
         try:
             upgrade(stores.engine)
-            rebuilt = rebuild_cache(stores)
+            unfinished = len(stores.runs.unfinished())
         finally:
             stores.close()
     if as_json:
-        output.print_json({"file": str(file), "revision": revision, **rebuilt.as_json()})
+        output.print_json({"file": str(file), "revision": revision, "runs": unfinished})
     else:
-        unfinished = output.pluralize(rebuilt.runs, "unfinished run")
-        output.print_line(f"Restored {file} (schema {revision}): {unfinished} will continue when the service starts.")
+        runs = output.pluralize(unfinished, "unfinished run")
+        output.print_line(f"Restored {file} (schema {revision}): {runs} will continue when the service starts.")

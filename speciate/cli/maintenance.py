@@ -1,43 +1,28 @@
-"""Maintenance of the database and cache: ``speciate prune``, ``caches rebuild`` and ``secrets renew``."""
+"""Maintenance of the database: ``speciate prune`` and ``secrets renew``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Final
-from uuid import UUID
 
-import redis
 import typer
-from rich.progress import Progress, track
+from rich.progress import Progress
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, DataDir, Yes, command_group, confirm, examples
 from speciate.cli.servers import connected_stores
-from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
 from speciate.settings import load_settings
-from speciate.storage.candidates.population import EliteRow, stream_elites
-from speciate.storage.database import check_version, reading
+from speciate.storage.database import check_version
 from speciate.storage.runs.purge import PurgeStore
 from speciate.storage.runs.retention import UNSUCCESSFUL, PrunableRun, RetentionStore
-from speciate.storage.stores import Stores
 
 app = command_group()
-cache_app = command_group()
 secrets_app = command_group()
 
-app.add_typer(cache_app, name="caches")
 app.add_typer(secrets_app, name="secrets")
 
 _LONGEST_DAYS: Final = 36_525.0
-
-
-@cache_app.callback()
-def _cache_group() -> None:  # without a callback, the only command would replace the group
-    pass
 
 
 @secrets_app.callback()
@@ -167,68 +152,6 @@ def _prune(retention: RetentionStore, prunable: tuple[PrunableRun, ...], now: da
         for texts in retention.prune(prunable, now):
             progress.advance(task, texts)
         progress.update(task, completed=sum(run.candidates for run in prunable))
-
-
-@cache_app.command(
-    "rebuild",
-    epilog=examples(
-        "speciate caches rebuild",
-        "SPECIATE_DATABASE_URL=postgresql://… SPECIATE_REDIS_URL=redis://… speciate caches rebuild",
-    ),
-)
-def rebuild(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Rebuild the cached archive of every unfinished run from PostgreSQL, while runs continue.
-
-    Connects to the servers of the running service, or to SPECIATE_DATABASE_URL and SPECIATE_REDIS_URL.
-    """
-    with connected_stores(data_dir) as stores:
-        rebuilt = rebuild_cache(stores)
-    if as_json:
-        output.print_json(rebuilt.as_json())
-    else:
-        runs, elites = output.pluralize(rebuilt.runs, "unfinished run"), output.pluralize(rebuilt.elites, "elite")
-        output.print_line(f"Rebuilt {runs}, {elites}.")
-
-
-@dataclass(frozen=True, slots=True)
-class RebuiltCache:
-    """Result of a rebuild.
-
-    Attributes:
-        runs: Number of unfinished runs.
-        elites: Number of their elites.
-    """
-
-    runs: int
-    elites: int
-
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
-
-
-def rebuild_cache(stores: Stores) -> RebuiltCache:
-    """Rebuild the cached archive of every unfinished run; concurrent commits are not lost.
-
-    Raises:
-        UnavailableError: PostgreSQL or Redis does not respond.
-    """
-    check_version(stores.engine)
-    run_ids = stores.runs.unfinished()
-    console = output.console(stderr=True)
-    steps = track(run_ids, "Rebuilding", console=console, disable=not console.is_terminal)
-    try:
-        stores.cache.forget(run_ids)
-        elites = sum(stores.cache.rebuild(run_id, partial(_elites, stores, run_id)) for run_id in steps)
-    except redis.RedisError as error:
-        raise UnavailableError(
-            f"Redis does not respond: {str(error).rstrip('.')}.", remedy="Check SPECIATE_REDIS_URL."
-        ) from None
-    return RebuiltCache(len(run_ids), elites)
-
-
-def _elites(stores: Stores, run_id: UUID) -> Iterator[EliteRow]:
-    with reading(stores.engine) as connection:
-        yield from stream_elites(connection, run_id)
 
 
 @secrets_app.command("renew", epilog=examples("SPECIATE_SECRET_KEY=new,old speciate secrets renew"))

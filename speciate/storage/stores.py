@@ -20,7 +20,6 @@ from speciate.storage.access.audit import AuditLog
 from speciate.storage.access.projects import ProjectStore
 from speciate.storage.access.secrets import PolicyKeyStore, SealedSecrets
 from speciate.storage.access.tokens import TokenStore
-from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.catalog import Catalog
 from speciate.storage.database import SurplusConnections, connect
 from speciate.storage.declarations.campaigns import CampaignStore
@@ -50,7 +49,6 @@ class Stores:
     surplus: tuple[SurplusConnections, ...]
     redis: redis.Redis
     celery: Celery
-    cache: ElitesCache
     catalog: Catalog
     policy_keys: PolicyKeyStore
     runs: PostgresRunStore
@@ -132,8 +130,7 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), 2, supported_errors=(redis.ConnectionError,))
     client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5, retry=retry)
     celery = make_celery(redis_url)
-    cache = ElitesCache(client)
-    work, queries = PostgresWorkStore(engine, cache, lease_s=settings.lease_s), RunQueries(engine)
+    work, queries = PostgresWorkStore(engine, lease_s=settings.lease_s), RunQueries(engine)
     direct = engine if direct_url is None else connect(direct_url.get_secret_value(), pool_size=2)
     return Stores(
         engine=engine,
@@ -141,7 +138,6 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         surplus=tuple(map(SurplusConnections, {engine, direct})),
         redis=client,
         celery=celery,
-        cache=cache,
         catalog=Catalog(engine),
         policy_keys=PolicyKeyStore(engine, sealer),
         runs=PostgresRunStore(engine),
@@ -157,5 +153,5 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
         projects=ProjectStore(engine),
         webhooks=WebhookStore(engine, sealer),
         secrets=SealedSecrets(engine, sealer),
-        signals=RedisSignals(client, send=partial(send_work, celery), place=cache.apply, forget=cache.forget),
+        signals=RedisSignals(client, send=partial(send_work, celery)),
     )

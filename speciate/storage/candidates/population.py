@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
-import psycopg
 import sqlalchemy as sa
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal
-from speciate.domain.errors import UnavailableError
 from speciate.ports.work import OUTPUT, CarriedOutput
 from speciate.storage.candidates.rows import columns_of, read_candidate, read_failure, read_individual
 from speciate.storage.statements import Statements
 
-EliteRow = tuple[int, tuple[str, int, float, tuple[float, ...]]]
-"""``(island, (cell, number, fitness, raw rewards))``."""
+EliteRow = tuple[str, int, float, tuple[float, ...]]
+"""``(cell, number, fitness, raw rewards)``."""
 
-_ELITE_TYPES: Final = ("int4", "text", "int8", "float8", "float8[]")
 _COSTS: Final = ("wall_s", "cpu_s", "memory_bytes", "artifacts")
 """Fields of an evaluation that a repetition of the program does not have: nothing was run."""
 
@@ -29,28 +26,10 @@ SQL = Statements(
 )
 
 
-def elite_rows(connection: sa.Connection, run_id: UUID) -> list[EliteRow]:
-    """Return every elite of a run."""
-    return [
-        (row.island, (row.cell, row.number, row.fitness, tuple(row.rewards)))
-        for row in connection.execute(SQL.elites, {"id": run_id})
-    ]
-
-
-def stream_elites(connection: sa.Connection, run_id: UUID) -> Iterator[EliteRow]:
-    """Stream the elites of a run, for archives of millions; ``connection`` is busy until the last one.
-
-    Raises:
-        UnavailableError: The connection is lost.
-    """
-    driver = cast("psycopg.Connection", connection.connection.driver_connection)
-    try:
-        with driver.cursor() as cursor, cursor.copy(SQL.text("copy_elites"), (run_id,)) as copy:
-            copy.set_types(_ELITE_TYPES)
-            for island, cell, number, fitness, rewards in copy.rows():
-                yield island, (cell, number, fitness, tuple(rewards))
-    except psycopg.OperationalError as error:
-        raise UnavailableError(f"PostgreSQL does not respond: {type(error).__name__}.") from error
+def elite_rows(connection: sa.Connection, run_id: UUID, island: int) -> list[EliteRow]:
+    """Return the archive of an island."""
+    rows = connection.execute(SQL.elites, {"id": run_id, "island": island})
+    return [(row.cell, row.number, row.fitness, tuple(row.rewards)) for row in rows]
 
 
 def lineage_rows(connection: sa.Connection, run_id: UUID) -> list[tuple[int, int, Sequence[float] | None]]:

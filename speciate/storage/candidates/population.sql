@@ -1,8 +1,5 @@
--- elites: Every elite of a run.
-SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = :id
-
--- copy_elites: The same as a binary stream, which needs no parsing.
-COPY (SELECT island, cell, number, fitness, rewards FROM elites WHERE run_id = %s) TO STDOUT (FORMAT binary)
+-- elites: The archive of an island.
+SELECT cell, number, fitness, rewards FROM elites WHERE run_id = :id AND island = :island
 
 -- members: Candidates by number.
 SELECT {individual} FROM candidates WHERE run_id = :id AND number = ANY(:numbers)

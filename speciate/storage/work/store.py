@@ -40,7 +40,6 @@ from speciate.runs.ensemble import read_arms
 from speciate.runs.progress import Effects
 from speciate.search.strategy import EliteTable
 from speciate.storage.candidates import population
-from speciate.storage.candidates.elites_cache import ElitesCache
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
 from speciate.storage.database import StorageFullError, Store, reading, with_retries, writing_once
 from speciate.storage.runs.advice import insert_advice, read_living
@@ -77,7 +76,6 @@ class PostgresWorkStore(Store):
         lease_s: Seconds until the lease of a silent worker expires.
     """
 
-    _cache: ElitesCache | None = None
     lease_s: float = 30.0
     retry_for_s: float = field(default=60.0, kw_only=True)
 
@@ -133,16 +131,10 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def elites(self, run_id: UUID, island: int) -> EliteTable:
-        """Return the archive of an island, from the cache if it is complete."""
+        """Return the archive of an island."""
         dimensions = len(self.context(run_id).problem.objectives)
-
-        def load() -> list[population.EliteRow]:
-            with reading(self._engine) as connection:
-                return population.elite_rows(connection, run_id)
-
-        if self._cache is not None:
-            return EliteTable.of(self._cache.read(run_id, island, load), dimensions)
-        return EliteTable.of([row for at, row in load() if at == island], dimensions)
+        with reading(self._engine) as connection:
+            return EliteTable.of(population.elite_rows(connection, run_id, island), dimensions)
 
     @with_retries
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
@@ -259,10 +251,7 @@ class PostgresWorkStore(Store):
             effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claims, find, elites)
             return write_effects(connection, locked, effects)
 
-        commit = self._finish(lease, body)
-        if self._cache is not None and confirmation.refuted:
-            self._cache.forget([lease.run_id])
-        return commit
+        return self._finish(lease, body)
 
     @with_retries
     def learned(self, run_id: UUID) -> LearnedVersion | None:
