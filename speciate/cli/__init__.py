@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
+
 
 def main() -> None:
     """Run the command line and exit with its exit code."""
-    import io
-    import sys
-
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Replace characters that the locale cannot encode instead of failing.
         sys.stdout.reconfigure(errors="replace")
@@ -27,10 +29,6 @@ def main() -> None:
 
 
 def _report_write_error(error: OSError) -> int:
-    import errno
-    import os
-    import sys
-
     from speciate.cli.errors import ExitCode, print_error
     from speciate.domain.errors import SpeciateError
 

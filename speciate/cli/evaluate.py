@@ -12,17 +12,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, client, command_group, examples
+from speciate.client import BrokenEvaluatorError, CandidateFailedError, Client, EvaluationWorker, Rewards
+from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import InvalidInputError, UnavailableError
-
-if TYPE_CHECKING:
-    from speciate.client import Client, EvaluationWorker, Rewards
-    from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
+from speciate.schema.evaluations import LeasedEvaluation, SubmittedEvaluation
 
 app = command_group()
 
@@ -83,9 +82,6 @@ def evaluate(
 
     Ctrl-C or SIGTERM gives unfinished candidates back.
     """
-    from speciate.client import EvaluationWorker
-    from speciate.client.run_names import is_whole_id
-
     if shutil.which(command[0]) is None:
         raise InvalidInputError(
             f"{command[0]!r} is not a command.",
@@ -178,8 +174,6 @@ class _CommandRunner:
             _kill(process)
 
     def evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        from speciate.client import BrokenEvaluatorError, CandidateFailedError
-
         try:
             result = self._evaluate(candidate)
         except CandidateFailedError as error:
@@ -199,8 +193,6 @@ class _CommandRunner:
         return result
 
     def _evaluate(self, candidate: LeasedEvaluation) -> Rewards:
-        from speciate.client import CandidateFailedError
-
         with tempfile.TemporaryDirectory(prefix="speciate-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             for file, text in candidate.files.items():
@@ -264,8 +256,6 @@ def _tail(file: Any, most: int) -> str:
 
 
 def _read(printed: str) -> Rewards:
-    from speciate.client import CandidateFailedError, Rewards
-
     lines = [line for line in printed.splitlines() if line.strip()]
     expected = 'expected a JSON object as the last line, such as {"speed": 1.5}'
     try:

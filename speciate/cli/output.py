@@ -5,6 +5,7 @@ Text from models and users is untrusted: it passes through ``sanitize`` and neve
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -219,8 +220,6 @@ def print_fields(pairs: Iterable[tuple[str, object]], *, stderr: bool = False) -
 
 def print_json(value: BaseModel | Any) -> None:
     """Print a record or JSON value on one line."""
-    import json
-
     dump = getattr(value, "model_dump", None)
     values = value if dump is None else dump(mode="json")
     sys.stdout.write(json.dumps(values, allow_nan=False) + "\n")

@@ -30,6 +30,7 @@ from speciate.domain.merging import merged
 from speciate.domain.values import SLUG
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
+from speciate.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -333,7 +334,6 @@ def export(
     Run it on the machine of the learn worker. `speciate serve DIR` and vLLM serve the folder.
     """
     from speciate.policies.export import export_checkpoint
-    from speciate.settings import load_settings
 
     with client(ctx) as service:
         policy = service.policies.get(name).definition

@@ -8,6 +8,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records
+from speciate.client import arguments
 from speciate.domain.errors import InvalidInputError
 
 app = command_group()
@@ -29,8 +30,6 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a project; quotas that are not set are unlimited."""
-    from speciate.client import arguments
-
     limits = arguments.quota(concurrent_runs=runs, evaluations_per_day=evaluations, tokens_per_day=tokens)
     with client(ctx) as service:
         created = service.projects.create(slug, title=title, quota=limits)
@@ -94,8 +93,6 @@ def quota(
 
     Quotas that are not given keep their value. Runs in progress continue.
     """
-    from speciate.client import arguments
-
     limits = _new_limits({"runs": runs, "evaluations": evaluations, "tokens": tokens}, unlimited or [])
     with client(ctx) as service:
         changed = service.projects.limit(name, arguments.quota(**limits))

@@ -12,6 +12,8 @@ import typer
 from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
 from speciate.cli.up import StopRequested, stop_on_signals
+from speciate.domain.errors import ConfigurationError, ConflictError, InvalidInputError
+from speciate.settings import KEEP_ALIVE_S, SERVE_TOKEN_VARIABLE, http_address, is_loopback, load_settings, secret_of
 
 app = command_group()
 
@@ -46,8 +48,6 @@ def serve_command(
     The routes are compatible with vLLM: register a policy of kind openai_compatible with the printed URL. If
     SPECIATE_SERVE_TOKEN is set, requests must send that token.
     """
-    from speciate.settings import load_settings
-
     token = _token(host)
     # One thread: with matrices this small, more only take CPU from evaluators. Set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -66,8 +66,6 @@ def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
         InvalidInputError: A name is missing or repeated, or there is no checkpoint to serve.
         NotFoundError: A model is not downloaded.
     """
-    from speciate.domain.errors import InvalidInputError
-
     if not models:
         from speciate.policies.bundled import checkpoints
 
@@ -95,9 +93,6 @@ def _folder(place: str, data_dir: Path) -> Path:
 
 
 def _token(host: str) -> str | None:
-    from speciate.domain.errors import ConfigurationError
-    from speciate.settings import SERVE_TOKEN_VARIABLE, is_loopback, secret_of
-
     token = secret_of(SERVE_TOKEN_VARIABLE)
     if token is not None and not token.strip():
         raise ConfigurationError(
@@ -120,7 +115,6 @@ def _serve(
     from speciate.http_server import HttpServer
     from speciate.inference.app import create_app
     from speciate.priority import lower_priority
-    from speciate.settings import KEEP_ALIVE_S, http_address, load_settings
 
     out, settings = console(stderr=True), load_settings()
     # Listen first: a run that a restarted service resumes would pause if its requests were refused.
@@ -142,8 +136,6 @@ def _serve(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    from speciate.domain.errors import ConflictError
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

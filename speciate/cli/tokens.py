@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, client, command_group, examples, first_records, invalid_argument
+from speciate.domain.access import Scope
 
 if TYPE_CHECKING:
     from speciate.schema.projects import TokenRecord
 
 app = command_group()
-
-_Scope = Literal["read", "propose", "evaluate", "submit", "admin"]
-"""Values of ``Scope``, which is slow to import; a test compares them."""
 
 _LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _UNITS: Final = {"h": "hours", "d": "days"}
@@ -33,12 +31,12 @@ def create(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Owner or purpose of the token.")],
     scope: Annotated[
-        _Scope,
+        Scope,
         typer.Option(
             help="Permissions: propose reads and proposes candidates, evaluate only leases and scores them,"
             " submit does all of that and starts runs, admin administers the project."
         ),
-    ] = "read",
+    ] = Scope.READ,
     expires: Annotated[
         str | None, typer.Option(help="Lifetime in hours or days, such as 12h or 90d.", show_default="unlimited")
     ] = None,
@@ -48,11 +46,9 @@ def create(
 
     The token is printed once, alone on standard output; the service stores only its hash.
     """
-    from speciate.domain.access import Scope
-
     end = None if expires is None else datetime.now(UTC) + _parse_lifetime(expires)
     with client(ctx) as service:
-        created = service.tokens.create(name, Scope(scope), expires_at=end)
+        created = service.tokens.create(name, scope, expires_at=end)
     if as_json:
         output.print_json(created)
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from pydantic import ValidationError
 
 from speciate.cli import output
 from speciate.cli.common import (
@@ -36,6 +39,7 @@ from speciate.cli.model_options import add_options
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.run import SearchOptions
 from speciate.domain.tournament import Tournament
+from speciate.domain.validation import validation_message
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -200,8 +204,6 @@ def create(
 
 def _undecidable(service: Client, declaration: dict[str, Any]) -> str:
     """Return why the tournament cannot decide any comparison; empty if it can, or if the service will reject it."""
-    from pydantic import ValidationError
-
     from speciate.domain.tournament import Tournament
     from speciate.runs.declarations import SET_PREFIX
     from speciate.tournaments.report.methods import methods_doubt
@@ -336,9 +338,6 @@ def _entrant(entrant: Entrant) -> str:
 
 
 def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, strategy: str) -> dict[str, Any]:
-    from pydantic import ValidationError
-
-    from speciate.domain.validation import validation_message
     from speciate.tournaments.head_to_head import head_to_head, methods_head_to_head
 
     if policies and methods:
@@ -382,9 +381,6 @@ def _refuse_other_options(ctx: typer.Context) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import json
-    import tomllib
-
     try:
         text = path.read_text(encoding="utf-8")
         values: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -6,14 +6,18 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, command_group, drop_none, examples, parse_key_values
 from speciate.domain.errors import ConfigurationError, InvalidInputError
+from speciate.domain.validation import validation_message
+from speciate.settings import load_settings
 
 if TYPE_CHECKING:
     from speciate.training.config import TrainConfig
@@ -142,8 +146,6 @@ def _check_options(task: str, method: str, recipe: dict[str, Any], *, mutator: b
 
 
 def _train_base(task: str, seed: int, folder: Path) -> Path:
-    from dataclasses import replace
-
     from speciate.training.recipe import BASES, ensure_base
     from speciate.training.tasks import GENERATED
 
@@ -156,7 +158,6 @@ def _train_base(task: str, seed: int, folder: Path) -> Path:
 def _open_task(task: str, data: Path | None) -> Iterator[Task]:
     """Open a task; answers of language models are scored in the sandbox of the service."""
     from evaluators.evaluator_factory import open_evaluator
-    from speciate.settings import load_settings
     from speciate.training.tasks import DATASETS, SANDBOXED, open_task
 
     if task not in SANDBOXED and (task not in DATASETS or data is None):
@@ -181,9 +182,6 @@ def build_config(
     Raises:
         InvalidInputError: A recipe value does not exist or is invalid.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    from speciate.domain.validation import validation_message
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GENERATED

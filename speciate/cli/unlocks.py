@@ -20,6 +20,7 @@ from speciate.cli.common import (
     invalid_argument,
     note_more,
 )
+from speciate.cli.export import WRITERS, write_records
 from speciate.domain.numbers import short_number
 
 if TYPE_CHECKING:
@@ -164,7 +165,6 @@ def _newest(records: Sequence[ObjectiveRecord], limit: int) -> list[ObjectiveRec
 
 
 def _write(out: Path, unlocks: Iterable[UnlockRecord], *, as_json: bool) -> None:
-    from speciate.cli.export import WRITERS, write_records
     from speciate.schema.unlocks import UnlockRecord as Row
 
     kind = out.suffix.removeprefix(".")

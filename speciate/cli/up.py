@@ -15,6 +15,7 @@ from rich.console import Console
 
 from speciate.cli.common import command_group, examples
 from speciate.cli.output import console, sanitize
+from speciate.domain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from speciate.cli.local_service import LocalService
@@ -154,7 +155,6 @@ def migrate_command() -> None:
 
     `speciate up` does this for its embedded server.
     """
-    from speciate.domain.errors import ConfigurationError
     from speciate.settings import load_settings
     from speciate.storage.catalog import Catalog
     from speciate.storage.database import check_version, connect

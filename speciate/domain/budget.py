@@ -58,20 +58,6 @@ class Budget(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """Cost of requests."""
-
-    tokens: int = 0
-    cost: float = 0.0
-    """US dollars."""
-    estimated: int = 0
-    """Those of the tokens that the endpoint did not report."""
-
-    def __add__(self, other: Charge) -> Charge:
-        return Charge(self.tokens + other.tokens, self.cost + other.cost, self.estimated + other.estimated)
-
-
-@dataclass(frozen=True, slots=True)
 class Spent:
     """Spent and reserved amounts of a run."""
 

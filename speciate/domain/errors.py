@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from speciate.domain.budget import Charge
+from speciate.domain.charge import Charge
 
 
 @dataclass(frozen=True, slots=True)

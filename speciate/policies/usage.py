@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from speciate.domain.budget import Charge
+from speciate.domain.charge import Charge
 from speciate.domain.policy import Price
 from speciate.policies.numbers import read_count, read_tokens
 

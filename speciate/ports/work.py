@@ -10,8 +10,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from speciate.domain.budget import Charge
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual, Proposal, Repeat
+from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.guidance import Advice
 from speciate.domain.policy import Policy, PolicyRole

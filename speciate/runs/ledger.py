@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from speciate.domain.budget import Charge
 from speciate.domain.campaign import waits_for_grant
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind, Individual, Proposal
+from speciate.domain.charge import Charge
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
 from speciate.domain.policy import PolicyRole

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from speciate.domain.budget import Charge
+from speciate.domain.charge import Charge
 from speciate.domain.errors import PolicyUnavailableError
 from speciate.domain.policy import Policy
 from speciate.ports.policy import IdentifyingClient, PolicyClient, SampleResult

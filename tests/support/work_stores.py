@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
-from speciate.domain.budget import Budget, Charge
+from speciate.domain.budget import Budget
 from speciate.domain.campaign import WAITS_FOR_GRANT
 from speciate.domain.candidate import Candidate, Evaluation, Failure, FailureKind
+from speciate.domain.charge import Charge
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice, Gain
 from speciate.domain.policy import PolicyRole

@@ -15,7 +15,9 @@ from speciate.cli import output
 from speciate.cli.common import AsJson, client, examples
 from speciate.compat import FORMATS, USUAL, Choice, read_directory
 from speciate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from speciate.domain.limits import Limits
 from speciate.domain.numbers import short_number
+from speciate.domain.values import SLUG
 
 if TYPE_CHECKING:
     from speciate.client import Client
@@ -258,8 +260,6 @@ def read_draft(
         NotFoundError: The directory or a required file does not exist.
         InvalidInputError: The directory cannot be converted, or the slug is invalid.
     """
-    from speciate.domain.values import SLUG
-
     if slug is not None and (len(slug) > _MAX_SLUG or not re.fullmatch(SLUG, slug)):
         raise InvalidInputError(
             f"invalid slug {slug!r}.",
@@ -306,8 +306,6 @@ def _in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) ->
 
 
 def _limits_in(given: Sequence[str]) -> dict[str, float]:
-    from speciate.domain.limits import Limits
-
     limits: dict[str, float] = {}
     for text in given:
         name, _, value = text.partition("=")

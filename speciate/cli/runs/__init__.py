@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -21,6 +22,7 @@ from speciate.cli.common import (
     examples,
     first_records,
 )
+from speciate.cli.export import replaced_file
 from speciate.cli.learning import learning_fields
 from speciate.cli.runs import propose
 from speciate.cli.runs.replay import replay_command
@@ -158,8 +160,6 @@ def guidance(ctx: typer.Context, run_id: RunId, limit: Limit = 20, as_json: AsJs
     """
     with client(ctx) as service:
         advice = first_records(ctx, service.runs.get(run_id).guidance(), limit)
-    from textwrap import shorten
-
     output.print_records(
         advice,
         (">advice", ">parent", ">answers", ">in archive", "", "text"),
@@ -298,8 +298,6 @@ add_visibility_commands(app, "runs", "runs that have ended", "RUN", _change_visi
 def _write(path: Path, records: Iterator[Record], expected: int) -> int:
     from rich.progress import track
 
-    from speciate.cli.export import replaced_file
-
     console, count = output.console(stderr=True), 0
     with replaced_file(path) as part, part.open("w", encoding="utf-8") as file:
         steps = track(records, "Exporting", total=expected, console=console, disable=not console.is_terminal)
@@ -326,15 +324,11 @@ def _row(run: RunRecord) -> tuple[object, ...]:
 
 def _best(run: RunRecord) -> str:
     """Return the rewards of the best candidate, as far as they fit into a column."""
-    from textwrap import shorten
-
     return "" if run.best is None else shorten(output.format_rewards(run.best.rewards), 48, placeholder=" …")
 
 
 def _stop_reason(run: RunRecord) -> str:
     """Return the shortened reason of a run that is paused, failed or waits for a worker."""
-    from textwrap import shorten
-
     return (
         shorten(run.no_result or run.reason or "", 100, placeholder=" …")
         if run.no_result or run.state.value in {"paused", "failed", "running"}

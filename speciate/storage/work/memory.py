@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from speciate.domain.budget import Charge
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
+from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind

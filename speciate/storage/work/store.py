@@ -9,8 +9,8 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.budget import Charge
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
+from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice

@@ -7,14 +7,11 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 from uuid import UUID
 
 import pytest
 
-from speciate.cli import tokens
 from speciate.cli.errors import ExitCode
-from speciate.domain.access import Scope
 from speciate.domain.policy import Policy
 from tests.unit.cli.conftest import Cli
 from tests.unit.client.fake_service import (
@@ -300,10 +297,6 @@ def test_api_key_invalid_in_a_header_is_rejected(cli: Cli, service: FakeService,
     assert outcome.code == ExitCode.INVALID
     assert "Idempotency-Key: is" in outcome.err
     assert service.requests == []
-
-
-def test_token_scopes_match_the_domain() -> None:
-    assert get_args(tokens._Scope) == tuple(Scope)
 
 
 def test_strategies(cli: Cli, service: FakeService) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from speciate.domain.budget import Charge
+from speciate.domain.charge import Charge
 from speciate.domain.errors import InvalidInputError, PolicyUnavailableError
 from speciate.domain.policy import Policy, PolicyRole
 from speciate.domain.rollout import ONLY_REASONING, REFUSED, Prompt
