@@ -13,76 +13,48 @@ from speciate.domain.rollout import Prompt
 
 @dataclass(frozen=True, slots=True)
 class LearningRollout:
-    """A completion to learn from.
+    """A completion to learn from."""
 
-    Attributes:
-        token_ids: Its T tokens.
-        logprobs: Log-probability of each under the version that wrote it, before temperature and top-p; shape (T,).
-        rewards: Normalised rewards of its answers in [0, 1], shape (answers, k), higher is better; zeros for failures.
-    """
-
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  # its T tokens
+    # Log-probability of each under the version that wrote it, before temperature and top-p; shape (T,).
     logprobs: tuple[float, ...]
+    # Normalised rewards of its answers in [0, 1], shape (answers, k), higher is better; zeros for failures.
     rewards: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LearningGroup:
-    """All completions of one prompt.
-
-    Attributes:
-        prompt: The prompt.
-        rollouts: Its completions.
-        age: Steps between the version that wrote them and the parent of this step.
-        weights: Declared weights of the k rewards; None for equal ones.
-    """
+    """All completions of one prompt."""
 
     prompt: Prompt
     rollouts: tuple[LearningRollout, ...]
-    age: int
-    weights: tuple[float, ...] | None = None
+    age: int  # steps between the version that wrote them and the parent of this step
+    weights: tuple[float, ...] | None = None  # declared weights of the k rewards; None for equal ones
 
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """A step to take. The result depends on nothing else.
+    """A step to take. The result depends on nothing else."""
 
-    Attributes:
-        learning: Options of the run.
-        seed: Seed of all randomness.
-        step: Steps taken before.
-        base: The policy that the run began with.
-        parent: The version to change.
-        slug: Name of the versions that the run writes.
-        groups: The groups; those of different problems may differ in the number k of rewards.
-    """
-
-    learning: Learning
-    seed: int
-    step: int
-    base: Policy
-    parent: Policy
-    slug: str
-    groups: tuple[LearningGroup, ...]
+    learning: Learning  # options of the run
+    seed: int  # seed of all randomness
+    step: int  # steps taken before
+    base: Policy  # the policy that the run began with
+    parent: Policy  # the version to change
+    slug: str  # name of the versions that the run writes
+    groups: tuple[LearningGroup, ...]  # the groups; those of different problems may differ in the number k of rewards
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedCheckpoint:
-    """Result of a step: a checkpoint that is on disk.
+    """Result of a step: a checkpoint that is on disk."""
 
-    Attributes:
-        model: Name under which a server finds it.
-        digest: SHA-256 of its weights.
-        options: Options of the client to set, such as the path of an adapter.
-        seconds: Duration of the step.
-        metrics: Measurements: ``reward``, ``best``, ``entropy``, ``kl``, ``age``, ``truncated``, ``loss``, and
-            ``gap`` if a group is of the parent itself.
-    """
-
-    model: str
-    digest: str
-    options: Mapping[str, str | bool]
-    seconds: float
+    model: str  # name under which a server finds it
+    digest: str  # SHA-256 of its weights
+    options: Mapping[str, str | bool]  # options of the client to set, such as the path of an adapter
+    seconds: float  # duration of the step
+    # Measurements: ``reward``, ``best``, ``entropy``, ``kl``, ``age``, ``truncated``, ``loss``, and ``gap`` if a group
+    # is of the parent itself.
     metrics: Mapping[str, float]
 
 

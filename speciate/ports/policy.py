@@ -17,48 +17,32 @@ def _unlimited(_: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A prompt with the number of completions to sample.
-
-    Attributes:
-        prompt: The prompt.
-        role: Role of the policy for this prompt.
-        n: Number of completions.
-        seed: Sampling seed.
-        parents: Programs in the prompt, the one to change first. For policies that do not read text.
-        seed_program: The problem's seed program, for the same policies; empty if the problem has none.
-        keep_tokens: True to request the id and the log-probability of every token.
-        others: Further programs in the prompt, for the same policies.
-        reserve: Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many;
-            False if the budget does not hold them. Called from several threads.
-    """
+    """A prompt with the number of completions to sample."""
 
     prompt: Prompt
-    role: PolicyRole
+    role: PolicyRole  # role of the policy for this prompt
     n: int
     seed: int
+    # Programs in the prompt, the one to change first. For policies that do not read text.
     parents: tuple[Individual, ...] = ()
-    seed_program: str = ""
-    keep_tokens: bool = False
-    others: tuple[Individual, ...] = ()
+    seed_program: str = ""  # the problem's seed program, for the same policies; empty if the problem has none
+    keep_tokens: bool = False  # true to request the id and the log-probability of every token
+    others: tuple[Individual, ...] = ()  # further programs in the prompt, for the same policies
+    # Reserve tokens beyond ``PolicyClient.token_ceiling`` for another attempt, after one that cost as many; False if
+    # the budget does not hold them. Called from several threads.
     reserve: Callable[[int], bool] = field(default=_unlimited, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleResult:
-    """A policy's answer to one request.
+    """A policy's answer to one request."""
 
-    Attributes:
-        completions: At most n completions.
-        prompt_tokens: Tokens of the prompt, counted once, and those of failed attempts; the completion tokens of failed
-            attempts count with the first completion.
-        latency_s: Duration of the request in seconds.
-        estimated_tokens: Those of all tokens that the endpoint did not report.
-    """
-
-    completions: tuple[Completion, ...]
+    completions: tuple[Completion, ...]  # at most n completions
+    # Tokens of the prompt, counted once, and those of failed attempts; the completion tokens of failed attempts count
+    # with the first completion.
     prompt_tokens: int = 0
-    latency_s: float = 0.0
-    estimated_tokens: int = 0
+    latency_s: float = 0.0  # duration of the request in seconds
+    estimated_tokens: int = 0  # those of all tokens that the endpoint did not report
 
     @property
     def tokens(self) -> int:

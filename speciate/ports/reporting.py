@@ -12,17 +12,12 @@ _REPORTER: ContextVar[_Reporter | None] = ContextVar("reporter", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a batch of evaluations.
+    """Progress of a batch of evaluations."""
 
-    Attributes:
-        candidate: Number of the candidate under evaluation; None if unknown.
-        text: Untrusted text; empty at the beginning of an evaluation.
-        asked: True if the evaluator asked for the text to be shown; False for the beginning of an evaluation, and for a
-            line that it printed.
-    """
-
-    candidate: int | None = None
-    text: str = ""
+    candidate: int | None = None  # number of the candidate under evaluation; None if unknown
+    text: str = ""  # untrusted text; empty at the beginning of an evaluation
+    # True if the evaluator asked for the text to be shown; False for the beginning of an evaluation, and for a line
+    # that it printed.
     asked: bool = False
 
 

@@ -18,24 +18,18 @@ from speciate.schema.runs import RankedCandidate, RunRecord, SourceRun
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to create.
-
-    Attributes:
-        granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
-        idempotency_key: Key of the request.
-        request_digest: Digest of the request as it was sent, for its key: names may have newer versions later.
-        sources: Runs of the seed programs.
-    """
+    """A run to create."""
 
     problem: ProblemVersion
     policies: RunPolicies
     spec: RunSpec
     labels: Labels = NO_LABELS
+    # Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
     granted: int | None = None
     idempotency_key: str | None = None
-    request_digest: str = ""
+    request_digest: str = ""  # digest of the request as it was sent, for its key: names may have newer versions later
     seeds: tuple[SeedProgram, ...] = ()
-    sources: tuple[SourceRun, ...] = ()
+    sources: tuple[SourceRun, ...] = ()  # runs of the seed programs
 
     @property
     def mutator_id(self) -> UUID | None:

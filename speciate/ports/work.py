@@ -47,17 +47,11 @@ class Queue(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkRef:
-    """A work unit to announce to the workers.
-
-    Attributes:
-        id: ID of the work unit.
-        kind: Its kind.
-        retried: True if an earlier attempt was lost. Retries have a queue of their own.
-    """
+    """A work unit to announce to the workers."""
 
     id: UUID
     kind: WorkKind
-    retried: bool = False
+    retried: bool = False  # true if an earlier attempt was lost. Retries have a queue of their own.
 
     @property
     def queue(self) -> Queue:
@@ -71,75 +65,45 @@ class WorkRef:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to execute one work unit until the lease expires. ``token`` fences off late writes.
-
-    Attributes:
-        work_id: The work unit.
-        run_id: Its run.
-        kind: Its kind.
-        lane: Lane of the run to which it belongs.
-        ordinal: Ordinal of the batch, counted from 0. It is the clock of the search and seeds the random choices.
-        attempt: Number of this attempt, counted from 1.
-        token: Fencing token.
-        payload: Input of the work as JSON values.
-        last_event: Sequence number of the run's newest event at the time of the lease.
-    """
+    """The right to execute one work unit until the lease expires. ``token`` fences off late writes."""
 
     work_id: UUID
     run_id: UUID
     kind: WorkKind
-    lane: int
-    ordinal: int
-    attempt: int
+    lane: int  # lane of the run to which it belongs
+    ordinal: int  # ordinal of the batch, counted from 0. It is the clock of the search and seeds the random choices.
+    attempt: int  # number of this attempt, counted from 1
     token: UUID
-    payload: Mapping[str, Any]
-    last_event: int
+    payload: Mapping[str, Any]  # input of the work as JSON values
+    last_event: int  # sequence number of the run's newest event at the time of the lease
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedPolicy:
-    """A policy of a role with its weight in the ensemble.
-
-    Attributes:
-        policy: The policy version.
-        policy_id: Its ID.
-        weight: Positive; only the ratio to the other weights matters.
-    """
+    """A policy of a role with its weight in the ensemble."""
 
     policy: Policy
     policy_id: UUID
-    weight: float = 1.0
+    weight: float = 1.0  # positive; only the ratio to the other weights matters
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The immutable part of a run.
-
-    Attributes:
-        run_id: ID of the run.
-        problem: The problem version.
-        proposer: The policy version that writes candidates from scratch, and mutates unless there is a mutator.
-        proposer_id: ID of the proposer.
-        spec: Strategy, budget, seed and further options.
-        mutator: The policy version that changes parents, or None if the proposer does.
-        mutator_id: ID of the mutator.
-        ensembles: Policies by role, if a role has several. ``proposer`` and ``mutator`` are the first ones.
-        project_id: The project, within which runs share results.
-        seeds: Programs to evaluate first in place of the problem's seed program; empty for the latter.
-        proposer_version: Number of the proposer's version.
-    """
+    """The immutable part of a run."""
 
     run_id: UUID
     problem: Problem
-    proposer: Policy
+    proposer: Policy  # the policy version that writes candidates from scratch, and mutates unless there is a mutator
     proposer_id: UUID
-    spec: RunSpec
-    mutator: Policy | None = None
+    spec: RunSpec  # strategy, budget, seed and further options
+    mutator: Policy | None = None  # the policy version that changes parents, or None if the proposer does
     mutator_id: UUID | None = None
+    # Policies by role, if a role has several. ``proposer`` and ``mutator`` are the first ones.
     ensembles: Mapping[PolicyRole, tuple[WeightedPolicy, ...]] = field(default_factory=dict)
-    project_id: UUID | None = None
+    project_id: UUID | None = None  # the project, within which runs share results
+    # Programs to evaluate first in place of the problem's seed program; empty for the latter.
     seeds: tuple[SeedProgram, ...] = ()
-    proposer_version: int = 0
+    proposer_version: int = 0  # number of the proposer's version
 
     def learned(self, version: LearnedVersion | None) -> RunContext:
         """Return this context with a learned version in place of the proposer."""
@@ -192,17 +156,11 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class LearnedVersion:
-    """The version of a run's policy in use.
-
-    Attributes:
-        policy: The version.
-        policy_id: Its ID.
-        step: Number of the step that wrote it, from 1.
-    """
+    """The version of a run's policy in use."""
 
     policy: Policy
     policy_id: UUID
-    step: int
+    step: int  # number of the step that wrote it, from 1
 
 
 class GroupRef(BaseModel):
@@ -231,17 +189,11 @@ class GroupRef(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class StoredRollout:
-    """A stored completion.
-
-    Attributes:
-        token_ids: Its tokens.
-        logprobs: Log-probability of each.
-        rewards: Raw rewards of its answers, in order; None for a failed answer.
-    """
+    """A stored completion."""
 
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    rewards: tuple[tuple[float, ...] | None, ...]
+    logprobs: tuple[float, ...]  # log-probability of each
+    rewards: tuple[tuple[float, ...] | None, ...]  # raw rewards of its answers, in order; None for a failed answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,19 +206,12 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class LearnedStep:
-    """Result of a ``learn`` unit.
+    """Result of a ``learn`` unit."""
 
-    Attributes:
-        number: Number of the step, from 1.
-        policy: The version that it wrote.
-        seconds: Duration.
-        metrics: Measurements; see ``LearnedCheckpoint``.
-    """
-
-    number: int
-    policy: Policy
+    number: int  # number of the step, from 1
+    policy: Policy  # the version that it wrote
     seconds: float
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float]  # measurements; see ``LearnedCheckpoint``
 
     @property
     def version(self) -> str:
@@ -276,72 +221,45 @@ class LearnedStep:
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """Result of a ``generate`` unit.
+    """Result of a ``generate`` unit."""
 
-    Attributes:
-        rollouts: Completions in order.
-        proposals: Children in order, rejected ones included.
-        placements: Archive updates requested by the strategy's maintenance.
-        advice: A new piece of advice, if the unit requested and received one.
-        step: Step of the learned version that wrote the batch; 0 for the policy that the run began with.
-    """
-
-    rollouts: tuple[Rollout, ...]
-    proposals: tuple[Proposal, ...]
-    placements: tuple[Placement, ...] = ()
-    advice: Advice | None = None
-    step: int = 0
+    rollouts: tuple[Rollout, ...]  # completions in order
+    proposals: tuple[Proposal, ...]  # children in order, rejected ones included
+    placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy's maintenance
+    advice: Advice | None = None  # a new piece of advice, if the unit requested and received one
+    step: int = 0  # step of the learned version that wrote the batch; 0 for the policy that the run began with
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRequest:
-    """An evaluation that an external evaluator performs for a work unit.
-
-    Attributes:
-        number: Number of the candidate.
-        program: Its text.
-        program_hash: SHA-256 of the text. With the seed it identifies the request within its unit.
-        seed: Seed of the evaluation.
-        measured: Result of the sandboxed stages; None if there are none.
-        result: The result, if a sandboxed stage ended the evaluation; None if an external evaluator has to measure.
-    """
+    """An evaluation that an external evaluator performs for a work unit."""
 
     number: int
     program: str
-    program_hash: str
+    program_hash: str  # SHA-256 of the text. With the seed it identifies the request within its unit.
     seed: int
-    measured: Evaluation | None = None
+    measured: Evaluation | None = None  # result of the sandboxed stages; None if there are none
+    # The result, if a sandboxed stage ended the evaluation; None if an external evaluator has to measure.
     result: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """Result of an ``evaluate`` unit.
+    """Result of an ``evaluate`` unit."""
 
-    Attributes:
-        candidates: One per proposal, in order.
-        placements: Archive updates requested by the strategy.
-    """
-
-    candidates: tuple[Candidate, ...]
-    placements: tuple[Placement, ...] = ()
+    candidates: tuple[Candidate, ...]  # one per proposal, in order
+    placements: tuple[Placement, ...] = ()  # archive updates requested by the strategy
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Result of a ``confirm`` unit.
-
-    Attributes:
-        number: Number of the candidate.
-        confirmed: Positions of the targets that every repeat met.
-        refuted: What was measured, as text, by position of each target that a repeat missed.
-        repeats: What the repeats measured.
-    """
+    """Result of a ``confirm`` unit."""
 
     number: int
-    confirmed: Sequence[int]
+    confirmed: Sequence[int]  # positions of the targets that every repeat met
+    # What was measured, as text, by position of each target that a repeat missed.
     refuted: Mapping[int, str] = field(default_factory=dict)
-    repeats: tuple[Repeat, ...] = ()
+    repeats: tuple[Repeat, ...] = ()  # what the repeats measured
 
     @property
     def refuted_mask(self) -> int:
@@ -351,21 +269,13 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Changes of a transaction that other processes need to know.
-
-    Attributes:
-        run_id: The run.
-        dispatch: Work units that became ready.
-        placements: Archive updates that were accepted.
-        revision: Number of commits of the run so far.
-        last_event: Sequence number of its newest event.
-    """
+    """Changes of a transaction that other processes need to know."""
 
     run_id: UUID
-    dispatch: tuple[WorkRef, ...] = ()
-    placements: tuple[Placement, ...] = ()
-    revision: int = 0
-    last_event: int = 0
+    dispatch: tuple[WorkRef, ...] = ()  # work units that became ready
+    placements: tuple[Placement, ...] = ()  # archive updates that were accepted
+    revision: int = 0  # number of commits of the run so far
+    last_event: int = 0  # sequence number of its newest event
 
 
 OUTPUT: Final = "output"
@@ -374,32 +284,20 @@ OUTPUT: Final = "output"
 
 @dataclass(frozen=True, slots=True)
 class CarriedOutput:
-    """Output of an earlier candidate that a later one receives.
-
-    Attributes:
-        number: Number of the earlier candidate.
-        output: The output, as its script stored it.
-    """
+    """Output of an earlier candidate that a later one receives."""
 
     number: int
-    output: str
+    output: str  # the output, as its script stored it
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """Report of one pass of the reconciler.
+    """Report of one pass of the reconciler."""
 
-    Attributes:
-        commits: Transactions to publish.
-        retried: Work units returned to the queue after their lease expired.
-        poisoned: Work units abandoned after too many attempts.
-        resent: Work units whose message was lost and sent again.
-    """
-
-    commits: tuple[Commit, ...] = ()
-    retried: int = 0
-    poisoned: int = 0
-    resent: int = 0
+    commits: tuple[Commit, ...] = ()  # transactions to publish
+    retried: int = 0  # work units returned to the queue after their lease expired
+    poisoned: int = 0  # work units abandoned after too many attempts
+    resent: int = 0  # work units whose message was lost and sent again
 
 
 class WorkStore(Protocol):

@@ -23,22 +23,15 @@ _POLICY: Final = Policy(slug="environment", kind="scripted")
 
 @dataclass(frozen=True, slots=True)
 class CompletionScore:
-    """Score of a completion.
+    """Score of a completion."""
 
-    Attributes:
-        rewards: For each objective of role ``objective`` the reward normalized by its range, higher is better: 0 at or
-            beyond the worst end, 1 at the best end. All are 0 if the completion fails or violates a constraint.
-        measured: Rewards of all objectives in the author's units; empty if the completion fails.
-        feasible: True if no constraint is violated.
-        unlocked: True if the unlock target is met. It is not confirmed by further evaluations.
-        failure: Kind, reason and detail of the failure, or None.
-    """
-
+    # For each objective of role ``objective`` the reward normalized by its range, higher is better: 0 at or beyond the
+    # worst end, 1 at the best end. All are 0 if the completion fails or violates a constraint.
     rewards: dict[str, float]
-    measured: dict[str, float]
-    feasible: bool
-    unlocked: bool
-    failure: str | None
+    measured: dict[str, float]  # rewards of all objectives in the author's units; empty if the completion fails
+    feasible: bool  # true if no constraint is violated
+    unlocked: bool  # true if the unlock target is met. It is not confirmed by further evaluations.
+    failure: str | None  # kind, reason and detail of the failure, or None
 
 
 def environment_prompts(problem: Problem, count: int) -> Iterator[Prompt]:

@@ -33,23 +33,17 @@ _MAX_DISTANCE = 1e100
 
 @dataclass(frozen=True, slots=True)
 class ProgramBatch:
-    """The proposals of an ``evaluate`` unit, and which of them are new programs.
-
-    Attributes:
-        context: The run.
-        first: Number of the first candidate.
-        proposals: Proposals in order.
-        shapes: Digests of their syntax trees; None for rejected proposals and where trees are not compared.
-        repeated: By digest of a text or tree, the earlier candidate of the run with that program, or to which that
-            program is too similar.
-        new: Programs to evaluate, by number: neither the run nor the batch has seen them or similar ones before.
-    """
+    """The proposals of an ``evaluate`` unit, and which of them are new programs."""
 
     context: RunContext
-    first: int
+    first: int  # number of the first candidate
     proposals: Sequence[Proposal]
+    # Digests of their syntax trees; None for rejected proposals and where trees are not compared.
     shapes: Sequence[str | None]
+    # By digest of a text or tree, the earlier candidate of the run with that program, or to which that program is too
+    # similar.
     repeated: Mapping[str, Candidate | NearDuplicate]
+    # Programs to evaluate, by number: neither the run nor the batch has seen them or similar ones before.
     new: Mapping[int, Proposal]
 
     @classmethod

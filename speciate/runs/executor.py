@@ -29,28 +29,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WorkExecutor:
-    """Executes work units through the ports.
-
-    Attributes:
-        work: The work store.
-        signals: Receives every commit.
-        evaluator: Evaluates candidates.
-        client_for: Returns the client of a policy.
-        keep: Renews a lease while its work is in progress.
-        learner_for: Returns the learner; None in processes that take no ``learn`` units.
-        count: Receives the result (``done``, ``parked``, ``released``, ``error`` or ``lost``) and duration of each
-            unit.
-        immediate: Returns True for a policy that answers without waiting. The next generation of a lane whose policies
-            all do is executed here after an evaluation, which saves its message and the way to another process.
-    """
+    """Executes work units through the ports."""
 
     work: WorkStore
     signals: CommitListener
     evaluator: EvaluatorClient
     client_for: Callable[[Policy], PolicyClient]
+    # Renews a lease while its work is in progress.
     keep: Callable[[Lease], AbstractContextManager[None]] = lambda _: nullcontext()
+    # Receives the result (``done``, ``parked``, ``released``, ``error`` or ``lost``) and duration of each unit.
     count: Callable[[Lease, str, float], None] = lambda *_: None
+    # Returns the learner; None in processes that take no ``learn`` units.
     learner_for: Callable[[], Learner] | None = None
+    # Returns True for a policy that answers without waiting. The next generation of a lane whose policies all do is
+    # executed here after an evaluation, which saves its message and the way to another process.
     immediate: Callable[[Policy], bool] = lambda _: False
 
     def execute(self, work_id: UUID) -> bool:

@@ -38,17 +38,11 @@ class EvaluationPending(Exception):  # noqa: N818 - not an error: the unit is pa
 
 @dataclass(frozen=True, slots=True)
 class ExternalEvaluator:
-    """Evaluates the candidates of a work unit: early stages in the sandbox, the last one outside the service.
-
-    Attributes:
-        lease: The unit.
-        work: Store of the requests and their results.
-        sandbox: Evaluates the early stages.
-    """
+    """Evaluates the candidates of a work unit: early stages in the sandbox, the last one outside the service."""
 
     lease: Lease
-    work: WorkStore
-    sandbox: EvaluatorClient
+    work: WorkStore  # store of the requests and their results
+    sandbox: EvaluatorClient  # evaluates the early stages
 
     @property
     def tier(self) -> str:
@@ -104,19 +98,13 @@ def _numbers(lease: Lease) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ExternalResult:
-    """Report of an external evaluator about a candidate: either ``rewards`` or ``failure``.
+    """Report of an external evaluator about a candidate: either ``rewards`` or ``failure``."""
 
-    Attributes:
-        rewards: Rewards of the external stage by objective, in the author's units; None for a record without one.
-        failure: Why there are none.
-        feedback: Named texts for later prompts.
-        wall_s: Wall-clock seconds.
-    """
-
+    # Rewards of the external stage by objective, in the author's units; None for a record without one.
     rewards: Mapping[str, float | None] | None
-    failure: Failure | None = None
-    feedback: Mapping[str, str] = field(default_factory=dict)
-    wall_s: float = 0.0
+    failure: Failure | None = None  # why there are none
+    feedback: Mapping[str, str] = field(default_factory=dict)  # named texts for later prompts
+    wall_s: float = 0.0  # wall-clock seconds
 
 
 def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult, by: str) -> Evaluation:

@@ -36,17 +36,10 @@ _SENT = "external"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A prompt that a proposer received.
+    """A prompt that a proposer received."""
 
-    Attributes:
-        id: Token that ties an answer to it.
-        selection: Role, island, parents and inspirations.
-        shown: The prompt.
-        seed: Seed for sampling an answer.
-    """
-
-    id: UUID
-    selection: Selection
+    id: UUID  # token that ties an answer to it
+    selection: Selection  # role, island, parents and inspirations
     shown: ShownPrompt
     seed: int
 
@@ -110,48 +103,30 @@ def check_hint(context: RunContext, can_advise: CanAdvise) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SentProposal:
-    """A proposal as its proposer sends it: either a program or a completion.
+    """A proposal as its proposer sends it: either a program or a completion."""
 
-    Attributes:
-        program: The whole program; files of a program with many files stand under their headings.
-        completion: Text that answers the prompt of ``ask``; programs are read from it as from a policy's.
-        parents: Numbers of the candidates that it changes, the main one first.
-        inspirations: Numbers of further candidates that its author saw.
-        ask: Token of the prompt that it answers; parents and inspirations are then those of the prompt.
-        rationale: Why, in words.
-        model: Model that wrote it.
-        prompt_tokens: Tokens read.
-        completion_tokens: Tokens written.
-        cost: US dollars.
-    """
-
-    program: str | None = None
+    program: str | None = None  # the whole program; files of a program with many files stand under their headings
+    # Text that answers the prompt of ``ask``; programs are read from it as from a policy's.
     completion: str | None = None
-    parents: tuple[int, ...] = ()
-    inspirations: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()  # numbers of the candidates that it changes, the main one first
+    inspirations: tuple[int, ...] = ()  # numbers of further candidates that its author saw
+    # Token of the prompt that it answers; parents and inspirations are then those of the prompt.
     ask: UUID | None = None
-    rationale: str = ""
-    model: str | None = None
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
+    rationale: str = ""  # why, in words
+    model: str | None = None  # model that wrote it
+    prompt_tokens: int = 0  # tokens read
+    completion_tokens: int = 0  # tokens written
+    cost: float = 0.0  # US dollars
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAsk:
-    """A stored prompt: what its answers inherit.
+    """A stored prompt: what its answers inherit."""
 
-    Attributes:
-        selection: Role, island, parents and inspirations.
-        prompt: The prompt.
-        seed: Seed for sampling an answer.
-        advice: Number of the advice in it.
-    """
-
-    selection: Selection
+    selection: Selection  # role, island, parents and inspirations
     prompt: Prompt = _NO_PROMPT
     seed: int = 0
-    advice: int | None = None
+    advice: int | None = None  # number of the advice in it
 
 
 def read_sent(
@@ -197,31 +172,20 @@ def read_sent(
 
 @dataclass(frozen=True, slots=True)
 class ReadProposal:
-    """A proposal as read.
-
-    Attributes:
-        sent: The proposal.
-        rollout: Its completion.
-        children: Its programs, rejected ones included.
-    """
+    """A proposal as read."""
 
     sent: SentProposal
     rollout: Rollout
-    children: tuple[Proposal, ...]
+    children: tuple[Proposal, ...]  # its programs, rejected ones included
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What became of the proposals of a request.
+    """What became of the proposals of a request."""
 
-    Attributes:
-        receipts: One for each program, and one for each refused proposal.
-        effects: Work to write.
-        rollouts: Admitted completions with their positions, by ordinal of the batch that evaluates them.
-    """
-
-    receipts: tuple[ProposalReceipt, ...]
-    effects: Effects
+    receipts: tuple[ProposalReceipt, ...]  # one for each program, and one for each refused proposal
+    effects: Effects  # work to write
+    # Admitted completions with their positions, by ordinal of the batch that evaluates them.
     rollouts: Mapping[int, Sequence[tuple[int, Rollout]]]
 
 

@@ -109,15 +109,10 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """An earlier program to which another one is too similar.
+    """An earlier program to which another one is too similar."""
 
-    Attributes:
-        number: Candidate number of the earlier program.
-        similarity: Jaccard index of the two sets of shingles.
-    """
-
-    number: int
-    similarity: float
+    number: int  # candidate number of the earlier program
+    similarity: float  # Jaccard index of the two sets of shingles
 
     def failure(self) -> Failure:
         detail = f"{self.similarity:.0%} similar to candidate {self.number}"

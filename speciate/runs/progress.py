@@ -121,23 +121,15 @@ class NewWork:
 
 @dataclass(slots=True)
 class Effects:
-    """Writes of a transaction besides ``RunProgress``.
-
-    Attributes:
-        works: Work units to insert.
-        claims: Claims to insert, or to update if the same target and candidate have one.
-        events: Events to append, in order.
-        cancel_rest: True to cancel every other ready or leased unit of the run.
-        spare_confirmations: True to exclude confirmations from that.
-        retired: Statistics to add to advice that is out of use, by number.
-    """
+    """Writes of a transaction besides ``RunProgress``."""
 
     works: list[NewWork] = field(default_factory=list)
+    # Claims to insert, or to update if the same target and candidate have one.
     claims: list[Claim] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    cancel_rest: bool = False
-    spare_confirmations: bool = False
-    retired: dict[int, Gain] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)  # events to append, in order
+    cancel_rest: bool = False  # true to cancel every other ready or leased unit of the run
+    spare_confirmations: bool = False  # true to exclude confirmations from that
+    retired: dict[int, Gain] = field(default_factory=dict)  # statistics to add to advice that is out of use, by number
 
     def extend(self, later: Effects) -> None:
         """Add the effects of a later step of the same transaction."""

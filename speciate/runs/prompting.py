@@ -23,38 +23,23 @@ from speciate.search.strategy import PopulationView, Selection, Strategy
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """A request to a policy, with what its answers inherit.
+    """A request to a policy, with what its answers inherit."""
 
-    Attributes:
-        selection: Role, island, parents and inspirations.
-        position: Position of the policy among those of its role.
-        policy: The policy.
-        request: Prompt, number of completions and seed.
-        advice: Number of the advice in the prompt; None if the run has none.
-    """
-
-    selection: Selection
-    position: int
+    selection: Selection  # role, island, parents and inspirations
+    position: int  # position of the policy among those of its role
     policy: Policy
-    request: SampleRequest
-    advice: int | None = None
+    request: SampleRequest  # prompt, number of completions and seed
+    advice: int | None = None  # number of the advice in the prompt; None if the run has none
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPrompt:
-    """A prompt with what it shows.
-
-    Attributes:
-        prompt: The prompt.
-        parents: Programs to change, the most important first; empty for a program from scratch.
-        inspirations: Further programs.
-        advice: Number of the advice; None if the run has none.
-    """
+    """A prompt with what it shows."""
 
     prompt: Prompt
-    parents: tuple[Individual, ...]
+    parents: tuple[Individual, ...]  # programs to change, the most important first; empty for a program from scratch
     inspirations: tuple[Individual, ...]
-    advice: int | None
+    advice: int | None  # number of the advice; None if the run has none
 
 
 class Prompter:

@@ -52,19 +52,12 @@ class ReplayStore(WorkStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordedCompletion:
-    """A recorded completion.
-
-    Attributes:
-        prompt_digest: Digest of its prompt.
-        seed: Seed of its request.
-        completion: The completion.
-        prompt_tokens: Prompt tokens charged for it.
-    """
+    """A recorded completion."""
 
     prompt_digest: str
     seed: int
     completion: Completion
-    prompt_tokens: int
+    prompt_tokens: int  # prompt tokens charged for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +71,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """Result of a replay.
+    """Result of a replay."""
 
-    Attributes:
-        events: Events compared.
-        difference: The first difference, or None if all events are equal.
-    """
-
-    events: int
-    difference: Difference | None
+    events: int  # events compared
+    difference: Difference | None  # the first difference, or None if all events are equal
 
     @property
     def identical(self) -> bool:

@@ -80,19 +80,12 @@ _LAST_LINE_CHARACTERS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class SilentFailure:
-    """The worst value of every reward, and the error that the evaluation reported beside it.
+    """The worst value of every reward, and the error that the evaluation reported beside it."""
 
-    Attributes:
-        line: The error's line; untrusted text. Empty if nothing was reported.
-        place: Name of the text in which it stands.
-        remedy: What to do.
-        certain: False if the line is only the end of the text, which may be about something else.
-    """
-
-    line: str
-    place: str
-    remedy: str
-    certain: bool = True
+    line: str  # the error's line; untrusted text. Empty if nothing was reported.
+    place: str  # name of the text in which it stands
+    remedy: str  # what to do
+    certain: bool = True  # false if the line is only the end of the text, which may be about something else
 
     def as_failure(self) -> Failure:
         if self.line and self.certain:

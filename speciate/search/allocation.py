@@ -23,38 +23,23 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Evaluations granted to a problem.
-
-    Attributes:
-        problem: Position of the problem.
-        evaluations: Evaluations granted.
-        spent: Evaluations spent; None while the slice is under way.
-        gap: Evaluations of the problem since its last new target, at the end of the slice.
-        closed: True if the problem takes no more: it is unlocked, or its run has ended.
-    """
+    """Evaluations granted to a problem."""
 
     problem: int
     evaluations: int
-    spent: int | None = None
-    gap: int = 0
-    closed: bool = False
+    spent: int | None = None  # evaluations spent; None while the slice is under way
+    gap: int = 0  # evaluations of the problem since its last new target, at the end of the slice
+    closed: bool = False  # true if the problem takes no more: it is unlocked, or its run has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next slice, with the reason for it.
-
-    Attributes:
-        problem: Position of the problem.
-        evaluations: Evaluations granted.
-        gap: Known evaluations since its last new target.
-        chance: Posterior probability that its next evaluation reaches a new target.
-    """
+    """The next slice, with the reason for it."""
 
     problem: int
     evaluations: int
-    gap: int
-    chance: float
+    gap: int  # known evaluations since its last new target
+    chance: float  # posterior probability that its next evaluation reaches a new target
 
 
 def chance(gap: int) -> float:

@@ -21,15 +21,10 @@ Bid = tuple[str, int, float]
 
 @dataclass(frozen=True, slots=True)
 class ParentPool:
-    """Candidates for parent selection.
+    """Candidates for parent selection."""
 
-    Attributes:
-        numbers: Distinct numbers of the candidates in the run, shape (n,), ascending.
-        points: Normalised rewards, shape (n, k), higher is better.
-    """
-
-    numbers: IntArray
-    points: FloatArray
+    numbers: IntArray  # distinct numbers of the candidates in the run, shape (n,), ascending
+    points: FloatArray  # normalised rewards, shape (n, k), higher is better
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -37,19 +37,12 @@ def epoch_of(table: EliteTable) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Resets:
-    """Schedule of island resets and selection of the founders.
-
-    Attributes:
-        islands: Number of islands.
-        interval: Turns of every island between two resets; 0 for never.
-        count: Islands reset each time; at least one is spared.
-        founders: Elites that found a new population.
-    """
+    """Schedule of island resets and selection of the founders."""
 
     islands: int
-    interval: int
-    count: int
-    founders: int
+    interval: int  # turns of every island between two resets; 0 for never
+    count: int  # islands reset each time; at least one is spared
+    founders: int  # elites that found a new population
 
     @property
     def enabled(self) -> bool:

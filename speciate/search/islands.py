@@ -51,19 +51,12 @@ def island_weights(problem: Problem, seed: int, island: int) -> FloatArray:
 
 
 class IslandBatch(NamedTuple):
-    """Newly evaluated candidates of one island.
-
-    Attributes:
-        island: The island.
-        candidates: Its n candidates.
-        points: Their normalised rewards, shape (n, k).
-        scores: Their scores under the island's weighting.
-    """
+    """Newly evaluated candidates of one island."""
 
     island: int
     candidates: list[Individual]
-    points: FloatArray
-    scores: list[float]
+    points: FloatArray  # their normalised rewards, shape (n, k)
+    scores: list[float]  # their scores under the island's weighting
 
 
 def by_island(view: PopulationView, candidates: Sequence[Individual]) -> Iterator[IslandBatch]:

@@ -39,19 +39,12 @@ class EvolutionConfig(StrategyConfig):
 
 @dataclass(frozen=True, slots=True)
 class EliteTable:
-    """The archive of one island: one row per occupied cell, sorted by cell name.
+    """The archive of one island: one row per occupied cell, sorted by cell name."""
 
-    Attributes:
-        numbers: Numbers of the candidates in the run, shape (n,). A candidate may hold several cells.
-        cells: Names of the n cells.
-        fitness: Fitness in the cell, shape (n,), higher is better; comparable within a cell only.
-        rewards: Raw rewards in declared order, shape (n, d).
-    """
-
-    numbers: IntArray
+    numbers: IntArray  # numbers of the candidates in the run, shape (n,). A candidate may hold several cells.
     cells: tuple[str, ...]
-    fitness: FloatArray
-    rewards: FloatArray
+    fitness: FloatArray  # fitness in the cell, shape (n,), higher is better; comparable within a cell only
+    rewards: FloatArray  # raw rewards in declared order, shape (n, d)
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -69,19 +62,12 @@ class EliteTable:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All candidates of a run with their first parents.
+    """All candidates of a run with their first parents."""
 
-    Attributes:
-        numbers: Numbers in the run, shape (n,), ascending; a parent's is lower than its children's.
-        parents: Number of the first parent, 0 for none, shape (n,).
-        rewards: Raw rewards in declared order, NaN without a score, shape (n, d).
-        group: Children of one prompt.
-    """
-
-    numbers: IntArray
-    parents: IntArray
-    rewards: FloatArray
-    group: int
+    numbers: IntArray  # numbers in the run, shape (n,), ascending; a parent's is lower than its children's
+    parents: IntArray  # number of the first parent, 0 for none, shape (n,)
+    rewards: FloatArray  # raw rewards in declared order, NaN without a score, shape (n, d)
+    group: int  # children of one prompt
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, Sequence[float] | None]], dimensions: int, group: int) -> Family:
@@ -124,38 +110,23 @@ class PopulationView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Programs to show in one prompt.
+    """Programs to show in one prompt."""
 
-    Attributes:
-        role: Write from scratch, or change a parent.
-        island: Island of the children.
-        parents: Numbers of the parents; the first is changed, the others are recombined with it.
-        inspirations: Numbers of further programs to show.
-    """
-
-    role: PolicyRole
-    island: int = 0
-    parents: tuple[int, ...] = ()
-    inspirations: tuple[int, ...] = ()
+    role: PolicyRole  # write from scratch, or change a parent
+    island: int = 0  # island of the children
+    parents: tuple[int, ...] = ()  # numbers of the parents; the first is changed, the others are recombined with it
+    inspirations: tuple[int, ...] = ()  # numbers of further programs to show
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness.
-
-    Attributes:
-        number: Number of the candidate.
-        island: Island.
-        cell: Name of the cell.
-        fitness: Fitness in the cell, higher is better.
-        rewards: Raw rewards in declared order, shape (d,).
-    """
+    """A bid for a cell. The store accepts it if the cell is empty or holds a lower fitness."""
 
     number: int
     island: int
     cell: str
-    fitness: float
-    rewards: tuple[float, ...]
+    fitness: float  # fitness in the cell, higher is better
+    rewards: tuple[float, ...]  # raw rewards in declared order, shape (d,)
 
 
 class Strategy(ABC):
