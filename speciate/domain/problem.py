@@ -25,7 +25,7 @@ from speciate.domain.reward import RewardSpace
 from speciate.domain.rollout import TemplateName, TemplateText
 from speciate.domain.rule import Rule, parse_rule
 from speciate.domain.stage import CascadeStage, EvaluatedBy, Stage, check_stages
-from speciate.domain.target import Target
+from speciate.domain.target import Target, TargetSet
 from speciate.domain.values import (
     MAX_PROGRAM_BYTES,
     FilePath,
@@ -441,10 +441,8 @@ class Problem(Value):
         """The declared weights over the k selected objectives, summing to 1, or None."""
         return self.space.weight_vector(self.weights)
 
-    def targets_met(self, rewards: Sequence[float], *, stopped_at: str | None = None) -> int:
-        """Return a bit mask of the targets that a raw reward vector meets; bit i is ``targets[i]``.
-
-        An infeasible vector meets none.
+    def targets_met(self, rewards: Sequence[float], *, stopped_at: str | None = None) -> TargetSet:
+        """Return the targets that a raw reward vector meets; an infeasible one meets none.
 
         Args:
             rewards: Shape (d,).

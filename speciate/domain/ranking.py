@@ -19,7 +19,7 @@ from speciate.domain.numbers import short_number
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.reward import FloatArray, RewardSpace
 from speciate.domain.rule import Rule, Shortfall, parse_rule
-from speciate.domain.target import Target
+from speciate.domain.target import Target, TargetSet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +40,8 @@ class Merit(NamedTuple):
     """1 if it meets the unlock target, else 0."""
     targets: int
     """Number of targets met."""
-    hardest: int
-    """Their bit mask; a later target is harder."""
+    hardest: TargetSet
+    """Those targets; a later one is harder, so the higher number ranks first."""
     value: float
     """The declared weighted sum, the only objective (normalised), or minus the distance to the next unmet target in
     ranges."""
@@ -68,8 +68,8 @@ class Ranking:
         """The rules of the targets, in the order of ``targets``."""
         return tuple(parse_rule(target.rule, self.space.names) for target in self.targets)
 
-    def standing(self, met: int) -> tuple[bool, int]:
-        """Return whether a bit mask of targets has the unlock target, and the number of targets in it."""
+    def standing(self, met: TargetSet) -> tuple[bool, int]:
+        """Return whether the unlock target is among some targets, and their number."""
         return bool(met >> self._unlock & 1), met.bit_count()
 
     def missing(self, target: int, rewards: Sequence[float]) -> tuple[Shortfall, ...]:
@@ -126,16 +126,16 @@ class Ranking:
         missing = [self._lacks(self._unlock, rewards) for rewards in vectors]
         return min(range(len(vectors)), key=lambda i: sum(each.size for each in missing[i]))
 
-    def merit(self, rewards: Sequence[float], met: int) -> Merit:
+    def merit(self, rewards: Sequence[float], met: TargetSet) -> Merit:
         """Return the rank of a candidate.
 
         Args:
             rewards: Raw rewards, shape (d,).
-            met: Bit mask of the targets that it meets.
+            met: Targets that it meets.
         """
         return self.merits([rewards], [met])[0]
 
-    def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[int]) -> list[Merit]:
+    def merits(self, rewards: Sequence[Sequence[float]], met: Sequence[TargetSet]) -> list[Merit]:
         """Return the ranks of several candidates; the arguments of ``merit`` with a dimension of n before."""
         if not rewards:
             return []
@@ -147,7 +147,7 @@ class Ranking:
 
         Args:
             rewards: Raw rewards of the n candidates in order, shape (n, d).
-            met: Bit masks of the targets that they meet, shape (n,).
+            met: Targets that they meet, shape (n,).
         """
         feasible = np.flatnonzero(self.space.violation(rewards) <= 0)
         # The last key is the first to count; of equals the earlier row ranks higher.

@@ -19,6 +19,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedProgram
+from speciate.domain.target import TargetSet
 from speciate.search.strategy import EliteTable, Placement
 
 
@@ -164,27 +165,16 @@ class LearnedVersion:
 
 
 class GroupRef(BaseModel):
-    """Reference to the stored completions of a group.
+    """Reference to the stored completions of a group."""
 
-    Attributes:
-        batch: Ordinal of their batch.
-        first: Position of the first one within the batch.
-        size: Number of completions.
-        tokens: Their tokens, prompts included, which a step spends.
-        step: Step of the version that wrote them.
-        number: Number of the batch's first candidate.
-        count: Candidates of the batch.
-        run: Id of their run; None for the run that learns from them.
-    """
-
-    batch: int
-    first: int
-    size: int
-    tokens: int
-    step: int = 0
-    number: int = 0
-    count: int = 0
-    run: str | None = None
+    batch: int  # ordinal of their batch
+    first: int  # position of the first one within the batch
+    size: int  # number of completions
+    tokens: int  # their tokens, prompts included, which a step spends
+    step: int = 0  # step of the version that wrote them
+    number: int = 0  # number of the batch's first candidate
+    count: int = 0  # candidates of the batch
+    run: str | None = None  # id of their run; None for the run that learns from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +252,7 @@ class Confirmation:
     repeats: tuple[Repeat, ...] = ()  # what the repeats measured
 
     @property
-    def refuted_mask(self) -> int:
-        """Bit mask of the refuted targets."""
+    def refuted_targets(self) -> TargetSet:
         return sum(1 << position for position in self.refuted)
 
 

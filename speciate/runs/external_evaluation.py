@@ -9,10 +9,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from speciate.domain.candidate import ATTESTED, NOT_THE_PROGRAMS_FAULT, Evaluation, Failure
-from speciate.domain.objective import Direction, ObjectiveRole
+from speciate.domain.objective import Direction, Objective, ObjectiveRole
 from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
-from speciate.domain.stage import CascadeStage
 from speciate.domain.values import text_digest
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.work import ExternalRequest, Lease, WorkKind, WorkStore
@@ -128,9 +127,11 @@ def attest(problem: Problem, measured: Evaluation | None, result: ExternalResult
         vector, unmeasured = RewardSpace(stage.objectives).measured(result.rewards or {})
         if unmeasured:
             whole = replace(whole, artifacts={**whole.artifacts, "not measured": ", ".join(unmeasured)})
-        rewards = dict(zip((o.name for o in stage.objectives), vector, strict=True))
-        _check_ranges(stage, rewards)
-        return replace(whole, rewards=problem.padded(measured_rewards(problem, early) | rewards))
+        rewards = list(early.rewards or ())
+        for objective, reward in zip(stage.objectives, vector, strict=True):
+            _check_range(objective, reward)
+            rewards[problem.space.names.index(objective.name)] = reward
+        return replace(whole, rewards=tuple(rewards))
     if measured is None or result.failure.reason in NOT_THE_PROGRAMS_FAULT:
         return replace(whole, rewards=None, failure=result.failure)
     why = f"stage {stage.name!r}: {result.failure.kind}: {result.failure.detail or result.failure.reason}"
@@ -144,14 +145,13 @@ def measured_rewards(problem: Problem, measured: Evaluation) -> dict[str, float]
     return {name: value for name, value in vector.items() if name in early}
 
 
-def _check_ranges(stage: CascadeStage, rewards: Mapping[str, float]) -> None:
-    for objective in stage.objectives:
-        if objective.role is ObjectiveRole.OBJECTIVE:
-            low, high = objective.range
-            value, maximize = rewards[objective.name], objective.direction is Direction.MAXIMIZE
-            if value > high if maximize else value < low:
-                end = f"at most {high:g}" if maximize else f"at least {low:g}"
-                raise InvalidRewardsError(f"reward {objective.name!r} is {value:g}: its declared range allows {end}")
+def _check_range(objective: Objective, reward: float) -> None:
+    if objective.role is ObjectiveRole.OBJECTIVE:
+        low, high = objective.range
+        maximize = objective.direction is Direction.MAXIMIZE
+        if reward > high if maximize else reward < low:
+            end = f"at most {high:g}" if maximize else f"at least {low:g}"
+            raise InvalidRewardsError(f"reward {objective.name!r} is {reward:g}: its declared range allows {end}")
 
 
 def evaluation_json(evaluation: Evaluation) -> Any:

@@ -30,49 +30,28 @@ _ROUNDING: Final = 1e-12
 
 
 class LearningState(BaseModel):
-    """Document ``learning`` of a run's progress.
+    """Document ``learning`` of a run's progress."""
 
-    Attributes:
-        step: Steps taken, the number of the version in use.
-        policy_id: Id of that version; None for the policy that the run began with.
-        waiting: Groups for the next steps, oldest first.
-        busy: True while a ``learn`` unit is in flight.
-        held: Lanes that wait for it.
-        ended: Why the run learns no further; None while it does.
-        seen: Groups of all batches.
-        used: Groups that steps learned from.
-        flat: Groups whose completions all earned the same.
-        stale: Groups older than the allowed staleness.
-        dropped: Groups that are too small, or that lost their evaluator.
-        tokens: Tokens of all steps.
-        seconds: Seconds of all steps.
-        taken: Steps that this run took; ``step`` also counts those of earlier runs of its campaign.
-        slug: Name of the versions, if the runs of a campaign share the learner; None otherwise.
-        campaign: Name of that campaign.
-        inside: Groups of the step in flight, if the learner is shared: the next run receives them if this one ends.
-        received: Groups from the run before.
-        passed: Groups to the run after.
-    """
-
-    step: int = 0
-    policy_id: str | None = None
-    waiting: list[GroupRef] = Field(default_factory=list)
-    busy: bool = False
-    held: list[int] = Field(default_factory=list)
-    ended: str | None = None
-    seen: int = 0
-    used: int = 0
-    flat: int = 0
-    stale: int = 0
-    dropped: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    taken: int = 0
-    slug: str | None = None
-    campaign: str | None = None
+    step: int = 0  # steps taken, the number of the version in use
+    policy_id: str | None = None  # id of that version; None for the policy that the run began with
+    waiting: list[GroupRef] = Field(default_factory=list)  # groups for the next steps, oldest first
+    busy: bool = False  # true while a ``learn`` unit is in flight
+    held: list[int] = Field(default_factory=list)  # lanes that wait for it
+    ended: str | None = None  # why the run learns no further; None while it does
+    seen: int = 0  # groups of all batches
+    used: int = 0  # groups that steps learned from
+    flat: int = 0  # groups whose completions all earned the same
+    stale: int = 0  # groups older than the allowed staleness
+    dropped: int = 0  # groups that are too small, or that lost their evaluator
+    tokens: int = 0  # tokens of all steps
+    seconds: float = 0.0  # seconds of all steps
+    taken: int = 0  # steps that this run took; ``step`` also counts those of earlier runs of its campaign
+    slug: str | None = None  # name of the versions, if the runs of a campaign share the learner; None otherwise
+    campaign: str | None = None  # name of that campaign
+    # Groups of the step in flight, if the learner is shared: the next run receives them if this one ends.
     inside: list[GroupRef] = Field(default_factory=list)
-    received: int = 0
-    passed: int = 0
+    received: int = 0  # groups from the run before
+    passed: int = 0  # groups to the run after
 
 
 def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:

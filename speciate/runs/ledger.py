@@ -1,7 +1,9 @@
-"""Rules of run state as pure functions: the changes of one transaction.
+"""Rules of run state: the changes of one transaction.
 
-A store loads ``RunProgress`` under a lock, calls one function of this module, and writes progress and ``Effects`` in
-the same transaction. The PostgreSQL and the in-memory store share these rules for budgets, lanes, claims and endings.
+A store loads ``RunProgress`` under a lock, calls one function of this module, and writes the progress and the returned
+``Effects`` in the same transaction. The functions do no I/O. They change the given ``RunProgress`` and return what to
+write besides it. The PostgreSQL and the in-memory store share these rules for budgets, lanes and claims; those for the
+end of a run and for pauses are in ``speciate.runs.stopping``.
 """
 
 from __future__ import annotations
@@ -297,7 +299,7 @@ def record_confirmation(
         confirmed = replace(claims[position], state=ClaimState.CONFIRMED)
         effects.claims.append(confirmed)
         add_confirmed_event(effects, confirmed)
-    number, refuted = confirmation.number, confirmation.refuted_mask
+    number, refuted = confirmation.number, confirmation.refuted_targets
     if progress.best_number == number and progress.best_targets & refuted:
         progress.best_targets &= ~refuted
         keep_best(progress, context, elites())

@@ -12,7 +12,7 @@ from speciate.domain.budget import Budget, Spent
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Gain
 from speciate.domain.run import RunCounters, RunState
-from speciate.domain.target import Claim
+from speciate.domain.target import Claim, TargetSet
 from speciate.ports.work import WorkKind
 
 ALARM_WINDOW = 64
@@ -25,73 +25,48 @@ class RunProgress(RunCounters):
     """State and counters of a run.
 
     A store loads it under a lock, the ledger changes it, and the store writes it back in the same transaction.
-
-    Attributes:
-        state: State of the run.
-        reason: Why the run is in that state, if that needs an explanation.
-        seconds: Running seconds spent up to now.
-        evaluations: Evaluations spent.
-        tokens: Tokens spent.
-        cost: Cost of all completions by the prices of their policies, in US dollars.
-        reserved_evaluations: Evaluations that work in flight has reserved.
-        reserved_tokens: Tokens that requests in flight have reserved, or had reserved when the run ended.
-        granted: Evaluations that a campaign has granted so far; None allows the whole budget.
-        numbers: Candidate numbers assigned.
-        batches: Batch ordinals assigned.
-        live: Work units that are ready or leased.
-        failures: Failed candidates by kind.
-        reasons: Failed candidates by reason.
-        best_number: Number of the best feasible candidate by ``Ranking.merit``, or None before the first.
-        best: Its raw rewards, in declared order.
-        best_targets: Bit mask of the targets that it meets.
-        claimed: Bit mask of the targets that are claimed or confirmed.
-        confirmed: Bit mask of the targets that are confirmed.
-        recent: Candidates in the current alarm window: ``ok``, ``duplicate``, the reason of an answer that was rejected
-            when it was read, or the failure's kind.
-        improved_at: Evaluations spent when a batch last improved the archive.
-        stopping: Why the run starts no further batch, or None.
-        arms: Statistics of each policy of an ensemble, by role and position: fields of ``BanditArm``.
-        advice: Statistics of each piece of advice in use, by number: fields of ``Gain``.
-        alarm: Message of the alarm, or None.
-        streaks: Counts of ``speciate.runs.diagnosis``: ``batches`` and ``programs`` without a score for the evaluator's
-            reason, ``unreadable`` answers in a row, ``readable`` after the first readable one, and
-            ``repeated_answers:NUMBER`` for answers in a row without a new program.
-        diagnosis: Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
-        learning: Fields of ``LearningState``; empty if the run does not learn or has no group yet.
-        events: Sequence number of the newest event.
-        revision: Number of commits.
     """
 
-    state: RunState = RunState.CREATED
-    reason: str | None = None
-    seconds: float = 0.0
-    evaluations: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    reserved_evaluations: int = 0
-    reserved_tokens: int = 0
-    granted: int | None = None
-    numbers: int = 0
-    batches: int = 0
-    live: int = 0
-    failures: dict[str, int] = Field(default_factory=dict)
-    reasons: dict[str, int] = Field(default_factory=dict)
+    state: RunState = RunState.CREATED  # state of the run
+    reason: str | None = None  # why the run is in that state, if that needs an explanation
+    seconds: float = 0.0  # running seconds spent up to now
+    evaluations: int = 0  # evaluations spent
+    tokens: int = 0  # tokens spent
+    cost: float = 0.0  # cost of all completions by the prices of their policies, in US dollars
+    reserved_evaluations: int = 0  # evaluations that work in flight has reserved
+    reserved_tokens: int = 0  # tokens that requests in flight have reserved, or had reserved when the run ended
+    granted: int | None = None  # evaluations that a campaign has granted so far; None allows the whole budget
+    numbers: int = 0  # candidate numbers assigned
+    batches: int = 0  # batch ordinals assigned
+    live: int = 0  # work units that are ready or leased
+    failures: dict[str, int] = Field(default_factory=dict)  # failed candidates by kind
+    reasons: dict[str, int] = Field(default_factory=dict)  # failed candidates by reason
+    # Number of the best feasible candidate by ``Ranking.merit``, or None before the first.
     best_number: int | None = None
-    best: list[float] = Field(default_factory=list)
-    best_targets: int = 0
-    claimed: int = 0
-    confirmed: int = 0
+    best: list[float] = Field(default_factory=list)  # its raw rewards, in declared order
+    best_targets: TargetSet = 0  # those that it meets
+    claimed: TargetSet = 0  # those that are claimed or confirmed
+    confirmed: TargetSet = 0
+    # Candidates in the current alarm window: ``ok``, ``duplicate``, the reason of an answer that was rejected when it
+    # was read, or the failure's kind.
     recent: dict[str, int] = Field(default_factory=dict)
-    improved_at: int = 0
-    stopping: str | None = None
+    improved_at: int = 0  # evaluations spent when a batch last improved the archive
+    stopping: str | None = None  # why the run starts no further batch, or None
+    # Statistics of each policy of an ensemble, by role and position: fields of ``BanditArm``.
     arms: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    # Statistics of each piece of advice in use, by number: fields of ``Gain``.
     advice: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    alarm: str | None = None
+    alarm: str | None = None  # message of the alarm, or None
+    # Counts of ``speciate.runs.stopping``: ``batches`` and ``programs`` without a score for the evaluator's reason,
+    # ``unreadable`` answers in a row, ``readable`` after the first readable one, and ``repeated_answers:NUMBER`` for
+    # answers in a row without a new program.
     streaks: dict[str, int] = Field(default_factory=dict)
+    # Fields of the ``Diagnosis`` that paused the run; empty after it resumes.
     diagnosis: dict[str, Any] = Field(default_factory=dict)
+    # Fields of ``LearningState``; empty if the run does not learn or has no group yet.
     learning: dict[str, Any] = Field(default_factory=dict)
-    events: int = 0
-    revision: int = 0
+    events: int = 0  # sequence number of the newest event
+    revision: int = 0  # number of commits
 
     def spent(self) -> Spent:
         reserved = (self.reserved_evaluations, self.reserved_tokens)

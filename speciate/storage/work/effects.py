@@ -113,7 +113,7 @@ def load_claims(connection: sa.Connection, context: RunContext, number: int) -> 
 
 def record_repeats(connection: sa.Connection, run_id: UUID, confirmation: Confirmation) -> None:
     """Record what the repeats measured, and the targets that they missed, which are not confirmed again."""
-    keys = {"run_id": run_id, "number": confirmation.number, "refuted": confirmation.refuted_mask}
+    keys = {"run_id": run_id, "number": confirmation.number, "refuted": confirmation.refuted_targets}
     connection.execute(SQL.record_repeats, {**keys, "repeats": list(confirmation.repeats)})
 
 

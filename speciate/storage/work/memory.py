@@ -221,7 +221,7 @@ class MemoryWorkStore:
         """Record a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
-            number, mask = confirmation.number, confirmation.refuted_mask
+            number, mask = confirmation.number, confirmation.refuted_targets
             for at, held in run.candidates.items():
                 if number in (at, held.duplicate_of):
                     refuted = held.refuted | held.targets & mask
