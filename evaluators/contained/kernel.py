@@ -60,15 +60,6 @@ def forbid_new_privileges() -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
-def fork() -> int:
-    """Fork without the interpreter's fork hooks, which would cost the child two hundred copied pages.
-
-    The C library's hooks run. The caller has one thread, so the child inherits no held lock, and it seeds its random
-    generators itself.
-    """
-    return _checked(_libc.fork(), "fork")
-
-
 def fork_apart() -> int:
     """Fork into new user, process, mount and IPC namespaces; like ``os.fork`` it returns twice.
 

@@ -15,7 +15,6 @@ import select
 import socket
 import sys
 from _signal import SIG_DFL, SIGCHLD, SIGINT, signal  # type: ignore[import-not-found]  # without enumerations
-from collections.abc import Callable
 from typing import NoReturn
 
 from . import kernel
@@ -29,7 +28,7 @@ _MESSAGE_BYTES, _FDS = 16, 4
 _WATCH_MS = 20
 
 
-def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, fork: Callable[[], int]) -> NoReturn:
+def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int) -> NoReturn:
     """Serve the worker's requests for processes until it closes the connection ``control``, which keeps messages
     apart.
     """
@@ -45,7 +44,7 @@ def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int, for
         try:
             tier.setup_supervisor()
             _send(connection, HELLO + b"%d" % os.getpid())
-            _serve(tier, order, bounds, connection, fork)
+            _serve(tier, order, bounds, connection)
             code = 0
         except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
             _send(connection, ERROR + f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
@@ -62,7 +61,7 @@ def _keep_only(control: int) -> socket.socket:
     return socket.socket(fileno=CONTROL_FD)
 
 
-def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.socket, fork: Callable[[], int]) -> None:
+def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.socket) -> None:
     while True:
         data, fds, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, _FDS)
         if not data:
@@ -75,7 +74,7 @@ def _serve(tier: Tier, order: SpawnRequest, bounds: Bounds, connection: socket.s
         _give_stdin()
         os.set_inheritable(CHANNEL_FD, False)
         tier.setup_candidate(order)
-        pid = fork()
+        pid = os.fork()
         if pid == 0:
             enter(tier, order, bounds.rlimits, cgroup)
         os.closerange(1, CONTROL_FD)

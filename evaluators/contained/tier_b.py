@@ -60,7 +60,7 @@ class LandlockTier:
             self._folder, self._rules = order.folder, self._rules_with(order.folder)
 
     def fork(self) -> int:
-        return kernel.fork()
+        return os.fork()
 
     def setup_supervisor(self) -> None:
         """Hide the supervisor from other processes of its user."""

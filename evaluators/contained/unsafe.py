@@ -31,7 +31,7 @@ class UnsafeTier:
         """Do nothing: all kinds of processes need the same."""
 
     def fork(self) -> int:
-        return kernel.fork()
+        return os.fork()
 
     def setup_supervisor(self) -> None:
         """Adopt processes that candidates leave running."""

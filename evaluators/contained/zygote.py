@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -26,9 +25,6 @@ from .meter import Footprint, Meter
 from .requests import ERROR, MESSAGE_BYTES, BootMessage, SpawnRequest
 from .supervise import supervise
 
-_EXPENDABLE = ("random", "threading", "logging")
-"""Modules whose fork hooks are left out: generators are seeded later, and with one thread no lock needs renewal."""
-
 
 def main(fd: int) -> NoReturn:
     """Serve requests for supervisors from a connected socket until the other end closes.
@@ -38,10 +34,7 @@ def main(fd: int) -> NoReturn:
     # The worker may have passed a high number; supervisors close what they do not need below ``LOW_FDS``.
     requests = socket.socket(fileno=os.dup(fd))
     os.close(fd)
-    hooks: list[str] = []
-    with _watching_hooks(hooks):
-        tier = _get_ready(requests)
-    fork = os.fork if hooks else kernel.fork
+    tier = _get_ready(requests)
     warm, meter = Footprint.current(), Meter()
 
     @lru_cache(maxsize=1)  # all requests for one problem are equal
@@ -62,26 +55,8 @@ def main(fd: int) -> NoReturn:
                 connection.send(ERROR + f"no process can be forked: {error}".encode())
         else:
             if pid == 0:
-                supervise(tier, order, bounds, fds[0], fork)
+                supervise(tier, order, bounds, fds[0])
         os.close(fds[0])
-
-
-@contextlib.contextmanager
-def _watching_hooks(found: list[str]) -> Iterator[None]:
-    """Collect the modules that need their hooks in a forked process."""
-    register = os.register_at_fork
-
-    def note(**hooks: Callable[[], object]) -> None:
-        module = getattr(hooks.get("after_in_child"), "__module__", None)
-        if "after_in_child" in hooks and module not in _EXPENDABLE:
-            found.append(str(module))
-        register(**hooks)
-
-    os.register_at_fork = note  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os.register_at_fork = register
 
 
 def _get_ready(requests: socket.socket) -> Tier:
