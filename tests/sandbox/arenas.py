@@ -220,7 +220,7 @@ class Arena:
         until(lambda: not self.files())
         shutil.rmtree(self.space)
 
-    def setup_supervisor(self) -> None:
+    def settle(self) -> None:
         """Wait until only those are left that stay."""
         pause_s = 0.05
         same = 0
