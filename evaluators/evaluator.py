@@ -25,8 +25,8 @@ from evaluators.in_process import evaluate_in_process
 from evaluators.scripted import evaluate_scripted
 from evaluators.tiers import TIERS, UNSAFE, ZygotePool
 from evaluators.toolchains import Toolchains
-from speciate.domain.abilities import ABILITIES, TIER_REMEDY
 from speciate.domain.candidate import SANDBOX_LOST, Evaluation
+from speciate.domain.capabilities import IMAGE_CAPABILITIES, TIER_REMEDY
 from speciate.domain.errors import ConfigurationError, EvaluatorUnavailableError
 from speciate.domain.problem import Problem, ProblemKind
 from speciate.domain.values import digest_of
@@ -82,17 +82,17 @@ class SandboxEvaluator:
     def zygotes(self) -> list[int]:
         return self._sandbox.pids
 
-    def tools(self, names: Iterable[str]) -> tuple[str, ...]:
+    def capabilities(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those programs, of some names, with which it can build and run candidates."""
         names = {*names}
-        engine = find_engine() if names & ABILITIES else None
-        found = set() if engine is None else names & engine.tools
+        engine = find_engine() if names & IMAGE_CAPABILITIES else None
+        available = set() if engine is None else names & engine.capabilities
         if self.tier != TIER_B:  # no process of that tier starts another
-            found |= {name for name in names - ABILITIES if self._toolchains.works(name)}
-        return tuple(sorted(found))
+            available |= {name for name in names - IMAGE_CAPABILITIES if self._toolchains.works(name)}
+        return tuple(sorted(available))
 
     def can_evaluate(self, problem: Problem) -> bool:
-        return problem.tools <= {*self.tools(problem.tools)}
+        return problem.worker_capabilities <= {*self.capabilities(problem.worker_capabilities)}
 
     def sweep_containers(self) -> int:
         """Remove containers of this machine that killed workers left; return how many."""
@@ -157,7 +157,7 @@ class SandboxEvaluator:
         """Return the batch with what builds and runs its programs, if they are not Python; raises as ``evaluate``."""
         problem = batch.problem
         if problem.image is not None:
-            engine = require_engine(problem.tools)
+            engine = require_engine(problem.worker_capabilities)
             self._images.require(engine, problem.image)
             image = ImageSandbox(engine, problem.image, problem.writable, self._sandbox.folders)
             return replace(

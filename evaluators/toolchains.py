@@ -14,7 +14,7 @@ from typing import Final
 from evaluators.temporary_folder import temporary_folder
 from evaluators.tiers.launch import SYSTEM_PATH, readable
 from speciate.domain.errors import EvaluatorUnavailableError
-from speciate.domain.known_languages import KNOWN, KnownLanguage, tools_of
+from speciate.domain.known_languages import KNOWN, KnownLanguage, programs_of
 from speciate.domain.language import Language
 from speciate.domain.values import digest_of
 
@@ -64,7 +64,7 @@ class Toolchains:
 
     def require(self, language: Language) -> None:
         """Raise ``EvaluatorUnavailableError`` if this machine lacks a program of a language."""
-        for tool in language.tools:
+        for tool in language.programs:
             if not self.works(tool):
                 raise EvaluatorUnavailableError(
                     f"Programs in {language.name} need {tool!r}, which {self._where(tool)}.",
@@ -74,7 +74,7 @@ class Toolchains:
 
     def identity(self, language: Language) -> str:
         """Return a digest that changes with the programs of a language and their versions."""
-        return digest_of([self._identity(tool) for tool in language.tools])
+        return digest_of([self._identity(tool) for tool in language.programs])
 
     def languages(self) -> Iterator[FoundLanguage]:
         """Yield every known language with its version, or why this machine lacks it."""
@@ -83,7 +83,7 @@ class Toolchains:
 
     def _look_up(self, known: KnownLanguage) -> FoundLanguage:
         tool = known.version[0]
-        for needed in tools_of(known.version, known.build, known.run):
+        for needed in programs_of(known.version, known.build, known.run):
             if not self.works(needed):
                 return FoundLanguage(known.name, tool, problem=f"{needed} {self._where(needed)}")
         path = self.find(tool) or Path(tool)

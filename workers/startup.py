@@ -12,9 +12,9 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 
 from speciate import __version__
-from speciate.domain.abilities import ABILITIES
+from speciate.domain.capabilities import IMAGE_CAPABILITIES
 from speciate.domain.errors import SpeciateError
-from speciate.domain.known_languages import TOOLS
+from speciate.domain.known_languages import LANGUAGE_PROGRAMS
 from speciate.messaging.presence import ANNOUNCE_INTERVAL_S, announce, withdraw
 from speciate.ports.work import Queue
 from speciate.schema.runs import WorkerProcess
@@ -96,7 +96,9 @@ class Presence:
             needed = needed_capabilities(self._stores.engine)
         except (SpeciateError, DBAPIError):  # PostgreSQL does not respond
             return self._worker
-        return self._worker.model_copy(update={"tools": evaluator().tools({*TOOLS, *ABILITIES, *needed})})
+        return self._worker.model_copy(
+            update={"tools": evaluator().capabilities({*LANGUAGE_PROGRAMS, *IMAGE_CAPABILITIES, *needed})}
+        )
 
 
 def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
@@ -106,15 +108,15 @@ def describe(consumer: Any, queues: tuple[str, ...]) -> WorkerProcess:
         version=__version__,
         queues=queues,
         slots=int(consumer.pool.limit or 1),
-        **_abilities(queues),
+        **_capabilities(queues),
     )
 
 
-def _abilities(queues: tuple[str, ...]) -> dict[str, Any]:
+def _capabilities(queues: tuple[str, ...]) -> dict[str, Any]:
     if Queue.EVALUATE.value not in queues:
         return {"tier": ""}
     return {
         "tier": evaluator().tier,
         "languages": evaluator().languages(),
-        "tools": evaluator().tools(TOOLS | ABILITIES),
+        "tools": evaluator().capabilities(LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES),
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from speciate.domain.abilities import COPIES, IMAGES
+from speciate.domain.capabilities import COPIES, IMAGES
 from speciate.domain.errors import EvaluatorUnavailableError
 
 if TYPE_CHECKING:  # the relay imports this file, and must start fast
@@ -72,7 +72,7 @@ class Engine:
     shares: bool = True
 
     @property
-    def tools(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         """Abilities that a worker announces for it."""
         # docker fills memory folders with nothing: its programs would find the image's folder empty.
         return frozenset({IMAGES, COPIES} if self.name == "podman" else {IMAGES})
@@ -178,9 +178,9 @@ def find_engine() -> Engine | None:
     return next((engine for engine in engines() if not engine.problem), None)
 
 
-def require_engine(tools: Collection[str]) -> Engine:
-    """Return an engine that has some abilities; ``EvaluatorUnavailableError`` if there is none."""
-    if (engine := find_engine()) is not None and engine.tools.issuperset(tools):
+def require_engine(capabilities: Collection[str]) -> Engine:
+    """Return an engine with some capabilities; ``EvaluatorUnavailableError`` if there is none."""
+    if (engine := find_engine()) is not None and engine.capabilities.issuperset(capabilities):
         return engine
     known = "; ".join(f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines())
     raise EvaluatorUnavailableError(

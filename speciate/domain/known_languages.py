@@ -57,13 +57,13 @@ KNOWN: Final[dict[str, KnownLanguage]] = {
 """Every known language by the name that a problem uses."""
 
 
-def tools_of(*commands: Sequence[str]) -> tuple[str, ...]:
+def programs_of(*commands: Sequence[str]) -> tuple[str, ...]:
     """Return the programs that commands need: what they begin with, or ``env`` starts, unless it is built."""
     words = [next((word for word in command if word != "env" and "=" not in word), "") for command in commands]
     return tuple(dict.fromkeys(word for word in words if word and (word.startswith("/") or "/" not in word)))
 
 
-TOOLS: Final = frozenset(tool for known in KNOWN.values() for tool in tools_of(known.build, known.run))
+LANGUAGE_PROGRAMS: Final = frozenset(tool for known in KNOWN.values() for tool in programs_of(known.build, known.run))
 """Programs of all known languages."""
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from speciate.domain.errors import InvalidFieldError
-from speciate.domain.known_languages import KNOWN, known_language, tools_of
+from speciate.domain.known_languages import KNOWN, known_language, programs_of
 from speciate.domain.values import NO_NUL, FileName, Value
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=NO_NUL)]
@@ -64,9 +64,9 @@ class Language(Value):
         return frozenset({*usual, self.name.lower(), self.file.rpartition(".")[2].lower()})
 
     @property
-    def tools(self) -> tuple[str, ...]:
+    def programs(self) -> tuple[str, ...]:
         """Programs that a machine must have: those of the commands that are not built."""
-        return tools_of(self.build, self.run)
+        return programs_of(self.build, self.run)
 
 
 def complete_language(definition: Any, *, runs: bool) -> Any:

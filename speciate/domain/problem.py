@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from speciate.domain.abilities import needs_of
+from speciate.domain.capabilities import capabilities_for
 from speciate.domain.data_files import check_data_files
 from speciate.domain.errors import InvalidFieldError
 from speciate.domain.files import MODULE_FILE, PYTHON_MAIN, FilesError, files_of, sections_of
@@ -402,9 +402,9 @@ class Problem(Value):
         return not self.stochastic and not self.forgeable and self.carry is None
 
     @property
-    def tools(self) -> frozenset[str]:
+    def worker_capabilities(self) -> frozenset[str]:
         """Requirements of a worker that evaluates candidates: programs, or the ability to run images."""
-        return needs_of(self.image, self.writable, () if self.language is None else self.language.tools)
+        return capabilities_for(self.image, self.writable, () if self.language is None else self.language.programs)
 
     @property
     def is_python(self) -> bool:

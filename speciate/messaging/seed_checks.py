@@ -17,9 +17,9 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 
-from speciate.domain.abilities import ABILITIES, lack_of
+from speciate.domain.capabilities import IMAGE_CAPABILITIES, missing_capabilities
 from speciate.domain.errors import EvaluatorUnavailableError, InvalidInputError, UnavailableError
-from speciate.domain.known_languages import TOOLS
+from speciate.domain.known_languages import LANGUAGE_PROGRAMS
 from speciate.domain.problem import Problem
 from speciate.messaging.presence import present_workers
 from speciate.ports.evaluator import EvaluatorClient
@@ -138,7 +138,7 @@ class SeedChecks:
         names = {each.decode() for each in lacking}
         if all(each.name in names for each in self._workers()):
             if self._redis.getdel(key) is not None:
-                missing = " and ".join(sorted(problem.tools))
+                missing = " and ".join(sorted(problem.worker_capabilities))
                 self._answer(key, {"unavailable": f"no evaluate worker ({', '.join(sorted(names))}) has {missing}."})
             return
         time.sleep(_PASS_ON_S)  # this slot has nothing else to do
@@ -153,10 +153,12 @@ class SeedChecks:
     def _require_worker(self, problem: Problem) -> None:
         workers = self._workers()
         # Workers announce the programs of known languages; whether they have others they say when they evaluate.
-        tools = problem.tools & (TOOLS | ABILITIES)
-        lack = lack_of(tools, [{*worker.tools} for worker in workers], {worker.tier for worker in workers})
-        if workers and lack is not None:
-            what, remedy = lack
+        required = problem.worker_capabilities & (LANGUAGE_PROGRAMS | IMAGE_CAPABILITIES)
+        missing = missing_capabilities(
+            required, [{*worker.tools} for worker in workers], {worker.tier for worker in workers}
+        )
+        if workers and missing is not None:
+            what, remedy = missing
             raise UnavailableError(
                 f"no evaluate worker has {what}, so the seed program cannot be scored.", remedy=f"{remedy}, or {_SKIP}."
             )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from speciate.domain.abilities import ABILITIES, lack_of, needs_of
-from speciate.domain.known_languages import tools_of
+from speciate.domain.capabilities import IMAGE_CAPABILITIES, capabilities_for, missing_capabilities
+from speciate.domain.known_languages import programs_of
 
 
 def required_capabilities(definition: Mapping[str, Any]) -> frozenset[str]:
-    """Programs and abilities that a worker needs for a problem.
+    """Programs and other capabilities that a worker needs for a problem.
 
     Args:
         definition: ``language``, ``image`` and ``writable`` of its definition, as JSON values.
     """
     language = definition["language"]
-    commands = tools_of(language.get("build", ()), language.get("run", ()))
-    return needs_of(definition["image"], definition["writable"] or (), commands)
+    commands = programs_of(language.get("build", ()), language.get("run", ()))
+    return capabilities_for(definition["image"], definition["writable"] or (), commands)
 
 
 def waiting_reason(definition: Mapping[str, Any], machines: Sequence[Set[str]], tiers: Set[str]) -> str | None:
@@ -29,11 +29,11 @@ def waiting_reason(definition: Mapping[str, Any], machines: Sequence[Set[str]], 
         tiers: Sandbox tiers of these workers.
     """
     required = required_capabilities(definition)
-    lack = lack_of(required, machines, tiers)
+    lack = missing_capabilities(required, machines, tiers)
     if lack is None:
         return None
     missing, remedy = lack
-    what = definition["language"]["name"] if ABILITIES.isdisjoint(required) else "its image"
+    what = definition["language"]["name"] if IMAGE_CAPABILITIES.isdisjoint(required) else "its image"
     return (
         f"waits for a worker that runs {what}: no evaluate worker has {missing}. {remedy};"
         " `speciate doctor` lists what each worker has"

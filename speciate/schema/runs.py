@@ -294,11 +294,11 @@ class WorkerProcess(Record):
     languages: dict[str, str] = Field(default_factory=dict)
     """Version of each known language in which it evaluates programs, by name, without Python."""
     tools: tuple[str, ...] = ()
-    """Programs of these languages and of those that running problems need, and abilities such as container images."""
+    """Programs of these languages and of those that running problems need, and container images."""
 
     def runs(self, problem: Problem) -> bool:
         """Return True if it has the language of a problem, or runs its image."""
-        return problem.tools <= {*self.tools}
+        return problem.worker_capabilities <= {*self.tools}
 
 
 class StrategyRecord(Record):

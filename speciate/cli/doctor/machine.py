@@ -18,7 +18,7 @@ from evaluators.evaluator_factory import UNSAFE_WARNING, open_evaluator, open_to
 from evaluators.features import kernel_features
 from evaluators.tiers import TIERS
 from speciate.cli.doctor.findings import Finding, Status, error_finding, run_check
-from speciate.domain.abilities import PYTHON_ONLY, TIER_REMEDY
+from speciate.domain.capabilities import PYTHON_ONLY, TIER_REMEDY
 from speciate.domain.errors import ConfigurationError, SpeciateError, UnavailableError
 from speciate.embedded.binaries import find_postgres, find_valkey
 from speciate.policies.prices import PRICES_VARIABLE

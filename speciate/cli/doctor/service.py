@@ -16,7 +16,7 @@ from speciate.cli.doctor.secret_key import key_finding
 from speciate.cli.providers import contact
 from speciate.client import Client
 from speciate.client.connection import Connection
-from speciate.domain.abilities import ABILITIES, STRONGEST
+from speciate.domain.capabilities import IMAGE_CAPABILITIES, STRONGEST
 from speciate.domain.errors import SpeciateError
 from speciate.ports.work import Queue
 from speciate.schema.runs import WorkerProcess
@@ -131,7 +131,9 @@ def _tiers(workers: tuple[WorkerProcess, ...], own: str | None) -> Iterator[Find
 def _languages(workers: tuple[WorkerProcess, ...]) -> Iterator[Finding]:
     for worker in workers:
         if Queue.EVALUATE.value in worker.queues:
-            detail = ", ".join(["Python", *sorted(worker.languages), *sorted(ABILITIES.intersection(worker.tools))])
+            detail = ", ".join(
+                ["Python", *sorted(worker.languages), *sorted(IMAGE_CAPABILITIES.intersection(worker.tools))]
+            )
             yield Finding("languages of workers", Status.GOOD, f"{worker.name}: {detail}")
 
 

@@ -22,7 +22,7 @@ SQL = Statements(__file__)
 
 
 def needed_capabilities(engine: sa.Engine) -> set[str]:
-    """Programs and abilities that problems of running runs need."""
+    """Programs and other capabilities that problems of running runs need."""
     with reading(engine) as connection:
         definitions = connection.execute(SQL.needs).scalars().all()
     return set().union(*map(required_capabilities, definitions))

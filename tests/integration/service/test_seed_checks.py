@@ -198,7 +198,7 @@ def test_a_request_passes_every_worker_until_one_has_the_language(stores: Stores
     evaluator = ToyEvaluator()
     checks.perform(key, evaluator, worker="a", can=lambda _: False)
     assert celery.sent == [key]
-    checks.perform(key, evaluator, worker="b", can=lambda found: found.tools == {"cobol"})
+    checks.perform(key, evaluator, worker="b", can=lambda found: found.worker_capabilities == {"cobol"})
     assert evaluator.evaluated == [problem.seed_program]
     stores.redis.set(key, json.dumps(problem.definition()), px=60_000)
     stores.redis.delete(f"{key}:result")

@@ -16,11 +16,14 @@ import typer
 from speciate.cli.errors import ExitCode
 from speciate.cli.output import pluralize
 from speciate.cli.runs.watch import PlainRunView
+from speciate.domain.budget import Budget
 from speciate.domain.candidate import Failure, FailureKind
 from speciate.domain.diagnosis import Diagnosis, Fault
+from speciate.domain.guidance import Guidance
+from speciate.domain.novelty import Novelty
 from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.rollout import REFUSED
-from speciate.domain.run import RunCounters
+from speciate.domain.run import RunCounters, RunSpec
 from tests.unit.cli.conftest import MAIN, Cli
 from tests.unit.client.fake_service import (
     END,
@@ -105,27 +108,22 @@ def test_run_sends_all_options(cli: Cli, service: FakeService) -> None:
         12,
     )
     assert (outcome.code, outcome.out) == (ExitCode.OK, f"{RUN}\n")
-    assert service.requests[0].body == {
-        "problem": "packing@1",
-        "policy": "m",
-        "mutator": "n",
-        "strategy": "islands_map_elites",
-        "strategy_options": {"islands": 4, "selection": "lexicase"},
-        "budget": {"evaluations": 5, "tokens": 6, "seconds": 1.5, "dollars": None},
-        "seed": 7,
-        "lanes": 2,
-        "batch": 8,
-        "samples_per_prompt": 4,
-        "stop_on_unlock": True,
-        "stop_on_plateau": 50,
-        "reuse_results": True,
-        "keep_tokens": True,
-        "policy_choice": "weights",
-        "policy_discount": 1.0,
-        "novelty": {"same": None, "near": 0.9, "shingle": 5, "window": 64},
-        "guidance": {"every": 12, "most": 4},
-        "learning": None,
-    }
+    spec = RunSpec(
+        strategy="islands_map_elites",
+        strategy_options={"islands": 4, "selection": "lexicase"},
+        budget=Budget(evaluations=5, tokens=6, seconds=1.5),
+        seed=7,
+        lanes=2,
+        batch=8,
+        stop_on_unlock=True,
+        stop_on_plateau=50,
+        reuse_results=True,
+        keep_tokens=True,
+        novelty=Novelty(near=0.9),
+        guidance=Guidance(every=12),
+    )
+    run = {"problem": "packing@1", "policy": "m", "mutator": "n", **spec.model_dump(mode="json")}
+    assert service.requests[0].body == run
 
 
 def test_seed_programs_are_read_from_a_folder_and_from_runs(cli: Cli, service: FakeService, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ def parse(**changes: object) -> Problem:
 
 
 def test_a_pinned_image_needs_a_worker_that_runs_images():
-    assert parse().tools == {"container images"}
-    assert len(parse(writable=["/app"]).tools) == 2
-    assert parse(image=None).tools == {"python3"}
+    assert parse().worker_capabilities == {"container images"}
+    assert len(parse(writable=["/app"]).worker_capabilities) == 2
+    assert parse(image=None).worker_capabilities == {"python3"}
 
 
 def test_the_image_is_part_of_the_digest_only_if_it_is_set():

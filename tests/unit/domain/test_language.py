@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from speciate.domain.known_languages import KNOWN, known_language, tools_of
+from speciate.domain.known_languages import KNOWN, known_language, programs_of
 from speciate.domain.language import Language
 from speciate.domain.problem import Problem
 
@@ -74,7 +74,7 @@ def test_limits_of_the_build_enter_the_digest_only_if_they_are_set():
     ],
 )
 def test_tools_are_what_a_machine_must_have(build, run, tools):
-    assert tools_of(build, run) == tools
+    assert programs_of(build, run) == tools
 
 
 def test_names_and_labels_find_a_language():

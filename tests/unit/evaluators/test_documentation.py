@@ -70,7 +70,9 @@ BETTER = {
 def test_examples_score_and_can_be_unlocked(sandbox, slug):
     problem, (rewards, better, unlocked) = EXAMPLES[slug], BETTER[slug]
     if not sandbox.can_evaluate(problem):
-        pytest.skip(f"programs in {problem.language.name} need tier A and {problem.language.tools}, which are not here")
+        pytest.skip(
+            f"programs in {problem.language.name} need tier A and {problem.language.programs}, which are not here"
+        )
     first, second = sandbox.evaluate(problem, [problem.seed_program, better], seeds=[0, 0])
     assert first.failure is None
     assert second.failure is None

@@ -47,7 +47,7 @@ def test_a_seed_program_of_any_language_scores_as_that_in_python(
     assert "Python" not in problem.description
     assert "solve" not in problem.description
     if not strongest.can_evaluate(problem):
-        pytest.skip(f"programs in {language} need tier A and {problem.language.tools}, which are not here")
+        pytest.skip(f"programs in {language} need tier A and {problem.language.programs}, which are not here")
     (evaluation,) = strongest.evaluate(problem, [problem.seed_program], seeds=[0])
     assert (evaluation.failure, evaluation.rewards) == (None, SEEDS[kind])
 

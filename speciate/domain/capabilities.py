@@ -1,4 +1,4 @@
-"""Abilities that workers announce beside the programs of languages."""
+"""Capabilities that workers announce: programs of languages, and container images."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ IMAGES: Final = "container images"
 COPIES: Final = "writable folders of container images"
 """Its containers can have folders of the image that programs may write to."""
 
-ABILITIES: Final = frozenset({IMAGES, COPIES})
+IMAGE_CAPABILITIES: Final = frozenset({IMAGES, COPIES})
 
 
-def needs_of(image: str | None, writable: Collection[str], programs: Iterable[str]) -> frozenset[str]:
+def capabilities_for(image: str | None, writable: Collection[str], programs: Iterable[str]) -> frozenset[str]:
     """Return what a worker needs for a problem.
 
     Args:
@@ -24,7 +24,7 @@ def needs_of(image: str | None, writable: Collection[str], programs: Iterable[st
     """
     if image is None:
         return frozenset(programs)
-    return ABILITIES if writable else frozenset({IMAGES})
+    return IMAGE_CAPABILITIES if writable else frozenset({IMAGES})
 
 
 STRONGEST: Final = "A"
@@ -34,7 +34,7 @@ PYTHON_ONLY: Final = "B"
 """Sandbox tier whose candidates start no process, so that they can only be Python programs."""
 
 
-def lack_of(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> tuple[str, str] | None:
+def missing_capabilities(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> tuple[str, str] | None:
     """Return what the worker lacks that lacks least, and the remedy; None if a worker has everything.
 
     Args:
@@ -46,7 +46,7 @@ def lack_of(needs: Set[str], machines: Sequence[Set[str]], tiers: Set[str]) -> t
     missing = min(lacking, key=lambda names: (len(names), names))
     if not missing:
         return None
-    if tiers == {PYTHON_ONLY} and ABILITIES.isdisjoint(missing):
+    if tiers == {PYTHON_ONLY} and IMAGE_CAPABILITIES.isdisjoint(missing):
         return "sandbox tier A, which other languages than Python need", TIER_REMEDY
     return " and ".join(missing), remedy_for(missing)
 
@@ -58,7 +58,7 @@ TIER_REMEDY: Final = (
 
 
 def remedy_for(missing: Collection[str]) -> str:
-    """Return how a worker gets what it lacks: abilities, or programs."""
-    if ABILITIES.isdisjoint(missing):
+    """Return how a worker gets the capabilities that it lacks."""
+    if IMAGE_CAPABILITIES.isdisjoint(missing):
         return "Install it on a worker, or name its folder there in SPECIATE_TOOLCHAINS"
     return "Install podman on a worker" if COPIES in missing else "Install podman or docker on a worker"
