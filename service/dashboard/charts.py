@@ -135,10 +135,24 @@ def thinned(count: int, limit: int) -> list[int]:
     return sorted({round(i * step) for i in range(limit)})
 
 
+def scatter(mode: str, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
+    """Return a trace of points or lines."""
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, "hovertemplate": hovertemplate, **more}
+
+
+def bars(x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
+    return {"type": "bar", "x": x, "y": y, "hovertemplate": hovertemplate, **more}
+
+
+def series_marker(rank: int, size: int) -> dict[str, Any]:
+    """Return the colour and symbol of series ``rank``."""
+    return {"size": size, "color": SERIES[rank % len(SERIES)], "symbol": SYMBOLS[rank % len(SYMBOLS)]}
+
+
 def step_line(rank: int, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
     """Return a step line with the colour and dash of series ``rank``; ``more`` overrides."""
     look = {"shape": "hv", "width": 2, "color": SERIES[rank % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
-    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "hovertemplate": hovertemplate, "line": look, **more}
+    return scatter("lines", x, y, hovertemplate, **{"line": look, **more})
 
 
 class ChartCache:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, step_line, thinned
+from service.dashboard.charts import Chart, Table, axis, escaped, hover, scatter, series_marker, step_line, thinned
 from speciate.schema.declarations import SliceRecord
 
 MAX_PROBLEMS: Final = 40
@@ -99,18 +99,11 @@ def _by_outcome(slices: Sequence[SliceRecord], problems: Sequence[str]) -> dict[
 
 
 def _marks(rank: int, outcome: str, slices: Sequence[SliceRecord], before: Sequence[int]) -> dict[str, Any]:
-    size = 5 if outcome == _NO_GAIN else 11
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": outcome,
-        "x": before,
-        "y": [escaped(each.problem) for each in slices],
-        "text": [f"{each.evaluations:,} evaluations, chance {each.chance:.3g}" for each in slices],
-        "hovertemplate": hover("%{y}", "%{text}", "after %{x:,} of all"),
-        "marker": {"color": SERIES[rank], "symbol": SYMBOLS[rank], "size": size},
-        "cliponaxis": False,
-    }
+    problems = [escaped(each.problem) for each in slices]
+    texts = [f"{each.evaluations:,} evaluations, chance {each.chance:.3g}" for each in slices]
+    template = hover("%{y}", "%{text}", "after %{x:,} of all")
+    marker = series_marker(rank, 5 if outcome == _NO_GAIN else 11)
+    return scatter("markers", before, problems, template, name=outcome, text=texts, marker=marker, cliponaxis=False)
 
 
 def _cost(slice: SliceRecord) -> int:  # noqa: A002

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, SYMBOLS, Cell, Chart, Table, axis, escaped, hover, step_line, thinned
+from service.dashboard.charts import Cell, Chart, Table, axis, escaped, hover, series_marker, step_line, thinned
 from service.dashboard.figures.population import Population, better
 from service.dashboard.formatting import directed
 from service.dashboard.scales import Extent
@@ -184,9 +184,13 @@ def _front_traces(
             drawn = rows[thinned(len(rows), _MAX_FRONT)]
             trace = step_line(rank, points[drawn, 0], points[drawn, 1], template, name=label, legendgroup=str(rank))
             trace["line"] |= {"shape": "vh" if first.direction is Direction.MAXIMIZE else "hv", "width": 1.5}
-            marker = {"size": size, "symbol": SYMBOLS[rank % len(SYMBOLS)], "color": SERIES[rank % len(SERIES)]}
             texts, links = [str(candidates[i][0]) for i in drawn], [candidates[i][1] for i in drawn]
-            more = {"marker": marker, "text": texts, "customdata": links, "showlegend": mode != "markers"}
+            more = {
+                "marker": series_marker(rank, size),
+                "text": texts,
+                "customdata": links,
+                "showlegend": mode != "markers",
+            }
             traces.append({**trace, "mode": mode, "opacity": opacity, **more})
     return traces
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
+from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
 from service.dashboard.figures.population import Population
 from service.dashboard.formatting import directed
 
@@ -110,17 +110,11 @@ def _nodes(
     y: str,
 ) -> dict[str, Any]:
     columns = population.columns
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "candidates",
-        "x": columns.evaluations[rows],
-        "y": heights[rows],
-        "customdata": columns.number[rows],
-        "text": depth[rows],
-        "hovertemplate": hover("candidate %{customdata}", f"{y}: %{{y}}", "generation %{text}"),
-        "marker": {"size": 4, "color": SERIES[0], "opacity": 0.6},
-    }
+    template = hover("candidate %{customdata}", f"{y}: %{{y}}", "generation %{text}")
+    more = {"customdata": columns.number[rows], "text": depth[rows]}
+    marker = {"size": 4, "color": SERIES[0], "opacity": 0.6}
+    at = columns.evaluations[rows]
+    return scatter("markers", at, heights[rows], template, name="candidates", marker=marker, **more)
 
 
 def _table(population: Population, path: list[int], depth: NDArray[np.int64]) -> Table:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, axis, hover, thinned
+from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, axis, hover, scatter, thinned
 from service.dashboard.figures.population import MAX_AXES, Population, front_table
 from speciate.domain.objective import Direction, Objective
 from speciate.domain.reward import FloatArray
@@ -51,19 +51,18 @@ def _lines(
 ) -> dict[str, Any]:
     """Return candidates as lines, shapes (n,), (n, d) and (n, d), with a gap after each."""
     numbers = population.columns.number[rows].tolist()
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": [*names, None] * len(numbers),
-        "y": [value for share in shares.tolist() for value in (*share, None)],
-        "customdata": [number for number in numbers for _ in (*names, None)],
-        "text": [text for point in raw.tolist() for text in (*(f"{value:.4g}" for value in point), "")],
-        "hovertemplate": hover("candidate %{customdata}", "%{x}: %{text}"),
-        "line": {"color": SERIES[0], "width": 1},
-        "marker": {"size": 4},
-        "opacity": 0.4,
-        "showlegend": False,
-    }
+    return scatter(
+        "lines+markers",
+        [*names, None] * len(numbers),
+        [value for share in shares.tolist() for value in (*share, None)],
+        hover("candidate %{customdata}", "%{x}: %{text}"),
+        customdata=[number for number in numbers for _ in (*names, None)],
+        text=[text for point in raw.tolist() for text in (*(f"{value:.4g}" for value in point), "")],
+        line={"color": SERIES[0], "width": 1},
+        marker={"size": 4},
+        opacity=0.4,
+        showlegend=False,
+    )
 
 
 def _best_rows(shares: FloatArray) -> dict[int, list[int]]:

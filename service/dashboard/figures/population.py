@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, thinned
+from service.dashboard.charts import SERIES, Cell, Chart, Table, axis, hover, scatter, thinned
 from service.dashboard.formatting import directed
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.scales import Extent
@@ -68,7 +68,7 @@ class Population:
 
     @cached_property
     def varies(self) -> dict[str, bool]:
-        """For every objective, True if the feasible candidates differ in it; without any, the scored ones."""
+        """Which objectives take more than one value among the feasible (else the scored) candidates."""
         rewards = self.columns.rewards[self.feasible if self.feasible.any() else self.columns.scored]
         return dict(zip(self.problem.space.names, (rewards != rewards[:1]).any(axis=0).tolist(), strict=True))
 
@@ -183,7 +183,15 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
         ("seed program", seed, {"size": 12, "color": SERIES[4], "symbol": "star"}, {}),
     ]
     traces = [
-        {**_markers(name, columns, rows, picked, marker), "hovertemplate": hovertemplate, **more}
+        scatter(
+            **{"mode": "markers", **more},
+            x=columns.rewards[rows, picked[0]],
+            y=columns.rewards[rows, picked[1]],
+            hovertemplate=hovertemplate,
+            name=f"{name} ({len(rows):,})" if len(rows) > 1 else name,
+            customdata=columns.number[rows],
+            marker=marker,
+        )
         for name, rows, marker, more in looks
         if len(rows)
     ]
@@ -233,20 +241,10 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
     values = columns.rewards[:, population.problem.space.names.index(objective.name)]
     rows = np.flatnonzero(columns.scored)
     drawn = rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows
-    data = []
-    if len(drawn):
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "candidates",
-                "x": columns.evaluations[drawn],
-                "y": values[drawn],
-                "customdata": columns.number[drawn],
-                "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5},
-                "hovertemplate": hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations"),
-            }
-        )
+    template = hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations")
+    more = {"customdata": columns.number[drawn], "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5}}
+    points = scatter("markers", columns.evaluations[drawn], values[drawn], template, name="candidates", **more)
+    data = [points] if len(drawn) else []
     layout = {"xaxis": axis("evaluations"), "yaxis": axis(directed(objective)), "hovermode": "closest"}
     extents = {"y": population.extent(objective)} if data else {}
     table = Table(
@@ -256,20 +254,6 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
     note = f"Each point is a candidate, in order of evaluation. {better(objective)}."
     title = "Population over evaluations"
     return Chart("population", title, note, data, layout, table, height=26, link=population.link, extents=extents)
-
-
-def _markers(
-    name: str, columns: CandidateArrays, rows: NDArray[np.int64], picked: tuple[int, int], marker: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"{name} ({len(rows):,})" if len(rows) > 1 else name,
-        "x": columns.rewards[rows, picked[0]],
-        "y": columns.rewards[rows, picked[1]],
-        "customdata": columns.number[rows],
-        "marker": marker,
-    }
 
 
 def front_table(population: Population) -> Table:

@@ -8,7 +8,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hatched, hover, step_line, thinned
+from service.dashboard.charts import (
+    SERIES,
+    Chart,
+    Table,
+    axis,
+    bars,
+    escaped,
+    hatched,
+    hover,
+    scatter,
+    step_line,
+    thinned,
+)
 from service.dashboard.figures.population import MAX_AXES, Population
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
 from speciate.domain.objective import Direction, Objective, ObjectiveRole
@@ -73,16 +85,9 @@ def throughput_chart(population: Population) -> Chart:
         times = [_clock(ms) for ms in ((begin + width * np.arange(count)) * 1000.0).tolist()]
         rows = list(zip(times, scored.tolist(), failed.tolist(), strict=True))
         for name, values, colour, pattern in (("scored", scored, SERIES[0], ""), ("failed", failed, SERIES[4], "/")):
-            data.append(
-                {
-                    "type": "bar",
-                    "name": name,
-                    "x": times,
-                    "y": values / width * 60.0,
-                    "marker": {"color": colour, "pattern": hatched(pattern, 5)},
-                    "hovertemplate": hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} per minute"),
-                }
-            )
+            marker = {"color": colour, "pattern": hatched(pattern, 5)}
+            template = hover("%{x|%H:%M:%S}", f"%{{y:.3~r}} {name} per minute")
+            data.append(bars(times, values / width * 60.0, template, name=name, marker=marker))
     layout = {"barmode": "stack", "bargap": 0.15, "xaxis": {"type": "date"}, "yaxis": axis("candidates per minute")}
     note = f"Candidates committed, in bins of {width} s; hatched: failed, without rewards. Times are UTC."
     table = Table(("from (UTC)", "scored", "failed"), rows)
@@ -92,27 +97,17 @@ def throughput_chart(population: Population) -> Chart:
 def failures_chart(population: Population) -> Chart:
     counted = Counter(reason for reason in population.columns.failure if reason).most_common()
     rows = [(name, count, count / len(population.columns)) for name, count in counted]
-    bars = rows[:_MAX_FAILURES][::-1]
-    data = []
-    if bars:
-        data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": [escaped(name[:60]) for name, _, _ in bars],
-                "x": [count for _, count, _ in bars],
-                "text": [f"{share:.1%}" for _, _, share in bars],
-                "textposition": "auto",
-                "marker": {"color": SERIES[4]},
-                "hovertemplate": hover("%{y}", "%{x} candidates"),
-            }
-        )
+    drawn = rows[:_MAX_FAILURES][::-1]
+    names, counts = [escaped(name[:60]) for name, _, _ in drawn], [count for _, count, _ in drawn]
+    look = {"orientation": "h", "textposition": "auto", "marker": {"color": SERIES[4]}}
+    shares = [f"{share:.1%}" for _, _, share in drawn]
+    data = [bars(counts, names, hover("%{y}", "%{x} candidates"), text=shares, **look)] if drawn else []
     # The most frequent reason is on top; two bars are as thick as ten.
-    top = len(bars) - 0.5
+    top = len(drawn) - 0.5
     layout = {
         "bargap": 0.35,
         "xaxis": axis("candidates"),
-        "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(bars), 6), top]},
+        "yaxis": {"automargin": True, "type": "category", "range": [top - max(len(drawn), 6), top]},
         "showlegend": False,
     }
     note = "Candidates without rewards, by reason. The throughput chart shows when they failed."
@@ -127,16 +122,8 @@ def tokens_chart(population: Population) -> Chart:
     if len(columns) and columns.tokens.any():
         keep = thinned(len(columns), _MAX_STEPS)
         rows = [(int(columns.evaluations[i]), int(columns.tokens[i]), float(columns.seconds[i])) for i in keep]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": columns.evaluations[keep],
-                "y": columns.tokens[keep],
-                "line": {"width": 2, "color": SERIES[3]},
-                "hovertemplate": hover("%{y:,} tokens", "at %{x:,} evaluations"),
-            }
-        )
+        template, line = hover("%{y:,} tokens", "at %{x:,} evaluations"), {"width": 2, "color": SERIES[3]}
+        data.append(scatter("lines", columns.evaluations[keep], columns.tokens[keep], template, line=line))
     layout = {"xaxis": axis("evaluations"), "yaxis": axis("tokens", rangemode="tozero"), "showlegend": False}
     note = "Prompt and completion tokens spent; the steeper the line, the more each evaluation costs."
     table = Table(("evaluations", "tokens", "running seconds"), rows)

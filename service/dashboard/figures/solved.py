@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import Chart, Table, axis, hatched, hover, step_line, thinned
+from service.dashboard.charts import Chart, Table, axis, bars, hatched, hover, step_line, thinned
 from service.dashboard.figures.population import Population
 from speciate.domain.objective import Direction, ObjectiveRole
 from speciate.domain.reward import FloatArray
@@ -28,20 +28,12 @@ def solved_objectives_chart(population: Population) -> Chart:
     for kind, label, colour, pattern, opacity in _GROUPS:
         at = [i for i, row in enumerate(rows) if row[1] == kind]
         if at:
-            data.append(
-                {
-                    "type": "bar",
-                    "name": f"{label} ({len(at)})",
-                    "x": at,
-                    # An unsolved objective would have no height: it is drawn as a full, pale bar.
-                    "y": [rows[i][3] if rows[i][2] else 1.0 for i in at],
-                    "text": [rows[i][0] for i in at],
-                    "textposition": "none",
-                    "customdata": [rows[i][3] for i in at],
-                    "hovertemplate": hover("%{text}", "solved by %{customdata:.1%} of candidates", label),
-                    "marker": {"color": colour, "opacity": opacity, "pattern": hatched(pattern, 4)},
-                }
-            )
+            # An unsolved objective would have no height: it is drawn as a full, pale bar.
+            heights = [rows[i][3] if rows[i][2] else 1.0 for i in at]
+            template = hover("%{text}", "solved by %{customdata:.1%} of candidates", label)
+            texts = {"text": [rows[i][0] for i in at], "textposition": "none", "customdata": [rows[i][3] for i in at]}
+            marker = {"color": colour, "opacity": opacity, "pattern": hatched(pattern, 4)}
+            data.append(bars(at, heights, template, name=f"{label} ({len(at)})", marker=marker, **texts))
     layout = {
         "bargap": 0.05,
         "barmode": "overlay",

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.dashboard.charts import Cell, Chart, Table, axis, hover, step_line, thinned
+from service.dashboard.charts import Cell, Chart, Table, axis, hover, scatter, step_line, thinned
 from service.dashboard.figures.population import Population
 from speciate.domain.objective import ObjectiveRole
 from speciate.domain.reward import FloatArray, RewardSpace
@@ -114,24 +114,20 @@ def _line(
 
 
 def _marks(claims: Sequence[UnlockRecord]) -> list[dict[str, Any]]:
-    traces = []
-    for state, (name, symbol, colour) in _LOOKS.items():
-        own = [claim for claim in claims if claim.state is state]
-        if own:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": [claim.evaluations for claim in own],
-                    "y": [1.0] * len(own),
-                    "customdata": [claim.number for claim in own],
-                    "text": [claim.target for claim in own],
-                    "marker": {"size": 13, "symbol": symbol, "color": colour},
-                    "hovertemplate": hover(f"%{{text}}: {name}", "candidate %{customdata}", "at %{x} evaluations"),
-                }
-            )
-    return traces
+    return [
+        scatter(
+            "markers",
+            [claim.evaluations for claim in own],
+            [1.0] * len(own),
+            hover(f"%{{text}}: {name}", "candidate %{customdata}", "at %{x} evaluations"),
+            name=name,
+            customdata=[claim.number for claim in own],
+            text=[claim.target for claim in own],
+            marker={"size": 13, "symbol": symbol, "color": colour},
+        )
+        for state, (name, symbol, colour) in _LOOKS.items()
+        if (own := [claim for claim in claims if claim.state is state])
+    ]
 
 
 def _rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from service.dashboard.charts import SERIES, SYMBOLS, Chart, Table, axis, escaped, hover, step_line
+from service.dashboard.charts import SERIES, Chart, Table, axis, escaped, hover, series_marker, step_line
 from service.dashboard.formatting import clip
 from speciate.tournaments.report.measures import Estimate, Reached
 from speciate.tournaments.report.models import Comparison, Standing, Verdict
@@ -111,16 +111,8 @@ def _dots(estimates: Sequence[Estimate], names: Sequence[str], label: str, serie
         "color": SERIES[series],
         "thickness": 1.5,
     }
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label,
-        "x": [estimate.value for estimate in estimates],
-        "y": list(names),
-        "error_x": bars,
-        "marker": {"size": 10, "color": SERIES[series], "symbol": SYMBOLS[series]},
-        "cliponaxis": False,
-    }
+    more = {"name": label, "error_x": bars, "marker": series_marker(series, 10), "cliponaxis": False}
+    return {"type": "scatter", "mode": "markers", "x": [e.value for e in estimates], "y": list(names), **more}
 
 
 def _gap(high: float | None, low: float | None) -> float:
