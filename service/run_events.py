@@ -1,7 +1,7 @@
 """Deliver the events of one run to all of its viewers, reading each event once per process.
 
-PostgreSQL is the source of truth. A viewer first reads the events it has missed, then receives new ones from the
-channel, and returns to PostgreSQL whenever the two leave a gap. No event is lost or repeated, whatever Redis does.
+PostgreSQL is the source of truth. A viewer takes new events from its channel, and reads those it has missed from
+PostgreSQL. No event is lost or repeated, whatever Redis does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 from uuid import UUID
@@ -28,8 +28,8 @@ POLL_S: Final = 1.0
 PAGE: Final = 500
 """Maximum number of events to read at once."""
 
-QUEUE: Final = 1000
-"""Events to queue for a slow viewer before it falls back to PostgreSQL."""
+LATEST: Final = 200
+"""Events that a channel keeps; a viewer that is further behind reads PostgreSQL."""
 
 _READERS: Final = 4
 _ENDINGS: Final = frozenset({EventKind.RUN_COMPLETED, EventKind.RUN_FAILED, EventKind.RUN_CANCELLED})
@@ -53,103 +53,78 @@ class EventFrame:
 class EventReader(Protocol):
     """Reads the events of a run without blocking the event loop."""
 
-    async def events(self, after: int) -> tuple[EventRecord, ...]: ...
+    async def events(self, after: int) -> tuple[EventRecord, ...]:
+        """Return at most ``PAGE`` events after a sequence number."""
+        ...
 
     async def end(self) -> int | None:
         """Return the sequence number of the last event if the run has ended, else None."""
         ...
 
 
-class EventViewer(Viewer):
-    """One open stream of events.
+class EventChannel(Channel["EventViewer"]):
+    """Reads the new events of one run and keeps the latest for its viewers.
 
     Attributes:
-        after: Sequence number of the last event sent.
         goal: Sequence number of the last event of the run, once known.
     """
 
-    def __init__(self, reader: EventReader, *, after: int, goal: int | None, heartbeat_s: float = HEARTBEAT_S) -> None:
-        super().__init__(heartbeat_s)
-        self.after = after
-        self.goal = goal
-        self._reader = reader
-        self._pending: deque[EventFrame] = deque()
-        self._stale = True  # PostgreSQL has events that this viewer was not offered
-
-    def offer(self, frames: Sequence[EventFrame]) -> None:
-        """Queue new events. When the queue is full, drop it and read PostgreSQL later."""
-        self._pending.extend(frames)
-        if len(self._pending) > QUEUE:
-            self._pending.clear()
-            self._stale = True
-        self.notify()
-
-    def finish(self, goal: int) -> None:
-        self.goal = goal
-        self.notify()
-
-    async def next_chunk(self) -> bytes | None:
-        while self.goal is None or self.after < self.goal:
-            frames = await (self._missed() if self._stale else self._offered())
-            if frames:
-                self.after = frames[-1].seq
-                return b"".join(frame.text for frame in frames)
-            if self.closed or (not self._stale and self.goal is None):
-                return HEARTBEAT
-        return None
-
-    async def _missed(self) -> list[EventFrame]:
-        # Events offered from here on continue what is read now, or leave a gap that is detected.
-        self._stale = False
-        events = await self._reader.events(self.after)
-        self._stale = self._stale or len(events) == PAGE
-        return [EventFrame.of(event) for event in events]
-
-    async def _offered(self) -> list[EventFrame]:
-        await self.wait_for_news()
-        frames = [frame for frame in self._pending if frame.seq > self.after]
-        self._pending.clear()
-        gap = bool(frames) and frames[0].seq != self.after + 1
-        if gap or (not frames and self.goal is not None):
-            self._stale = True
-            return []
-        return frames
-
-
-class EventChannel(Channel[EventViewer]):
-    """Reads the new events of one run."""
-
-    def __init__(self, run_id: UUID, reader: EventReader, *, after: int, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self, run_id: UUID, reader: EventReader, *, last: int, goal: int | None = None, poll_s: float = POLL_S
+    ) -> None:
+        """Begin after event ``last``."""
         super().__init__(run_id)
+        self.goal = goal
         self._reader = reader
-        self._last = after
+        self._last = last
         self._poll_s = poll_s
         self._ended = False
+        self._latest: deque[EventFrame] = deque(maxlen=LATEST)
 
     async def serve(self) -> None:
-        goal = None
-        while goal is None:
+        while self.goal is None:
             await wait(self.changed, self._poll_s)
             try:
-                goal = await self._distribute()
+                self.goal = await self._read()
             except UnavailableError as error:
                 _log.warning("events of run %s are delayed: %s", self.run_id, error)
-        for viewer in self.viewers:
-            viewer.finish(goal)
+            for viewer in self.viewers:
+                viewer.notify()
 
-    async def _distribute(self) -> int | None:
+    async def frames(self, after: int) -> list[EventFrame]:
+        """Return events after a sequence number, from PostgreSQL if they are not among the latest."""
+        if after < self._last and not (self._latest and self._latest[0].seq <= after + 1):
+            return [EventFrame.of(event) for event in await self._reader.events(after)]
+        return [frame for frame in self._latest if frame.seq > after]
+
+    async def _read(self) -> int | None:
         full = True
         while full:
             events = await self._reader.events(self._last)
             full = len(events) == PAGE
             # Remembered across calls, because a failure below repeats this method without these events.
             self._ended = self._ended or any(event.kind in _ENDINGS for event in events)
-            if events:
-                self._last = events[-1].seq
-                frames = [EventFrame.of(event) for event in events]
-                for viewer in self.viewers:
-                    viewer.offer(frames)
+            self._latest.extend(map(EventFrame.of, events))
+            self._last = events[-1].seq if events else self._last
         return await self._reader.end() if self._ended else None
+
+
+class EventViewer(Viewer):
+    """One open stream of events, at the position ``after``."""
+
+    def __init__(self, channel: EventChannel, after: int, heartbeat_s: float = HEARTBEAT_S) -> None:
+        super().__init__(heartbeat_s)
+        self._channel = channel
+        self._after = after
+
+    async def next_chunk(self) -> bytes | None:
+        while self._channel.goal is None or self._after < self._channel.goal:
+            if frames := await self._channel.frames(self._after):
+                self._after = frames[-1].seq
+                return b"".join(frame.text for frame in frames)
+            if not await self.wait_for_news() or self.closed:
+                return HEARTBEAT
+        return None
 
 
 class EventHub(StreamHub):
@@ -180,13 +155,14 @@ class EventHub(StreamHub):
         if after > run.last_event:
             field_error = FieldError(f"is {after}, but the run has only {run.last_event} events", where="Last-Event-ID")
             raise InvalidInputError(f"The stream position is not valid: {field_error}", field_errors=(field_error,))
-        goal = run.last_event if run.state.ended else None
-        channel = None
-        if goal is None:
-            channel = self.channel(
-                run_id, lambda: EventChannel(run_id, reader, after=run.last_event, poll_s=self.poll_s)
-            )
-        return self.open(EventViewer(reader, after=after, goal=goal, heartbeat_s=self.heartbeat_s), channel)
+
+        def channel(goal: int | None) -> EventChannel:
+            return EventChannel(run_id, reader, last=run.last_event, goal=goal, poll_s=self.poll_s)
+
+        if run.state.ended:
+            return self.open(EventViewer(channel(run.last_event), after, self.heartbeat_s), None)
+        shared = self.channel(run_id, lambda: channel(None))
+        return self.open(EventViewer(shared, after, self.heartbeat_s), shared)
 
 
 @dataclass(frozen=True)

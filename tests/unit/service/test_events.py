@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from service.run_events import PAGE, QUEUE, EventChannel, EventFrame, EventHub, EventViewer
+from service.run_events import LATEST, PAGE, EventChannel, EventFrame, EventHub, EventViewer
 from service.streams import END
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
@@ -73,9 +73,9 @@ class Screen:
 async def _watch(
     log: Log, *, viewers: int, after: int = 0, patience: int = 0
 ) -> tuple[EventChannel, list[Screen], asyncio.Task]:
-    channel = EventChannel(RUN, log, after=len(log.kinds), poll_s=0.001)
+    channel = EventChannel(RUN, log, last=len(log.kinds), poll_s=0.001)
     screens = [Screen() for _ in range(viewers)]
-    channel.viewers = {EventViewer(log, after=after, goal=None, heartbeat_s=0.01) for _ in range(viewers)}
+    channel.viewers = {EventViewer(channel, after, heartbeat_s=0.01) for _ in range(viewers)}
     shows = asyncio.gather(
         *(s.show(v, patience=patience * i) for i, (s, v) in enumerate(zip(screens, channel.viewers, strict=True)))
     )
@@ -103,18 +103,17 @@ def test_every_viewer_sees_every_event_once_and_in_order(seed: int) -> None:
     asyncio.run(scene())
 
 
-def test_slow_viewer_has_a_bounded_queue_and_misses_nothing() -> None:
+def test_channel_keeps_a_bounded_number_of_events_and_a_slow_viewer_misses_nothing() -> None:
     async def scene() -> None:
         log = Log()
-        viewer = EventViewer(log, after=0, goal=None)
-        log.add(3 * QUEUE)
-        for seq in range(1, 3 * QUEUE + 1, 10):
-            viewer.offer([EventFrame(n, f"id: {n}\n\n".encode()) for n in range(seq, seq + 10)])
-            assert len(viewer._pending) <= QUEUE
+        channel = EventChannel(RUN, log, last=0, poll_s=0.001)
+        serving = asyncio.create_task(channel.serve())
+        log.add(3 * LATEST)
         log.complete()
-        viewer.finish(len(log.kinds))
+        await asyncio.wait_for(serving, 30)
+        assert len(channel._latest) == LATEST
         screen = Screen()
-        await screen.show(viewer)
+        await screen.show(EventViewer(channel, 0))
         assert screen.seqs == list(range(1, len(log.kinds) + 1))
         assert screen.ended
 
@@ -143,7 +142,7 @@ def test_viewer_whose_read_fails_ends_without_end_event() -> None:
     async def scene() -> None:
         log = Log(failures=[UnavailableError("away")])
         screen = Screen()
-        await screen.show(EventViewer(log, after=0, goal=None))
+        await screen.show(EventViewer(EventChannel(RUN, log, last=1), 0))
         assert not screen.ended
 
     asyncio.run(scene())
