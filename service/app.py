@@ -142,7 +142,7 @@ def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI]
                 each.close_streams()
 
         # Compile the templates in the background, once per process.
-        asyncio.get_running_loop().run_in_executor(None, warm, settings.data_dir)
+        asyncio.get_running_loop().run_in_executor(None, warm)
         listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
         listener.add_done_callback(log_listener_failure)
         rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
-import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +13,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.dashboard import assets
@@ -81,49 +76,9 @@ def environment() -> Environment:
     return env
 
 
-class _CompiledTemplates(FileSystemBytecodeCache):
-    """Compiled templates in a directory; those that cannot be read or written are compiled again.
-
-    Args:
-        directory: The directory. Files of other versions are deleted.
-    """
-
-    _SUFFIX: Final = f".{__version__}.jinja{version('jinja2')}"
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(str(directory), f"%s{self._SUFFIX}")
-        for file in directory.iterdir():
-            if not file.name.endswith((self._SUFFIX, ".tmp")):
-                file.unlink(missing_ok=True)
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        try:
-            super().load_bytecode(bucket)
-        except Exception:  # noqa: BLE001 - a damaged file fails in many ways
-            bucket.reset()
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().dump_bytecode(bucket)
-
-
-def _only_ours(directory: Path) -> bool:
-    status = directory.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def warm(data_dir: Path) -> None:
-    """Compress the static files and compile the templates, so that the first page does not wait for them.
-
-    Args:
-        data_dir: If it exists and only this user can write to it, it keeps the compiled templates for the next start.
-    """
+def warm() -> None:
+    """Compress the static files and compile the templates, so that the first page does not wait for them."""
     assets.warm()
-    with suppress(OSError):
-        compiled = data_dir / "templates"
-        compiled.mkdir(mode=0o700, exist_ok=True)
-        if all(map(_only_ours, (data_dir, compiled))):  # reading a compiled template runs it
-            environment().bytecode_cache = _CompiledTemplates(compiled)
     for name in environment().list_templates():
         environment().get_template(name)
 
