@@ -40,9 +40,9 @@ class Authenticator:
     """Authenticates requests. Reads PostgreSQL on every request, so that revocation has immediate effect. Blocks."""
 
     stores: Stores
-    operator_token: str | None
-    requests: RateLimiter | None
-    failures: RateLimiter
+    operator_token: str | None  # None if the service is open on loopback
+    requests: RateLimiter | None  # per token, but not for the operator
+    failures: RateLimiter  # of authentication, per address
 
     @classmethod
     def of(cls, settings: Settings, stores: Stores) -> Self:

@@ -41,6 +41,7 @@ class AppState:
     metrics: ServiceMetrics
     readiness: Readiness
     seed_checks: SeedChecks
+    # Slow policy endpoints must not block other requests.
     pings: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_PINGS))
 
     @cached_property

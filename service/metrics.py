@@ -75,15 +75,7 @@ class ServiceMetrics:
 
 
 class InstallationCollector:
-    """Collects gauges from the stores. ``speciate_up`` is 0 for a server that does not respond.
-
-    Args:
-        stores: The stores.
-        url: Database URL, for a separate connection. Metrics matter most when all other connections are in use.
-        stall_s: Seconds without a commit after which a running run counts as stalled.
-        statement_s: Time limit of a statement in seconds; 0 is none.
-        streams: Returns the number of open streams.
-    """
+    """Collects gauges from the stores. ``speciate_up`` is 0 for a server that does not respond."""
 
     def __init__(
         self, stores: Stores, url: str, *, stall_s: float, statement_s: float = 0.0, streams: Callable[[], int]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
 
+from service.lru import LruCache
 from speciate.storage.database import reading, with_retries
 
 _CACHE_SIZE: Final = 20_000
@@ -30,21 +29,18 @@ class OwnershipCache:
 
     _engine: sa.Engine
     retry_for_s: float = 5.0
-    _cache: OrderedDict[UUID, UUID] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
+    _cache: LruCache[UUID, UUID] = field(default_factory=lambda: LruCache(_CACHE_SIZE))
 
-    def known(self, found: UUID) -> UUID | None:
-        with self._lock:
-            return self._cache.get(found)
+    def known(self, object_id: UUID) -> UUID | None:
+        """Return the project if it is cached, without waiting."""
+        return self._cache.get(object_id)
 
     @with_retries
-    def find(self, parameter: str, found: UUID) -> UUID | None:
+    def find(self, parameter: str, object_id: UUID) -> UUID | None:
         """Return the project of an id from the database, or None if the object does not exist."""
         with reading(self._engine) as connection:
-            project: UUID | None = connection.execute(sa.text(OWNED[parameter][1]), {"id": found}).scalar_one_or_none()
+            row = connection.execute(sa.text(OWNED[parameter][1]), {"id": object_id})
+            project: UUID | None = row.scalar_one_or_none()
         if project is not None:
-            with self._lock:
-                self._cache[found] = project
-                while len(self._cache) > _CACHE_SIZE:
-                    self._cache.popitem(last=False)
+            self._cache.put(object_id, project)
         return project

@@ -19,25 +19,15 @@ SESSION_COOKIE: Final = "speciate_session"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Identity of a request.
-
-    Attributes:
-        name: Name in the audit log.
-        scope: What the principal may do.
-        project_id: Project of the request.
-        project: Name of the project.
-        token_id: Token of the request, if any.
-        all_projects: True if the principal may select any project and administer projects.
-        session: True if a session cookie authenticated the request.
-    """
+    """Identity of a request."""
 
     name: str
     scope: Scope
     project_id: UUID
     project: str
     token_id: UUID | None = None
-    all_projects: bool = False
-    session: bool = False
+    all_projects: bool = False  # may select any project and administer projects
+    session: bool = False  # authenticated by a session cookie
 
     def require(self, scope: Scope) -> None:
         if not self.scope.includes(scope):

@@ -9,15 +9,7 @@ from speciate.storage.stores import Stores
 
 
 def register(problem: Problem, app_state: AppState, stores: Stores, *, check: bool) -> tuple[ProblemVersion, bool]:
-    """Store a problem, after a check unless this version exists already. Blocks.
-
-    Returns:
-        The version, and True if it is new.
-
-    Raises:
-        SeedFailsError: The seed program or the evaluator fails.
-        UnavailableError: No worker has scored the seed program in time.
-    """
+    """Store a problem, after a check unless this version exists already. Blocks."""
     if check and not stores.catalog.has_problem(problem):
         app_state.seed_checks.require(problem)
     return stores.catalog.add_problem(problem)

@@ -46,7 +46,6 @@ class EventFrame:
 
     @classmethod
     def of(cls, event: EventRecord) -> EventFrame:
-        """Encode an event. JSON has no line breaks, so untrusted text cannot end the frame early."""
         return cls(event.seq, f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode())
 
 

@@ -41,7 +41,6 @@ class Viewer(ABC):
         self._news = asyncio.Event()
 
     def notify(self) -> None:
-        """Wake the stream, because its channel has something new."""
         self._news.set()
 
     def close(self) -> None:
@@ -67,7 +66,6 @@ class Viewer(ABC):
         """Return what comes next: ``HEARTBEAT`` after silence, None at the end of the stream."""
 
     async def wait_for_news(self) -> bool:
-        """Return False after ``heartbeat_s`` seconds without a notification."""
         return await wait(self._news, self._heartbeat_s)
 
 

@@ -31,11 +31,7 @@ class MalformedJsonError(InvalidInputError):
 
 
 class StrictRoute(APIRoute):
-    """A route that parses its body strictly.
-
-    Attributes:
-        max_values: Maximum number of values in a body. FastAPI validates them in the event loop.
-    """
+    """A route that parses its body strictly."""
 
     max_values: ClassVar[int] = 20_000
 
@@ -75,13 +71,7 @@ class _StrictRequest(Request):
 
 
 def parse(body: bytes, max_values: int = MAX_VALUES) -> Any:
-    """Return the JSON value of a body.
-
-    Raises:
-        MalformedJsonError: The body is not JSON.
-        TooLargeError: The body holds more values.
-        InvalidInputError: The body holds a number that is not finite, or text that PostgreSQL cannot store.
-    """
+    """Return the JSON value of a body."""
     try:
         text = body.decode("utf-8-sig")
         if not values_within(text, max_values):

@@ -53,10 +53,10 @@ class BestResult:
     """The best candidate of a run; without a feasible one the candidate nearest to the unlock target."""
 
     problem: Problem
-    number: int | None
+    number: int | None  # None before the first rewards
     rewards: dict[str, float]
     met: tuple[str, ...]
-    feasible: bool
+    feasible: bool  # satisfies all constraints, and so is the best
     claims: Sequence[UnlockRecord]
     candidate: Callable[[int], CandidateRecord]
 
@@ -71,7 +71,6 @@ class BestResult:
 
     @cached_property
     def targets(self) -> list[TargetState]:
-        """All targets, in declared order: from easy to hard."""
         states = []
         for i, target in enumerate(self.problem.targets):
             met = target.name in self.met
@@ -96,12 +95,7 @@ def find_best_result(
     claims: Sequence[UnlockRecord],
     candidate: Callable[[int], CandidateRecord],
 ) -> BestResult:
-    """Return the best candidate of a run, else the one nearest to the unlock target.
-
-    Args:
-        archive: Reads the archive of the run; called only without a feasible candidate.
-        candidate: Reads a candidate of the run by number.
-    """
+    """Return the best candidate of a run, else the one nearest to the unlock target."""
     if run.best is not None:
         return BestResult(problem, run.best.number, run.best.rewards, run.best.targets, True, claims, candidate)
     elites = archive()
@@ -133,7 +127,6 @@ class ProgramView:
 
     @property
     def diff_lines(self) -> list[tuple[str, Markup]]:
-        """Class and HTML of each line of the diff."""
         if self.diff is None or not self.diff.text:
             return []
         return highlight_diff(self.diff, self.problem.seed_program, self.candidate.program, self.problem, self.most)

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
-from service.dashboard.lru import LruCache
 from service.dashboard.pages import macro
 from service.dashboard.scales import Extent, scaled
+from service.lru import LruCache
 
 SERIES: Final = tuple(f"--series-{i}" for i in range(1, 9))
 """CSS tokens of the series colours; the browser replaces them with the theme's values."""
@@ -34,17 +34,11 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """The data of a chart as rows and columns.
-
-    Attributes:
-        columns: Column names.
-        rows: One value per column.
-        links: URL of the first cell of each row; empty if rows have no link.
-    """
+    """The data of a chart as rows and columns."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
-    links: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()  # URL of the first cell of each row
 
     @property
     def first(self) -> Sequence[Sequence[Cell]]:
@@ -65,24 +59,20 @@ class Chart:
 
     name: str
     title: str
-    note: str
+    note: str  # how to read the chart; also its text alternative
     data: Sequence[dict[str, Any]]
     layout: dict[str, Any]
     table: Table
-    height: int = 20
-    link: str = ""
-    extents: Mapping[str, Extent] = field(default_factory=dict)
+    height: int = 20  # in rem
+    link: str = ""  # URL of a point, with ``{}`` for its ``customdata``
+    extents: Mapping[str, Extent] = field(default_factory=dict)  # of axes whose range is robust to outliers
 
     @property
     def empty(self) -> bool:
         return not self.data
 
     def spec(self, log: str | None = None) -> dict[str, Any]:
-        """Return the figure as the browser receives it.
-
-        Args:
-            log: Names of the logarithmic axes, such as ``xy``; None chooses.
-        """
+        """Return the figure as the browser receives it."""
         chart = scaled(self.data, self.layout, self.extents, log)
         return {
             "data": to_json(chart.data),
@@ -136,7 +126,6 @@ def thinned(count: int, limit: int) -> list[int]:
 
 
 def scatter(mode: str, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
-    """Return a trace of points or lines."""
     return {"type": "scatter", "mode": mode, "x": x, "y": y, "hovertemplate": hovertemplate, **more}
 
 

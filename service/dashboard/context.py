@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from service.dashboard.charts import ChartCache
 from service.dashboard.figures.population import Population
 from service.dashboard.live import LivePart, LiveViews
-from service.dashboard.lru import LruCache
+from service.lru import LruCache
 from service.principal import PrincipalDep
 from speciate.domain.problem import Problem
 from speciate.messaging.active import active_evaluations
@@ -22,7 +22,7 @@ from speciate.messaging.presence import present_workers
 from speciate.messaging.replays import ReplayQueue
 from speciate.schema.declarations import TournamentRecord
 from speciate.schema.runs import ActiveEvaluation, WorkerProcess
-from speciate.storage.candidates.arrays import ArrayReader, CandidateArrays
+from speciate.storage.candidates.arrays import ArrayReader
 from speciate.storage.metrics.overview import Overview
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.models import Report
@@ -31,26 +31,27 @@ _MAX_RUNS: Final = 16
 _MAX_REPORTS: Final = 8
 
 
-class ColumnCache:
-    """Candidates of the runs viewed last, as columns."""
+class PopulationCache:
+    """Candidates of the runs viewed last; only those added since the last call are read."""
 
-    def __init__(self, series: ArrayReader) -> None:
-        self._series = series
-        self._cache: LruCache[UUID, CandidateArrays] = LruCache(_MAX_RUNS)
+    def __init__(self, reader: ArrayReader) -> None:
+        self._reader = reader
+        self._cache: LruCache[UUID, Population] = LruCache(_MAX_RUNS)
 
-    def of(self, run_id: UUID, dimensions: int) -> CandidateArrays:
-        cached = self._cache.get(run_id)
+    def of(self, run_id: UUID, problem: Problem) -> Population:
+        """Return the candidates of a run; the same object until one is added or refuted."""
+        cached, size = self._cache.get(run_id), len(problem.objectives)
         if cached is None:
-            columns = self._series.arrays(run_id, dimensions)
+            columns = self._reader.arrays(run_id, size)
         else:
-            columns = cached.followed_by(self._series.arrays(run_id, dimensions, after=cached.last))
+            columns = cached.columns.followed_by(self._reader.arrays(run_id, size, after=cached.columns.last))
+        refuted = self._reader.refuted(run_id)  # read again each time: a claim is refuted after it was recorded
+        if cached is not None and cached.columns is columns and cached.refuted == refuted:
+            return cached
+        population = Population(problem, columns, f"/runs/{run_id}", refuted)
         # Another thread may have read further in the meantime.
-        self._cache.put(run_id, columns, keep=lambda other: other.last > columns.last)
-        return columns
-
-    def refuted(self, run_id: UUID) -> tuple[tuple[int, str], ...]:
-        """Return what ``ArrayReader.refuted`` does, read again each time: a claim is refuted after it was recorded."""
-        return self._series.refuted(run_id)
+        self._cache.put(run_id, population, keep=lambda other: other.columns.last > columns.last)
+        return population
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,21 @@ class DashboardContext:
 
     stores: Stores
     overview: Overview
-    columns: ColumnCache
+    populations: PopulationCache
     replays: ReplayQueue
     project: UUID | None = None
     charts: ChartCache = field(default_factory=ChartCache)
     live: LiveViews = field(default_factory=LiveViews)
-
-    _populations: LruCache[UUID, Population] = field(default_factory=lambda: LruCache(_MAX_RUNS))
     _reports: LruCache[Hashable, Report] = field(default_factory=lambda: LruCache(_MAX_REPORTS))
 
     @classmethod
     def from_stores(cls, stores: Stores) -> Self:
         replays = ReplayQueue(stores.redis, stores.celery)
-        return cls(stores, Overview(stores.engine), ColumnCache(ArrayReader(stores.engine)), replays)
+        return cls(stores, Overview(stores.engine), PopulationCache(ArrayReader(stores.engine)), replays)
 
     def within(self, project: UUID) -> Self:
         stores, overview = self.stores.within(project), replace(self.overview, project=project)
         return replace(self, stores=stores, overview=overview, project=project)
-
-    def population(self, run_id: UUID, problem: Problem) -> Population:
-        """Return a run's candidates with derived values; the same object until a candidate is added or refuted."""
-        columns, refuted = self.columns.of(run_id, len(problem.objectives)), self.columns.refuted(run_id)
-        cached = self._populations.get(run_id)
-        if cached is None or cached.columns is not columns or cached.refuted != refuted:
-            cached = Population(problem, columns, f"/runs/{run_id}", refuted)
-            self._populations.put(run_id, cached)
-        return cached
 
     def report(self, record: TournamentRecord) -> Report:
         """Return a tournament's report; it is computed again when one of its runs ends."""

@@ -83,7 +83,6 @@ def _lines(text: str, problem: Problem) -> list[Markup]:
 
 
 def _files(text: str, problem: Problem) -> list[tuple[str, list[str]]]:
-    """Return file names and lines; a heading is a line of the file after it."""
     name = problem.main_file
     if problem.kind is ProblemKind.DATA:
         name = "data.json" if text.lstrip()[:1] in {"{", "["} else "data.txt"

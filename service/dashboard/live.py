@@ -96,12 +96,7 @@ class _LiveViewer(Viewer):
 
 
 class LiveViews(StreamHub):
-    """The open streams of the live parts of pages.
-
-    Attributes:
-        pause_s: Shortest time between two renderings of a part, in seconds.
-        threads: Limits the threads that render.
-    """
+    """The open streams of the live parts of pages."""
 
     def __init__(self, *, poll_s: float = POLL_S, pause_s: float = PAUSE_S) -> None:
         super().__init__(poll_s=poll_s)
@@ -109,17 +104,7 @@ class LiveViews(StreamHub):
         self.threads = CapacityLimiter(_THREADS)
 
     def watch(self, key: str, render: Callable[[], LivePart], *, run_id: UUID | None, seen: str) -> StreamingResponse:
-        """Return the stream of a part.
-
-        Args:
-            key: Identity of the part: equal keys have equal parts.
-            render: Renders the part; called in a thread.
-            run_id: The run whose commits change the part; None for all runs.
-            seen: Id of the frame that the page already shows.
-
-        Raises:
-            UnavailableError: The process is shutting down, or too many streams are open.
-        """
+        """Return the stream of a part."""
         self.require_capacity()
         channel = self.channel(key, lambda: _LiveChannel(run_id, render, self))
         return self.open(_LiveViewer(channel, seen, self.heartbeat_s), channel)

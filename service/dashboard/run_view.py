@@ -62,7 +62,7 @@ class RunView:
 
     @cached_property
     def population(self) -> Population:
-        return self.dashboard.population(self.run.id, self.problem)
+        return self.dashboard.populations.of(self.run.id, self.problem)
 
     @cached_property
     def axes(self) -> tuple[Objective, Objective | None]:
@@ -79,7 +79,6 @@ class RunView:
 
     @cached_property
     def steps(self) -> tuple[dict[str, Any], ...]:
-        """Data of the training steps, oldest first."""
         return self.dashboard.stores.queries.learning_steps(self.run.id)
 
     @property
@@ -101,7 +100,6 @@ class RunView:
 
     @property
     def many(self) -> bool:
-        """True if there are too many objectives for one axis each."""
         return len(self.problem.space.selected) > MAX_AXES
 
     @property
@@ -197,6 +195,5 @@ class RunView:
         return table if any(row[1] != self.run.best.number for row in table.rows) else None
 
     def part(self) -> LivePart:
-        """Render the live part of the page."""
         text = fragment("run_live.html", view=self, run=self.run)
         return LivePart(text, str(self.run.revision), final=self.run.state.ended)

@@ -93,14 +93,7 @@ def bulk(values: FloatArray, *, log: bool = False) -> tuple[float, float] | None
 def scaled(
     data: Sequence[dict[str, Any]], layout: dict[str, Any], extents: Mapping[str, Extent], log: str | None
 ) -> Scaled:
-    """Choose linear or logarithmic axes, and set the range of every axis that has an extent.
-
-    Args:
-        data: Plotly traces.
-        layout: Plotly layout.
-        extents: By axis, ``x`` or ``y``; other axes keep Plotly's range.
-        log: Names of the logarithmic axes, such as ``xy``; None chooses.
-    """
+    """Choose linear or logarithmic axes, and set the range of every axis that has an extent."""
     chart = Scaled(data, layout, {})
     beyond = np.zeros(0, dtype=np.bool_)
     for name in "xy":

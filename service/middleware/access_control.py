@@ -95,7 +95,6 @@ class AccessControl:
 
 
 def _require_session(scope: Scope, headers: Headers, credentials: Credentials) -> None:
-    """Require a session cookie, and for changes a request from a page of this service."""
     if credentials.session is None:
         raise NotAllowedError(
             "this service requires a token, and the request has none.",
@@ -117,7 +116,6 @@ async def _local_principal(scope: Scope, headers: Headers, credentials: Credenti
 
 
 def _refusal(scope: Scope, headers: Headers, credentials: Credentials, error: SpeciateError) -> ASGIApp:
-    """Return the error response, or a redirect to the login page for a browser without a session."""
     unauthenticated = isinstance(error, NotAllowedError) and not isinstance(error, ForbiddenError)
     wants_page = "text/html" in headers.get("accept", "") and not scope["path"].startswith("/v1/")
     if unauthenticated and wants_page and credentials.token is None and scope["method"] == "GET":

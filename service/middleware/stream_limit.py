@@ -17,14 +17,7 @@ _RETRY_S: Final = 5.0
 
 
 class StreamLimit:
-    """Responds 429 when a client has too many open streams.
-
-    A client is a token, or an address for requests without a token.
-
-    Args:
-        app: The next application.
-        max_streams: Maximum number of streams of one client.
-    """
+    """Responds 429 when a client has too many open streams."""
 
     def __init__(self, app: ASGIApp, max_streams: int = MAX_STREAMS) -> None:
         self._app = app

@@ -18,11 +18,7 @@ _NO_GAIN, _RUNNING, _TARGET, _UNLOCK = "no new target", "running", "new target",
 
 
 def allocation_chart(slices: Sequence[SliceRecord]) -> Chart:
-    """Draw each slice at its problem and its place in the budget, marked by its outcome.
-
-    Args:
-        slices: The slices in the order in which they were granted.
-    """
+    """Draw each slice at its problem and its place in the budget, marked by its outcome."""
     granted: Counter[str] = Counter()
     for each in slices:
         granted[each.problem] += _cost(each)

@@ -26,16 +26,7 @@ Curve = tuple[NDArray[Any], FloatArray]
 
 @dataclass(frozen=True)
 class Measure:
-    """A value of a run that changes with its evaluations.
-
-    Attributes:
-        chart: Name of its chart.
-        title: Heading of its chart.
-        value: Name of the value.
-        axis: Title of its axis.
-        note: Sentences on its meaning.
-        curve: Returns the curve of a run; None without a value.
-    """
+    """A value of a run that changes with its evaluations."""
 
     chart: str
     title: str

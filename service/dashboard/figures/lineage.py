@@ -46,13 +46,7 @@ def ancestry(population: Population, number: int) -> list[int]:
 
 
 def lineage_chart(population: Population, y: str = "", focus: int | None = None) -> Chart:
-    """Draw the family tree: evaluations on x, an objective or the generation on y, lines to first parents.
-
-    Args:
-        population: The candidates.
-        y: Name of an objective, or ``generation``; the first objective by default.
-        focus: Number of the candidate whose ancestors are highlighted; by default the first of the front.
-    """
+    """Draw the family tree: evaluations on x, an objective or the generation on y, lines to first parents."""
     columns, space, front = population.columns, population.problem.space, population.front
     depth = generations(population)
     y = y if y in {*space.names, GENERATION} else space.selected[0].name

@@ -32,19 +32,12 @@ _MAX_VOLUMES: Final = 48
 
 @dataclass(frozen=True)
 class Population:
-    """The candidates of a run with values derived from them.
-
-    Attributes:
-        problem: Declares the objectives.
-        columns: The candidates.
-        run_url: Path of the run's page.
-        refuted: Number of the candidate and name of the target of every claim that a second evaluation refuted.
-    """
+    """The candidates of a run with values derived from them."""
 
     problem: Problem
     columns: CandidateArrays
     run_url: str
-    refuted: tuple[tuple[int, str], ...] = ()
+    refuted: tuple[tuple[int, str], ...] = ()  # claims: number of the candidate and name of the target
 
     @property
     def link(self) -> str:
@@ -161,7 +154,6 @@ def axes(populations: Sequence[Population], x: str, y: str) -> tuple[Objective, 
 
 
 def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
-    """Draw the population over two objectives, or over evaluations if the problem has only one."""
     first, second = axes([population], x, y)
     if second is None or second is first:
         return _over_evaluations(population, first)
@@ -207,14 +199,7 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
 
 
 def best_matrix(population: Population, best: RankedCandidate) -> Table:
-    """Return, for every objective, the best of the feasible candidates that meet the targets of the best one.
-
-    Of equals it is one that no other dominates.
-
-    Args:
-        population: The candidates.
-        best: The best of them.
-    """
+    """Return, for every objective, the best of the feasible candidates that meet the targets of the best one."""
     columns, problem = population.columns, population.problem
     mask = sum(1 << i for i, target in enumerate(problem.targets) if target.name in best.targets)
     eligible = population.feasible & (population.targets & mask == mask)
@@ -257,7 +242,6 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
 
 
 def front_table(population: Population) -> Table:
-    """Return the candidates of the front as rows, best first."""
     columns = population.columns
     rows = [
         (

@@ -33,7 +33,6 @@ _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 720
 
 
 def best_so_far_chart(population: Population) -> Chart:
-    """Draw the values of the best candidate so far against evaluations; for many objectives, how many are solved."""
     objectives = [o for o in population.problem.objectives if o.role is ObjectiveRole.OBJECTIVE]
     if len(objectives) > MAX_AXES:
         return solved_so_far_chart(population)

@@ -48,7 +48,6 @@ def solved_objectives_chart(population: Population) -> Chart:
 
 
 def solved_so_far_chart(population: Population) -> Chart:
-    """Draw how many objectives are solved against evaluations: by any candidate, and by the best one."""
     columns = population.columns
     solved = solved_matrix(population)
     data: list[dict[str, Any]] = []

@@ -137,7 +137,6 @@ def _rows(
     distance: FloatArray,
     claims: Sequence[UnlockRecord],
 ) -> list[tuple[Cell, ...]]:
-    """Return target, candidate, evaluations, distance and state of each nearest candidate and refuted claim."""
     columns, states = population.columns, {claim.number: _LOOKS[claim.state][0] for claim in claims}
     rows: list[tuple[Cell, ...]] = [
         (target, int(columns.number[row]), int(columns.evaluations[row]), value, "" if value else "met")

@@ -37,7 +37,6 @@ def standings_chart(standings: Sequence[Standing], *, narrow: bool = False) -> C
 
 
 def _pass_dots(standings: Sequence[Standing], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return pass@1, and pass@k if it differs."""
     if not standings:
         return []
     template = {"hovertemplate": hover("%{y}", "pass@1: %{x:.3f}")}

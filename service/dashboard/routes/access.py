@@ -70,7 +70,6 @@ def create_project(request: Request, form: FormDep, dashboard: DashboardDep, pri
 
 @router.post("/projects/{name}/quota", dependencies=[NeedsOperator])
 def set_quota(request: Request, name: str, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    """Set a project's quotas; an empty field removes the limit."""
     limits = {each: form.text(each) for each in Quota.model_fields}
     try:
         quota = Quota.model_validate({k: parse_number("integer", v) if v else None for k, v in limits.items()})

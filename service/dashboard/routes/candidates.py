@@ -243,7 +243,6 @@ def _policies(run: RunRecord, selected: str) -> list[str]:
 def _evaluation(
     dashboard: DashboardContext, run: RunRecord, number: int, waiting: WaitingBatch | None = None
 ) -> dict[str, Any]:
-    """Return the template values of the panel with the evaluation or the confirmation in progress."""
     kind = WorkKind.EVALUATE if waiting else WorkKind.CONFIRM
     in_progress = (e for e in dashboard.evaluations(run.id) if e.kind == kind.value)
     active = next((e for e in in_progress if e.candidates[0] <= number <= e.candidates[1]), None)
@@ -261,7 +260,6 @@ def _evaluation(
 def _look_up(
     dashboard: DashboardContext, run_id: UUID, number: str
 ) -> tuple[CandidateDetail, None] | tuple[None, WaitingBatch]:
-    """Return a candidate, or what is known of it before its result."""
     waiting = dashboard.stores.queries.waiting_batch(run_id, _number(run_id, number))
     try:
         return _candidate(dashboard, run_id, number), None

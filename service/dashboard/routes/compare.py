@@ -155,7 +155,6 @@ def _label(run: RunRecord) -> str:
 
 
 def _format_setting(value: object) -> str:
-    """Format a setting; values that are not set are left out."""
     if isinstance(value, dict):
         return (
             ", ".join(f"{name} {_format_setting(item)}" for name, item in value.items() if item is not None) or "none"
@@ -164,7 +163,6 @@ def _format_setting(value: object) -> str:
 
 
 def _differing(views: list[RunView]) -> list[tuple[str, list[str]]]:
-    """Return the settings in which the runs differ, with a value per run."""
     facts = [
         {
             "problem": f"{v.run.problem}@{v.run.problem_version}",

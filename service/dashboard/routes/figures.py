@@ -14,17 +14,11 @@ from service.dashboard.context import DashboardDep
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart that is drawn on demand.
+    """A chart that is drawn on demand."""
 
-    Attributes:
-        key: Cache key; changes with the data.
-        draw: Draws the chart.
-        file: Name of the download without extension.
-    """
-
-    key: Hashable
+    key: Hashable  # changes with the data
     draw: Callable[[], Chart]
-    file: str
+    file: str  # name of the download without extension
 
 
 def add_figure_routes(router: APIRouter, path: str, find: Callable[..., Figure]) -> None:

@@ -27,25 +27,15 @@ _Text = Annotated[str, Query(max_length=2000)]
 
 @dataclass(frozen=True)
 class RunListQuery:
-    """Filters and order of the list; empty filters are ignored.
+    """Filters and order of the list; empty filters are ignored."""
 
-    Attributes:
-        state: State of the run; or ``archived`` or ``deleted``, which other values leave out.
-        problem: Name of the problem version.
-        policy: Name of a policy version of the run.
-        tag: One tag, or several that the run must all have.
-        name: Part of the run's name.
-        sort: Order, a ``RunOrder``.
-        reverse: "1" for the opposite order.
-    """
-
-    state: _Text = ""
+    state: _Text = ""  # or "archived" or "deleted", which other values leave out
     problem: _Text = ""
     policy: _Text = ""
-    tag: _Text = ""
+    tag: _Text = ""  # one, or several that the run must all have
     name: _Text = ""
     sort: _Text = ""
-    reverse: _Text = ""
+    reverse: _Text = ""  # "1" for the opposite order
 
 
 RunListQueryDep = Annotated[RunListQuery, Depends()]

@@ -100,7 +100,6 @@ def get_matrix(dashboard: DashboardDep, a: _Text = "", b: _Text = "", problems: 
 
 
 def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: int | None) -> UnlockMatrix:
-    """Return the matrix with at most ``most`` columns."""
     catalog = dashboard.stores.catalog
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     cells = dashboard.overview.matrix()

@@ -222,15 +222,15 @@ def test_charts_leave_out_a_target_that_was_refuted_after_they_were_drawn(lab: L
     run = lab.start(40)
     lab.work()
     context, problem = DashboardContext.from_stores(lab.stores), lab.stores.catalog.problem("toy").definition
-    before = context.population(run, problem)
-    assert context.population(run, problem) is before
+    before = context.populations.of(run, problem)
+    assert context.populations.of(run, problem) is before
     claim = next(each for each in lab.stores.unlocks.list(run_id=run).items if each.target == "both")
     with lab.stores.engine.begin() as connection:
         query = sa.text(
             "UPDATE claims SET state = 'refuted' WHERE run_id = :run AND number = :number AND target = 'both'"
         )
         connection.execute(query, {"run": run, "number": claim.number})
-    after = context.population(run, problem)
+    after = context.populations.of(run, problem)
     assert after.columns is before.columns
     assert after.refuted == ((claim.number, "both"),)
     lost = before.targets & ~after.targets

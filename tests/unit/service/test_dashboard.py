@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from service.dashboard.charts import Chart, ChartCache, Table, thinned, to_json
-from service.dashboard.context import ColumnCache
+from service.dashboard.context import PopulationCache
 from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.figures.archive import MAX_ISLANDS, feature_map_chart, tradeoff_map_chart
 from service.dashboard.figures.comparison import (
@@ -600,11 +600,15 @@ def test_columns_are_read_incrementally() -> None:
             end = min(30, after + 10)
             return CandidateArrays(**{name: values[after:end] for name, values in vars(whole).items()})
 
-    cache = ColumnCache(Store())  # type: ignore[arg-type]
+        def refuted(self, run_id: object) -> tuple[tuple[int, str], ...]:
+            return ()
+
+    cache, problem = PopulationCache(Store()), antenna()  # type: ignore[arg-type]
     run_id = uuid4()
-    sizes = [len(cache.of(run_id, 5)) for _ in range(4)]
+    sizes = [len(cache.of(run_id, problem).columns) for _ in range(4)]
     assert (sizes, asked) == ([10, 20, 30, 30], [0, 10, 20, 30])
-    assert cache.of(run_id, 5).failure == whole.failure
+    assert cache.of(run_id, problem) is cache.of(run_id, problem)
+    assert cache.of(run_id, problem).columns.failure == whole.failure
 
 
 def test_the_first_part_of_a_page_is_sent_before_the_rest_is_rendered() -> None:
