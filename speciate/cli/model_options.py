@@ -116,7 +116,8 @@ def _option(
     if issubclass(kind, dict | BaseModel):
         default, annotation, metavar = None, list[str] | None, "KEY=VALUE"
         if issubclass(kind, BaseModel):
-            text = f"Its {', '.join(name for name, part in kind.model_fields.items() if not _flag(part))}."
+            parts = ", ".join(name for name, part in kind.model_fields.items() if not _flag(part))
+            text = f"{text.rstrip('.')}: {parts}."
         text = f"{text.rstrip('.')}; repeatable."
     elif kind is bool:
         annotation = bool

@@ -21,12 +21,13 @@ from speciate.cli.common import (
     examples,
     first_records,
     invalid_argument,
-    parse_key_values,
 )
+from speciate.cli.model_options import add_options
 from speciate.cli.providers import contact, key_from_environment, preset_fields, print_providers
 from speciate.cli.visibility import Listed, add_visibility_commands, filter_value, hidden_fields, marked
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.merging import merged
+from speciate.domain.policy import Policy
 from speciate.domain.values import SLUG
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.policies import KINDS
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from speciate.client import Client
-    from speciate.domain.policy import Policy
     from speciate.schema.policies import PolicyVersion
 
 app = command_group()
@@ -46,6 +46,12 @@ _DIGEST_SOURCES: Final = {
     "files": "computed from the files",
     "declared": "as declared, not verified",
 }
+
+_FIELDS: Final = (
+    *("description", "base_url", "model", "api_key_env", "training_method", "checkpoint_digest", "prompt_format"),
+    *("codec", "edit_format", "prompt_style", "answers_per_rollout", "prompt_tokens", "timeout_s", "price"),
+    *("sampling", "options"),
+)
 
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@version or id.")]
 
@@ -63,8 +69,10 @@ PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name, name@ve
         " --api-key-file key.txt",
     ),
 )
+@add_options(Policy, only=_FIELDS)
 def add(
     ctx: typer.Context,
+    *,
     slug: Annotated[str | None, typer.Argument(metavar="NAME", help="Name in lower case, with hyphens.")] = None,
     kind: Annotated[str | None, typer.Option(help=f"Policy kind: {', '.join(KINDS)}.")] = None,
     checkpoint: Annotated[
@@ -75,8 +83,6 @@ def add(
         typer.Option(help="Preset of address, key, price and request fields; see `speciate policies providers`."),
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="Register the bundled checkpoints of two tasks.")] = False,
-    base_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model or adapter at the endpoint.")] = None,
     api_key_file: Annotated[
         str | None,
         typer.Option(
@@ -91,46 +97,7 @@ def add(
         ),
     ] = None,
     base: Annotated[str | None, typer.Option(metavar="NAME", help="Base model of the adapter at the endpoint.")] = None,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of an environment variable POLICY_KEY… of the workers that holds the API key. Requires the"
-            " operator."
-        ),
-    ] = None,
-    description: Annotated[str | None, typer.Option(help="Description, one line.")] = None,
-    training_method: Annotated[str | None, typer.Option(help="Training method: vpo, grpo, base, …")] = None,
-    checkpoint_digest: Annotated[str | None, typer.Option(help="SHA-256 of the served weights.")] = None,
-    prompt_format: Annotated[str | None, typer.Option(help="Prompt format: chat or completion.")] = None,
-    codec: Annotated[str | None, typer.Option(help="Codec of a tiny model: maze or programs.")] = None,
-    edit_format: Annotated[str | None, typer.Option(help="Edit format: rewrite or diff.")] = None,
-    prompt_style: Annotated[
-        str | None, typer.Option(help="Prompt style: standard; compact or prefilled for small models.")
-    ] = None,
-    answers_per_rollout: Annotated[int | None, typer.Option(help="Answers per completion.")] = None,
-    prompt_tokens: Annotated[
-        int | None, typer.Option(help="Maximum prompt length in tokens, counted as UTF-8 bytes.")
-    ] = None,
-    timeout_s: Annotated[float | None, typer.Option(help="Timeout of a request in seconds.")] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--price",
-            metavar="KEY=VALUE",
-            help="Price in US dollars per million tokens: input (prompts) or output (completions); repeatable.",
-        ),
-    ] = None,
-    sampling: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sampling",
-            metavar="KEY=VALUE",
-            help="Sampling option: temperature, top_p, max_tokens or logprobs; repeatable.",
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Policy client option; repeatable.")
-    ] = None,
+    options: dict[str, Any],
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Skip the check that the endpoint serves the model.")
     ] = False,
@@ -143,45 +110,25 @@ def add(
     """
     if slug is not None and not re.fullmatch(SLUG, slug):
         raise invalid_argument("NAME", f"is {slug!r}: expected lower-case words joined by hyphens, such as small-model")
-    sampled = parse_key_values(sampling, "--sampling")
-    start = preset_fields(provider, model, sampled)
-    read = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
-    start = merged(merged(start, read), _from_adapter(slug, adapter, checkpoint_digest))
-    prices = (start.get("price") or {}) | parse_key_values(price, "--price")
+    start = preset_fields(provider, options.get("model"), options.get("sampling", {}))
+    base_url = options.get("base_url")
+    manifest = _from_checkpoint(slug, start.get("kind", kind), checkpoint, base_url or start.get("base_url"))
+    start = merged(merged(start, manifest), _from_adapter(slug, adapter, options.get("checkpoint_digest")))
+    prices = (start.get("price") or {}) | options.get("price", {})
     if prices and (missing := {"input", "output"} - prices.keys()):
         raise InvalidInputError(
             f"--price {missing.pop()}=… is missing: the other would count as free.", remedy="Write 0 for a free one."
         )
-    options = parse_key_values(option, "--option")
+    registration = options | drop_none(slug=slug, kind=kind, price=prices or None)
     if base is not None:
-        options["base_model"] = base
-    registration = drop_none(
-        slug=slug,
-        kind=kind,
-        base_url=base_url,
-        model=model,
-        api_key_env=api_key_env,
-        description=description,
-        training_method=training_method,
-        checkpoint_digest=checkpoint_digest,
-        prompt_format=prompt_format,
-        codec=codec,
-        edit_format=edit_format,
-        prompt_style=prompt_style,
-        answers_per_rollout=answers_per_rollout,
-        prompt_tokens=prompt_tokens,
-        timeout_s=timeout_s,
-        price=prices or None,
-        sampling=sampled or None,
-        options=options or None,
-    )
+        registration["options"] = {**registration.get("options", {}), "base_model": base}
     definitions = ([merged(start, registration)] if slug else []) + (_bundled() if bundled else [])
     if (api_key_file or provider) is not None and len(definitions) != 1:
         raise InvalidInputError("--api-key-file and --provider apply to one policy.", remedy="Omit --bundled.")
     if not definitions:
         raise InvalidInputError("no policy is given.", remedy="Name a policy, or pass --bundled.")
     api_key = None if api_key_file is None else _read_secret(api_key_file, "API key")
-    if api_key is None and api_key_env is None:
+    if api_key is None and "api_key_env" not in options:
         api_key = key_from_environment(provider, base_url)
     with client(ctx) as service:
         for wanted in definitions:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from speciate.domain.documented import Flag
 from speciate.domain.learning import Lineage
 from speciate.domain.values import IDENTIFIER, KEY_ID, WEB_ADDRESS, Finite, Slug, Value, digest_of
 
@@ -165,7 +166,7 @@ class Policy(Value):
     prompt_format: PromptFormat = PromptFormat.CHAT
     """Chat or completion."""
     codec: str | None = Field(default=None, min_length=1, max_length=80)
-    """Translation for a tiny model, a key of ``speciate.prompts.codecs.CODECS``; None means English."""
+    """Translation for a tiny model: ``maze`` or ``programs``; None means English."""
     edit_format: EditFormat = EditFormat.REWRITE
     """Whole programs or diffs."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
@@ -175,13 +176,13 @@ class Policy(Value):
     prompt_tokens: int = Field(default=120_000, ge=2_000, le=10_000_000)
     """Longest prompt, in tokens. Each UTF-8 byte counts as a token, a bound for any tokenizer. The least useful parts
     are cut first. Prompts of a codec are not bounded."""
-    sampling: Sampling = Sampling()
+    sampling: Annotated[Sampling, Flag("--sampling")] = Sampling()
     """Sampling parameters."""
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
     """Time limit of one request, in seconds."""
-    price: Price | None = None
-    """Price of its tokens; None if unknown or free."""
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    price: Annotated[Price | None, Flag("--price")] = None
+    """Price in US dollars per million tokens; None if unknown or free."""
+    options: Annotated[dict[str, JsonValue], Flag("--option")] = Field(default_factory=dict)
     """Options of the client, validated by its config model."""
 
     @model_validator(mode="after")

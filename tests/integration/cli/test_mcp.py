@@ -105,6 +105,7 @@ def test_streamable_http_and_errors_that_help(url: str) -> None:
 def test_tools_say_when_the_service_is_away() -> None:
     async def session() -> str:
         async with Client(build_server("http://127.0.0.1:9")) as client:
+            assert all(tool.description for tool in (await client.list_tools()).tools)
             answer = await client.call_tool("list_problems", {})
             assert answer.is_error
             return str(answer.content[0].text)
