@@ -28,27 +28,24 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBatch:
-    """Programs to score against one problem.
-
-    Attributes:
-        sandbox: Where scripts run, and programs unless ``image`` is set.
-        deadline: Time by which the batch must end, on the clock of ``time.monotonic``; may be infinite.
-        author_grace_s: Seconds of an author's script beside twice the problem's wall limit.
-        folder: Folder of the problem's data files.
-        site: Folder of the problem's packages; None uses those of the worker.
-        surroundings: Digest of what a build sees beside its source: tools with their versions, and data files.
-    """
+    """Programs to score against one problem."""
 
     problem: Problem
     programs: tuple[str, ...]
     seeds: tuple[int, ...]
     sandbox: Sandbox
+    """Where scripts run, and programs unless ``image`` is set."""
     deadline: float
+    """Time by which the batch must end, on the clock of ``time.monotonic``; may be infinite."""
     author_grace_s: float
+    """Seconds of an author's script beside twice the problem's wall limit."""
     folder: Path | None = None
+    """Folder of the problem's data files."""
     site: Path | None = None
+    """Folder of the problem's packages; None uses those of the worker."""
     builds: BuildCache | None = None
     surroundings: str = ""
+    """Digest of what a build sees beside its source: tools with their versions, and data files."""
     image: Sandbox | None = None
 
     def evaluate_each(self, evaluate: Callable[[str, int], Evaluation]) -> list[Evaluation]:

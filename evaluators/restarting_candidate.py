@@ -31,16 +31,13 @@ Drain = Callable[[Session | None], None]
 
 @dataclass(frozen=True, slots=True)
 class _DirectCalls:
-    """Period in which the script calls a process over its channel.
-
-    Attributes:
-        allowance: Time limit of the calls of this period.
-        candidate_s: Seconds on the shared clock at the beginning.
-    """
+    """Period in which the script calls a process over its channel."""
 
     allowance: TimeAllowance
+    """Time limit of the calls of this period."""
     began: float
     candidate_s: float
+    """Seconds on the shared clock at the beginning."""
     drain: Drain
 
     def used_s(self, candidate_s: float) -> float:

@@ -18,15 +18,12 @@ Opcode = tuple[str, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A unified diff.
-
-    Attributes:
-        text: Empty if nothing changed.
-        minimal: False if the diff replaces one block instead of comparing line by line.
-    """
+    """A unified diff."""
 
     text: str
+    """Empty if nothing changed."""
     minimal: bool
+    """False if the diff replaces one block instead of comparing line by line."""
 
 
 def unified_diff(old: str, new: str, *, before: str, after: str) -> Diff:

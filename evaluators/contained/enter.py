@@ -31,18 +31,15 @@ CHANNEL_FD, CONTROL_FD = 3, 4
 
 
 class Tier(Protocol):
-    """Isolation of one tier, inside the sandbox.
-
-    Attributes:
-        bounds_threads: True if the kernel limits the number of threads; otherwise the supervisor counts them.
-        folder: Folder that ``setup_candidate`` creates and ``cleanup`` removes; the worker removes it if the
-            supervisor was killed. Empty if there is none. Never a shared folder such as TMPDIR.
-        reusable: True if a second process of the supervisor sees nothing of the first; set by ``setup_supervisor``.
-    """
+    """Isolation of one tier, inside the sandbox."""
 
     bounds_threads: bool
+    """True if the kernel limits the number of threads; otherwise the supervisor counts them."""
     reusable: bool
+    """True if a second process of the supervisor sees nothing of the first; set by ``setup_supervisor``."""
     folder: str
+    """Folder that ``setup_candidate`` creates and ``cleanup`` removes; the worker removes it if the supervisor was
+    killed. Empty if there is none. Never a shared folder such as TMPDIR."""
 
     def precompute(self, order: SpawnRequest) -> None:
         """Compute what the next supervisors need for one kind of process."""

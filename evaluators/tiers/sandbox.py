@@ -31,41 +31,35 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """Specification of a contained process.
-
-    Attributes:
-        preload: Modules that the zygote imports in advance.
-        folder: Folder whose sub-folder ``data`` the process sees, or None.
-        site: Folder of the problem's packages; None uses those of the worker.
-        cpu_s: Limit on the processor time of all its processes together, in seconds; 0 for none.
-    """
+    """Specification of a contained process."""
 
     role: ProcessRole
     limits: Limits
     preload: tuple[str, ...] = ()
+    """Modules that the zygote imports in advance."""
     syscall_policy: SyscallPolicy = SyscallPolicy.THREADS
     folder: Path | None = None
+    """Folder whose sub-folder ``data`` the process sees, or None."""
     site: Path | None = None
+    """Folder of the problem's packages; None uses those of the worker."""
     cpu_s: float = 0.0
+    """Limit on the processor time of all its processes together, in seconds; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """Exit status and resource usage of a contained process, as its supervisor reports them.
-
-    Attributes:
-        status: Wait status, or None if the supervisor does not report it.
-        ended: True if the process ended by itself, False if it was stopped.
-        cpu_s: CPU time in seconds, including every process it started.
-        memory_bytes: Peak resident memory of the largest process, including the interpreter.
-        exceeded: Limit for which the supervisor stopped it.
-    """
+    """Exit status and resource usage of a contained process, as its supervisor reports them."""
 
     status: int | None
+    """Wait status, or None if the supervisor does not report it."""
     ended: bool
+    """True if the process ended by itself, False if it was stopped."""
     cpu_s: float = 0.0
+    """CPU time in seconds, including every process it started."""
     memory_bytes: int = 0
+    """Peak resident memory of the largest process, including the interpreter."""
     exceeded: Exceeded = Exceeded.NOTHING
+    """Limit for which the supervisor stopped it."""
 
 
 class SandboxedProcess(Protocol):

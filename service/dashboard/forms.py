@@ -23,15 +23,12 @@ _MAX_FIELDS: Final = 500
 
 @dataclass(frozen=True)
 class Form:
-    """A submitted form.
-
-    Attributes:
-        fields: Texts by field name with line feeds only; the last one if a name is repeated.
-        files: Texts of uploaded files by file name without folders.
-    """
+    """A submitted form."""
 
     fields: dict[str, str]
+    """Texts by field name with line feeds only; the last one if a name is repeated."""
     files: dict[str, str]
+    """Texts of uploaded files by file name without folders."""
 
     def text(self, name: str) -> str:
         """Return a field without surrounding blanks, or the empty string if it is missing."""
@@ -120,17 +117,14 @@ def _unreadable() -> InvalidInputError:
 
 @dataclass(frozen=True)
 class FormErrors:
-    """The reasons for refusing a form.
-
-    Attributes:
-        title: A few words.
-        message: A sentence or two.
-        details: Errors of single fields.
-    """
+    """The reasons for refusing a form."""
 
     title: str
+    """A few words."""
     message: str
+    """A sentence or two."""
     details: Sequence[FieldError] = ()
+    """Errors of single fields."""
 
     def for_field(self, name: str) -> str:
         """Return the messages about a field, or the empty string."""

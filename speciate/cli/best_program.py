@@ -35,21 +35,18 @@ _MOST_COMPARED: Final = 12
 
 @dataclass(frozen=True)
 class BestProgram:
-    """The best candidate of a run, or one of its front, and what is needed to explain it.
-
-    Attributes:
-        service: The client.
-        run: The run.
-        problem: Its problem version.
-        ranked: The candidate with the targets that it meets.
-        candidate: The same candidate with its program.
-    """
+    """The best candidate of a run, or one of its front, and what is needed to explain it."""
 
     service: Client
+    """The client."""
     run: RunHandle
+    """The run."""
     problem: ProblemVersion
+    """Its problem version."""
     ranked: RankedCandidate
+    """The candidate with the targets that it meets."""
     candidate: CandidateDetail
+    """The same candidate with its program."""
 
     @cached_property
     def files(self) -> dict[str, str]:

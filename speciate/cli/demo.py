@@ -31,17 +31,14 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoProblem:
-    """A bundled problem of the demo.
-
-    Attributes:
-        slug: Name of the problem.
-        evaluations: Evaluation budget at ``--scale 1``.
-        objective: Objective to display.
-    """
+    """A bundled problem of the demo."""
 
     slug: str
+    """Name of the problem."""
     evaluations: int
+    """Evaluation budget at ``--scale 1``."""
     objective: str
+    """Objective to display."""
 
 
 DEMO_PROBLEMS: Final = (

@@ -31,17 +31,14 @@ _ACTIVE: Final = (RunState.CREATED, RunState.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTask:
-    """A task of the comparison.
-
-    Attributes:
-        name: Name of the task.
-        problems: Number of held-out problems at ``--scale 1``.
-        answers: Budget of each run in evaluations.
-    """
+    """A task of the comparison."""
 
     name: str
+    """Name of the task."""
     problems: int
+    """Number of held-out problems at ``--scale 1``."""
     answers: int
+    """Budget of each run in evaluations."""
 
 
 TASKS: Final = (ComparisonTask("maze", 100, 30), ComparisonTask("programs", 12, 90))
@@ -49,19 +46,16 @@ TASKS: Final = (ComparisonTask("maze", 100, 30), ComparisonTask("programs", 12, 
 
 @dataclass(slots=True)
 class TaskComparison:
-    """The runs of all policies on one task.
-
-    Attributes:
-        task: The task.
-        problems: The problems.
-        policies: The policies by training method.
-        runs: Method and problem of every run.
-    """
+    """The runs of all policies on one task."""
 
     task: ComparisonTask
+    """The task."""
     problems: ProblemSet
+    """The problems."""
     policies: dict[str, PolicyVersion]
+    """The policies by training method."""
     runs: dict[UUID, tuple[str, UUID]]
+    """Method and problem of every run."""
 
     def reached(self, client: Client) -> dict[str, dict[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
         """Return the problems on which each method reached a target: by target and method, shape (N,)."""

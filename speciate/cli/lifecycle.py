@@ -53,23 +53,20 @@ def print_state(record: DeclarationRecord[Any], progress: str, *, as_json: bool)
 
 @dataclass(frozen=True)
 class WatchView(Generic[R]):
-    """How ``watch`` shows one kind of declaration.
-
-    Attributes:
-        noun: The kind, in the singular.
-        results: Command that shows the results.
-        progress: Returns a phrase about the progress of a record.
-        milestone: Returns what has changed when a watch without a terminal prints a line.
-        share: Returns the completed and the total amount, for the progress bar.
-        details: Returns what a terminal shows below the progress bar.
-    """
+    """How ``watch`` shows one kind of declaration."""
 
     noun: str
+    """The kind, in the singular."""
     results: str
+    """Command that shows the results."""
     progress: Callable[[R], str]
+    """Returns a phrase about the progress of a record."""
     milestone: Callable[[R], object]
+    """Returns what has changed when a watch without a terminal prints a line."""
     share: Callable[[R], tuple[int, int]]
+    """Returns the completed and the total amount, for the progress bar."""
     details: Callable[[R], RenderableType] | None = None
+    """Returns what a terminal shows below the progress bar."""
 
     def follow(self, url: str, name: str, read: Callable[[str], R], *, as_json: bool) -> ExitCode:
         """Show the progress until a declaration ends or is paused; return the exit code.

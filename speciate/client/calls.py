@@ -31,25 +31,22 @@ Query = str | int | bool | UUID | StrEnum | Sequence[str] | None
 
 @dataclass(frozen=True)
 class ApiCall(Generic[T]):
-    """A request and the reader of its response.
-
-    Attributes:
-        method: HTTP method.
-        path: Path below the base URL of the service.
-        read: Converts the JSON value of the response. Raises ``pydantic.ValidationError`` if it does not fit.
-        query: Query parameters.
-        body: JSON value to send.
-        idempotency_key: Makes it safe to repeat a POST that spends compute.
-        timeout_s: Read timeout in seconds, or None for the default.
-    """
+    """A request and the reader of its response."""
 
     method: str
+    """HTTP method."""
     path: str
+    """Path below the base URL of the service."""
     read: Callable[[Any], T]
+    """Converts the JSON value of the response. Raises ``pydantic.ValidationError`` if it does not fit."""
     query: Mapping[str, str | list[str]] = field(default_factory=dict)
+    """Query parameters."""
     body: Any = field(default=None, repr=False)  # may contain an API key
+    """JSON value to send."""
     idempotency_key: str | None = None
+    """Makes it safe to repeat a POST that spends compute."""
     timeout_s: float | None = None
+    """Read timeout in seconds, or None for the default."""
 
     @property
     def repeatable(self) -> bool:

@@ -28,17 +28,14 @@ START_REMEDY: Final = "Start it with `speciate up`, or set SPECIATE_URL."
 
 @dataclass(frozen=True)
 class Connection:
-    """Connection settings of a client.
-
-    Attributes:
-        url: Base URL of the service, without a trailing slash.
-        token: Bearer token, or None.
-        project: Project to work in, or None for that of the token.
-    """
+    """Connection settings of a client."""
 
     url: str
+    """Base URL of the service, without a trailing slash."""
     token: str | None
+    """Bearer token, or None."""
     project: str | None = None
+    """Project to work in, or None for that of the token."""
 
     @classmethod
     def to(cls, url: str | None, token: str | None, project: str | None = None) -> Connection:

@@ -48,15 +48,12 @@ class BrokenEvaluatorError(SpeciateError):
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Result of an evaluation function that also gives feedback.
-
-    Attributes:
-        rewards: Rewards by objective, in the author's units. A record that is None or not finite is not measured.
-        feedback: Named texts that later prompts show.
-    """
+    """Result of an evaluation function that also gives feedback."""
 
     rewards: Mapping[str, float | None]
+    """Rewards by objective, in the author's units. A record that is None or not finite is not measured."""
     feedback: Mapping[str, str] = field(default_factory=dict)
+    """Named texts that later prompts show."""
 
 
 Evaluate = Callable[[LeasedEvaluation], Mapping[str, float | None] | Rewards]
@@ -76,28 +73,26 @@ class EvaluationWorker:
     """Leases candidates, evaluates them in threads, keeps their leases and submits the results.
 
     An exception of the function is the candidate's failure. While the service is unavailable, the worker retries.
-
-    Attributes:
-        client: Client of the service; a token with scope ``evaluate`` suffices.
-        function: Returns the rewards of a candidate; it runs in several threads if there are several slots.
-        problem: Limit to a problem version, by id or name.
-        run: Limit to a run.
-        capabilities: What this machine offers.
-        slots: Candidates evaluated at the same time.
-        lease_s: Seconds after which the service offers the candidates of a silent worker to others.
-        report: Receives each candidate with its result and what became of it.
-        on_idle: Called whenever no candidate arrived for some seconds.
     """
 
     client: Client
+    """Client of the service; a token with scope ``evaluate`` suffices."""
     function: Evaluate
+    """Returns the rewards of a candidate; it runs in several threads if there are several slots."""
     problem: str | UUID | None = None
+    """Limit to a problem version, by id or name."""
     run: str | UUID | None = None
+    """Limit to a run."""
     capabilities: Iterable[str] = ()
+    """What this machine offers."""
     slots: int = 1
+    """Candidates evaluated at the same time."""
     lease_s: float = 60.0
+    """Seconds after which the service offers the candidates of a silent worker to others."""
     report: Report = _no_report
+    """Receives each candidate with its result and what became of it."""
     on_idle: Callable[[], None] = _nothing
+    """Called whenever no candidate arrived for some seconds."""
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _held: dict[UUID, LeasedEvaluation] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

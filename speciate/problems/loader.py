@@ -44,15 +44,12 @@ def bundled() -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class BundledSet:
-    """A bundled problem set.
-
-    Attributes:
-        title: Title, one line.
-        problems: Directories of its problems by slug, in order.
-    """
+    """A bundled problem set."""
 
     title: str
+    """Title, one line."""
     problems: Mapping[str, Path]
+    """Directories of its problems by slug, in order."""
 
 
 def bundled_sets() -> dict[str, BundledSet]:

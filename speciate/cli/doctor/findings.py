@@ -20,19 +20,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of a check.
-
-    Attributes:
-        name: What was checked.
-        status: Severity.
-        detail: State that was found.
-        remedy: How to fix it; empty for a good finding.
-    """
+    """Result of a check."""
 
     name: str
+    """What was checked."""
     status: Status
+    """Severity."""
     detail: str
+    """State that was found."""
     remedy: str = ""
+    """How to fix it; empty for a good finding."""
 
     def as_json(self) -> dict[str, str]:
         return {name: str(value) for name, value in asdict(self).items()}

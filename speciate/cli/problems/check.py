@@ -24,18 +24,15 @@ from speciate.settings import load_settings
 
 @dataclass(frozen=True, slots=True)
 class SeedCheck:
-    """Result of scoring a seed program.
-
-    Attributes:
-        evaluation: The evaluation; None if the problem has no seed program, or no sandboxed evaluation.
-        met: Names of the targets it meets.
-        silent: The failure that the worst value of every reward stands for.
-    """
+    """Result of scoring a seed program."""
 
     evaluation: Evaluation | None
+    """The evaluation; None if the problem has no seed program, or no sandboxed evaluation."""
     met: tuple[str, ...] = ()
+    """Names of the targets it meets."""
 
     silent: SilentFailure | None = None
+    """The failure that the worst value of every reward stands for."""
 
     @property
     def failed(self) -> bool:

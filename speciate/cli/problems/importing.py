@@ -201,21 +201,18 @@ def import_task(
 
 @dataclass(frozen=True, slots=True)
 class ConvertedProblem:
-    """A problem converted from another system's directory.
-
-    Attributes:
-        draft: The parsed directory.
-        files: The files written.
-        objectives: Its objectives.
-        seed: Rewards of the initial program by name.
-        texts: Artifacts of evaluating the initial program, by label.
-    """
+    """A problem converted from another system's directory."""
 
     draft: Draft
+    """The parsed directory."""
     files: Sequence[Path]
+    """The files written."""
     objectives: Sequence[Objective]
+    """Its objectives."""
     seed: Mapping[str, float]
+    """Rewards of the initial program by name."""
     texts: Mapping[str, str]
+    """Artifacts of evaluating the initial program, by label."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -30,17 +30,14 @@ _INSTALL: Final = {"trackio": "pip install 'speciate[tracking]'", "wandb": "pip 
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """A tracker to log to.
-
-    Attributes:
-        name: A key of ``TRACKERS``.
-        module: The imported module.
-        project: Project of the tracker; empty for the name of the problem.
-    """
+    """A tracker to log to."""
 
     name: str
+    """A key of ``TRACKERS``."""
     module: Any
+    """The imported module."""
     project: str
+    """Project of the tracker; empty for the name of the problem."""
 
 
 def load_tracker(text: str) -> Tracker:
@@ -63,17 +60,14 @@ def load_tracker(text: str) -> Tracker:
 
 @dataclass
 class RunMetrics:
-    """Metrics of a run, computed from its events in order.
-
-    Attributes:
-        problem: The problem of the run.
-        step: Evaluations spent.
-        values: Latest value of each metric.
-    """
+    """Metrics of a run, computed from its events in order."""
 
     problem: Problem
+    """The problem of the run."""
     step: int = 0
+    """Evaluations spent."""
     values: dict[str, float] = field(default_factory=dict)
+    """Latest value of each metric."""
 
     def add(self, event: EventRecord) -> bool:
         """Count an event; return True if a metric changed."""

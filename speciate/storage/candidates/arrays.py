@@ -44,35 +44,32 @@ _LAYOUT: Final = [
 
 @dataclass(frozen=True, eq=False)
 class CandidateArrays:
-    """The n candidates of a run, in the order in which they were recorded.
-
-    Attributes:
-        number: Run-wide numbers, shape (n,).
-        evaluations: Evaluations spent up to and including each, shape (n,), strictly increasing.
-        tokens: Tokens spent until then, shape (n,).
-        seconds: Running seconds spent until then, shape (n,).
-        at: Time of recording in seconds since the epoch, shape (n,).
-        island: Island of origin, shape (n,).
-        parent: Number of the first parent, 0 for none, shape (n,).
-        rewards: Raw rewards in declared order, NaN for failed candidates, shape (n, d).
-        failure: n strings, ``kind: reason`` or empty.
-        duplicate: True for duplicates of earlier programs, shape (n,).
-        seed: True for seed programs, shape (n,).
-        targets: Bit mask of the targets met, with refuted ones, shape (n,).
-    """
+    """The n candidates of a run, in the order in which they were recorded."""
 
     number: IntArray
+    """Run-wide numbers, shape (n,)."""
     evaluations: IntArray
+    """Evaluations spent up to and including each, shape (n,), strictly increasing."""
     tokens: IntArray
+    """Tokens spent until then, shape (n,)."""
     seconds: FloatArray
+    """Running seconds spent until then, shape (n,)."""
     at: FloatArray
+    """Time of recording in seconds since the epoch, shape (n,)."""
     island: IntArray
+    """Island of origin, shape (n,)."""
     parent: IntArray
+    """Number of the first parent, 0 for none, shape (n,)."""
     rewards: FloatArray
+    """Raw rewards in declared order, NaN for failed candidates, shape (n, d)."""
     failure: tuple[str, ...]
+    """n strings, ``kind: reason`` or empty."""
     duplicate: NDArray[np.bool_]
+    """True for duplicates of earlier programs, shape (n,)."""
     seed: NDArray[np.bool_]
+    """True for seed programs, shape (n,)."""
     targets: IntArray
+    """Bit mask of the targets met, with refuted ones, shape (n,)."""
 
     def __len__(self) -> int:
         return len(self.number)

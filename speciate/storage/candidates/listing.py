@@ -37,28 +37,25 @@ _SQL: Final = {sign: sign for sign in (">=", "<=", ">", "<", "(", ")")} | {
 
 @dataclass(frozen=True, slots=True)
 class CandidateFilter:
-    """Filter and order of a list; None does not filter.
-
-    Attributes:
-        status: Outcome.
-        island: Island of origin.
-        role: Role of the policy.
-        policy_id: Policy version.
-        target: Name of a target that the rewards meet, without refuted ones, or ``any``.
-        rule: Rule that the rewards meet, see ``speciate.domain.rule``; failed candidates meet none.
-        elite: True to list current elites only.
-        sort: Name of a reward, or ``scalar``: best first, then earliest first, candidates without a value last.
-            ``number`` or None: newest first.
-    """
+    """Filter and order of a list; None does not filter."""
 
     status: CandidateStatus | None = None
+    """Outcome."""
     island: int | None = None
+    """Island of origin."""
     role: PolicyRole | None = None
+    """Role of the policy."""
     policy_id: UUID | None = None
+    """Policy version."""
     target: str | None = None
+    """Name of a target that the rewards meet, without refuted ones, or ``any``."""
     rule: str | None = None
+    """Rule that the rewards meet, see ``speciate.domain.rule``; failed candidates meet none."""
     elite: bool = False
+    """True to list current elites only."""
     sort: str | None = None
+    """Name of a reward, or ``scalar``: best first, then earliest first, candidates without a value last. ``number`` or
+    None: newest first."""
 
 
 NO_FILTER: Final = CandidateFilter()
@@ -66,21 +63,18 @@ NO_FILTER: Final = CandidateFilter()
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuery:
-    """Parts of the SQL statement for a page of a list.
-
-    Attributes:
-        where: Conditions besides the run, each preceded by AND.
-        order: Columns of ORDER BY.
-        binds: Values of the conditions.
-        sort: Sort key, None for numbers.
-        best: SQL expression of the sort key, higher is better; NULL for numbers.
-    """
+    """Parts of the SQL statement for a page of a list."""
 
     where: str
+    """Conditions besides the run, each preceded by AND."""
     order: str
+    """Columns of ORDER BY."""
     binds: dict[str, Any]
+    """Values of the conditions."""
     sort: str | None
+    """Sort key, None for numbers."""
     best: str
+    """SQL expression of the sort key, higher is better; NULL for numbers."""
 
     def cursor(self, row: sa.Row[Any]) -> Sequence[Any]:
         """Return the cursor key of a row with ``number`` and ``best``."""

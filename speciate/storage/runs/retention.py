@@ -33,11 +33,7 @@ _SKEW_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PrunableRun:
-    """A run whose texts can be deleted.
-
-    Attributes:
-        bytes: Stored size of its texts, without prompts, which runs share.
-    """
+    """A run whose texts can be deleted."""
 
     run_id: UUID
     problem: str
@@ -46,6 +42,7 @@ class PrunableRun:
     candidates: int
     batches: int
     bytes: int
+    """Stored size of its texts, without prompts, which runs share."""
 
 
 @dataclass
