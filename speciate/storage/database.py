@@ -330,6 +330,16 @@ def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
     return cast("Callable[Concatenate[S, P], R]", call)
 
 
+def reads(query: Callable[Concatenate[sa.Connection, P], R]) -> Callable[Concatenate[Store, P], R]:
+    """Make a function that reads from a connection a method of a store."""
+
+    def method(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with reading(self._engine) as connection:
+            return query(connection, *args, **kwargs)
+
+    return with_retries(method)
+
+
 def _raise_final(error: DBAPIError) -> None:
     match getattr(error.orig, "sqlstate", None):
         case "53100":

@@ -53,14 +53,14 @@ def latest(connection: sa.Connection, run_id: UUID, most: int) -> list[tuple[int
     ]
 
 
-def carried(connection: sa.Connection, run_id: UUID, to: int | None) -> CarriedOutput | None:
+def carried(connection: sa.Connection, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
     """Return the output that candidate ``to`` received, or that of the best candidate for a new one."""
     row = connection.execute(SQL.carried, {"id": run_id, "to": to, "output": OUTPUT}).one_or_none()
     return None if row is None else CarriedOutput(row.number, row.output)
 
 
 def duplicates(
-    connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str]
+    connection: sa.Connection, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()
 ) -> dict[str, Candidate]:
     """Return the earliest candidate for each hash and each shape, except rejected proposals."""
     if not hashes:

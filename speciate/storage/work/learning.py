@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +25,12 @@ def read_learned(connection: sa.Connection, run_id: UUID) -> LearnedVersion | No
     return None if row is None else LearnedVersion(read_stored(Policy, row.definition), row.id, row.version)
 
 
-def read_group(connection: sa.Connection, run_id: UUID, ref: GroupRef) -> StoredGroup:
-    """Return the completions of a group with the rewards of their answers."""
+def read_groups(connection: sa.Connection, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
+    """Return groups of completions with the rewards of their answers."""
+    return tuple(_read_group(connection, run_id, ref) for ref in refs)
+
+
+def _read_group(connection: sa.Connection, run_id: UUID, ref: GroupRef) -> StoredGroup:
     place = {**ref.model_dump(exclude={"run"}), "run_id": ref.run or run_id}
     rows = connection.execute(SQL.rollouts, place).all()
     earned: dict[UUID, list[tuple[float, ...] | None]] = {row.id: [] for row in rows}

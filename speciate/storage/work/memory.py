@@ -79,7 +79,6 @@ class MemoryWorkStore:
         return tuple(self._run(run_id).events)
 
     def claim(self, work_id: UUID) -> Lease | None:
-        """Lease a ready unit of a running run."""
         run, unit = self._unit(work_id)
         if unit.state != "ready" or run.progress.state is not RunState.RUNNING:
             return None
@@ -101,7 +100,6 @@ class MemoryWorkStore:
         )
 
     def extend(self, lease: Lease) -> bool:
-        """Renew a lease."""
         _, unit = self._unit(lease.work_id)
         held = unit.state == "leased" and unit.token == lease.token
         if held:
@@ -109,11 +107,9 @@ class MemoryWorkStore:
         return held
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return the immutable parts of a run."""
         return self._run(run_id).context
 
     def seconds_left(self, run_id: UUID) -> float | None:
-        """Return the running seconds left in the run's budget."""
         return self.seconds_left_of(self._run(run_id))
 
     def seconds_left_of(self, run: MemoryRun) -> float | None:
@@ -122,36 +118,30 @@ class MemoryWorkStore:
         return run.progress.spent().seconds_left(run.context.spec.budget)
 
     def elites(self, run_id: UUID, island: int) -> EliteTable:
-        """Return the archive of an island."""
         run = self._run(run_id)
         rows = [(p.cell, p.number, p.fitness, p.rewards) for (at, _), p in run.elites.items() if at == island]
         return EliteTable.of(rows, len(run.context.problem.objectives))
 
     def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
-        """Return number, first parent and rewards of every candidate."""
         candidates = sorted(self._run(run_id).candidates.items())
         return [(number, next(iter(c.proposal.parents), 0), c.evaluation.rewards) for number, c in candidates]
 
     def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-        """Return individuals by number."""
         candidates = self._run(run_id).candidates
         return {number: candidates[number].individual for number in numbers if number in candidates}
 
     def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
-        """Return number, island and failure of the latest candidates."""
         candidates = self._run(run_id).candidates
         latest = [candidates[number] for number in heapq.nlargest(most, candidates)]
         return [(each.number, each.proposal.island, each.evaluation.failure) for each in latest]
 
     def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
-        """Return the output that a new candidate receives, or that candidate ``to`` received."""
         run = self._run(run_id)
         number = run.progress.best_number if to is None else run.candidates[to].evaluation.carried_from
         output = None if number is None else run.candidates[number].evaluation.artifacts.get(OUTPUT)
         return None if number is None or output is None else CarriedOutput(number, output)
 
     def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
-        """Return the run's earliest candidate for each known program hash and shape."""
         digests, earliest = {*hashes, *shapes}, dict[str, Candidate]()
         for _, candidate in sorted(self._run(run_id).candidates.items()):
             failure = candidate.evaluation.failure
@@ -161,7 +151,6 @@ class MemoryWorkStore:
         return earliest
 
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
-        """Return the reusable results of other runs."""
         context, results = self._run(run_id).context, dict[str, tuple[str, Evaluation]]()
         for run in self.runs.values():
             if not (context.reuses and run.context.reuses):
@@ -175,16 +164,13 @@ class MemoryWorkStore:
         return results
 
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        """Return the bandit statistics of an ensemble."""
         return read_arms(self._run(run_id).progress.arms)
 
     def advice(self, run_id: UUID) -> tuple[Advice, ...]:
-        """Return the advice in use."""
         run = self._run(run_id)
         return with_gains(run.advice, run.progress.advice)
 
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Reserve tokens; a later call for the same lease replaces the reservation."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
@@ -196,7 +182,6 @@ class MemoryWorkStore:
         return granted
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        """Record a generated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
@@ -208,7 +193,6 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        """Record an evaluated batch."""
 
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
@@ -218,7 +202,6 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Record a confirmation."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             number, mask = confirmation.number, confirmation.refuted_targets
@@ -242,15 +225,12 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def learned(self, run_id: UUID) -> LearnedVersion | None:
-        """Return the learned version in use."""
         return self._run(run_id).learned
 
     def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
-        """Return groups of completions."""
         return tuple(stored_group(self._run(UUID(ref.run) if ref.run else run_id), ref) for ref in refs)
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
-        """Record a training step with its policy version."""
 
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             run.learned = LearnedVersion(step.policy, uuid7(), step.number)
@@ -259,15 +239,12 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
-        """Record that the run learns no further."""
         return self._finish(lease, lambda run, _: (ledger.end_learning(run.progress, run.context, lease, reason), ()))
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
-        """Return the external results of a unit by program hash and seed."""
         return {key: found for key, found in self._unit(work_id)[1].external.items() if found is not None}
 
     def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
-        """Store requests to external evaluators, and set this unit aside."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
@@ -286,11 +263,9 @@ class MemoryWorkStore:
         return replace(self._write(run, Effects()), dispatch=refs)
 
     def end_lane(self, lease: Lease) -> Commit | None:
-        """Finish this unit without a successor."""
         return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
 
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
-        """Make this unit ready again and pause its run."""
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
@@ -330,7 +305,6 @@ class MemoryWorkStore:
         return self.move(run_id, lambda progress: stopping.complete_waiting_run(progress, reason))
 
     def reconcile(self) -> ReconcileReport:
-        """End runs that exceed their time; leases of a single process do not expire."""
         commits = []
         for run in self.runs.values():
             self._tick(run)

@@ -4,44 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from uuid import UUID
 
 import sqlalchemy as sa
 
-from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
+from speciate.domain.candidate import Evaluation
 from speciate.domain.charge import Charge
 from speciate.domain.ensemble import BanditArm
 from speciate.domain.event import EventKind
-from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
-from speciate.domain.target import Claim
 from speciate.domain.values import storable
 from speciate.ids import uuid7
 from speciate.ports.work import (
-    CarriedOutput,
     Commit,
     Confirmation,
     EvaluatedBatch,
     ExternalRequest,
-    GroupRef,
     LearnedStep,
-    LearnedVersion,
     Lease,
     ProposedBatch,
     ReconcileReport,
     RunContext,
-    StoredGroup,
     WorkKind,
     WorkRef,
 )
 from speciate.runs import ledger, stopping
 from speciate.runs.ensemble import read_arms
-from speciate.runs.progress import Effects
-from speciate.search.strategy import EliteTable
+from speciate.runs.progress import Effects, RunProgress
+from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
-from speciate.storage.database import StorageFullError, Store, reading, with_retries, writing_once
+from speciate.storage.database import StorageFullError, Store, reading, reads, with_retries, writing_once
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
 from speciate.storage.runs.progress import LockedProgress, finish_work, lock_progress
@@ -57,15 +51,33 @@ from speciate.storage.work.effects import (
     write_effects,
 )
 from speciate.storage.work.external import park_unit, read_external_results
-from speciate.storage.work.learning import insert_version, read_group, read_learned
+from speciate.storage.work.learning import insert_version, read_groups, read_learned
 from speciate.storage.work.reconciler import Reconciler
 
 SQL = Statements(__file__)
 
-
 _MAX_REASON = 2000
 
-Body = Callable[[sa.Connection, LockedProgress, tuple[int, int]], Commit]
+
+@dataclass(frozen=True, slots=True)
+class FinishedUnit:
+    """A unit that a transaction finishes.
+
+    Attributes:
+        reserved: Evaluations and tokens that it had reserved.
+    """
+
+    connection: sa.Connection
+    context: RunContext
+    locked: LockedProgress
+    reserved: tuple[int, int]
+
+    @property
+    def progress(self) -> RunProgress:
+        return self.locked.progress
+
+    def write(self, effects: Effects, granted: Sequence[Placement] = ()) -> Commit:
+        return write_effects(self.connection, self.locked, effects, granted)
 
 
 @dataclass
@@ -84,7 +96,6 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def claim(self, work_id: UUID) -> Lease | None:
-        """Lease a ready unit of a running run."""
         token = uuid7()
         with writing_once(self._engine) as connection:
             row = connection.execute(SQL.claim, {"id": work_id, "token": token, "lease_s": self.lease_s}).one_or_none()
@@ -96,7 +107,6 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def extend(self, lease: Lease) -> bool:
-        """Renew a lease."""
         with writing_once(self._engine) as connection:
             keys = {"id": lease.work_id, "token": lease.token, "lease_s": self.lease_s}
             return connection.execute(SQL.extend, keys).rowcount == 1
@@ -112,7 +122,6 @@ class PostgresWorkStore(Store):
             return connection.execute(SQL.expire, keys).rowcount
 
     def context(self, run_id: UUID) -> RunContext:
-        """Return the immutable parts of a run."""
         return self._context(run_id)
 
     @with_retries
@@ -122,7 +131,6 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def seconds_left(self, run_id: UUID) -> float | None:
-        """Return the running seconds left in the run's budget."""
         budget = self.context(run_id).spec.budget.seconds
         if budget is None:
             return None
@@ -136,39 +144,18 @@ class PostgresWorkStore(Store):
         with reading(self._engine) as connection:
             return EliteTable.of(population.elite_rows(connection, run_id, island), dimensions)
 
-    @with_retries
-    def lineage_rows(self, run_id: UUID) -> Sequence[tuple[int, int, Sequence[float] | None]]:
-        """Return number, first parent and rewards of every candidate."""
-        with reading(self._engine) as connection:
-            return population.lineage_rows(connection, run_id)
-
-    @with_retries
-    def members(self, run_id: UUID, numbers: Sequence[int]) -> dict[int, Individual]:
-        """Return individuals by number."""
-        with reading(self._engine) as connection:
-            return population.members(connection, run_id, numbers)
-
-    @with_retries
-    def latest(self, run_id: UUID, most: int) -> Sequence[tuple[int, int, Failure | None]]:
-        """Return number, island and failure of the latest candidates."""
-        with reading(self._engine) as connection:
-            return population.latest(connection, run_id, most)
-
-    @with_retries
-    def carried(self, run_id: UUID, to: int | None = None) -> CarriedOutput | None:
-        """Return the output that a new candidate receives, or that candidate ``to`` received."""
-        with reading(self._engine) as connection:
-            return population.carried(connection, run_id, to)
-
-    @with_retries
-    def duplicates(self, run_id: UUID, hashes: Sequence[str], shapes: Sequence[str] = ()) -> dict[str, Candidate]:
-        """Return the run's earliest candidate for each known program hash and shape."""
-        with reading(self._engine) as connection:
-            return population.duplicates(connection, run_id, hashes, shapes)
+    lineage_rows = reads(population.lineage_rows)
+    members = reads(population.members)
+    latest = reads(population.latest)
+    carried = reads(population.carried)
+    duplicates = reads(population.duplicates)
+    advice = reads(read_living)
+    learned = reads(read_learned)
+    groups = reads(read_groups)
+    external_results = reads(read_external_results)
 
     @with_retries
     def results(self, run_id: UUID, hashes: Sequence[str], tier: str) -> dict[str, tuple[str, Evaluation]]:
-        """Return the reusable results of other runs."""
         context = self.context(run_id)
         if not context.reuses or not hashes:
             return {}
@@ -177,19 +164,11 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def arms(self, run_id: UUID) -> dict[str, BanditArm]:
-        """Return the bandit statistics of an ensemble."""
         with reading(self._engine) as connection:
             return read_arms(connection.execute(SQL.arms, {"id": run_id}).scalar_one())
 
     @with_retries
-    def advice(self, run_id: UUID) -> tuple[Advice, ...]:
-        """Return the advice in use."""
-        with reading(self._engine) as connection:
-            return read_living(connection, run_id)
-
-    @with_retries
     def reserve_tokens(self, lease: Lease, tokens: int) -> bool | None:
-        """Reserve tokens; a later call for the same lease replaces the reservation."""
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
             row = connection.execute(
@@ -207,94 +186,64 @@ class PostgresWorkStore(Store):
             return True
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        """Record a generated batch."""
-        context = self.context(lease.run_id)
-
-        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
-            insert_rollouts(connection, context, lease.work_id, lease.ordinal, [*enumerate(batch.rollouts)])
+        def record(unit: FinishedUnit) -> Commit:
+            insert_rollouts(unit.connection, unit.context, lease.work_id, lease.ordinal, [*enumerate(batch.rollouts)])
             if batch.advice is not None:
-                insert_advice(connection, lease, batch.advice)
-            granted = place_elites(connection, lease.run_id, batch.placements)
-            effects = ledger.record_proposals(locked.progress, context, lease, reserved, batch)
-            return write_effects(connection, locked, effects, granted)
+                insert_advice(unit.connection, lease, batch.advice)
+            granted = place_elites(unit.connection, lease.run_id, batch.placements)
+            return unit.write(
+                ledger.record_proposals(unit.progress, unit.context, lease, unit.reserved, batch), granted
+            )
 
-        return self._finish(lease, body)
+        return self._finish(lease, record)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        """Record an evaluated batch."""
-        context = self.context(lease.run_id)
+        def record(unit: FinishedUnit) -> Commit:
+            insert_candidates(unit.connection, unit.context, lease, batch, unit.progress)
+            granted = place_elites(unit.connection, lease.run_id, batch.placements)
+            effects = ledger.record_evaluations(unit.progress, unit.context, lease, unit.reserved, batch, granted)
+            return unit.write(effects, granted)
 
-        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
-            insert_candidates(connection, context, lease, batch, locked.progress)
-            granted = place_elites(connection, lease.run_id, batch.placements)
-            effects = ledger.record_evaluations(locked.progress, context, lease, reserved, batch, granted)
-            return write_effects(connection, locked, effects, granted)
-
-        return self._finish(lease, body)
+        return self._finish(lease, record)
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        """Record a confirmation."""
-        context = self.context(lease.run_id)
-
-        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
+        def record(unit: FinishedUnit) -> Commit:
+            connection, context = unit.connection, unit.context
             claims = load_claims(connection, context, confirmation.number)
             record_repeats(connection, lease.run_id, confirmation)
             for position in confirmation.refuted:
                 refill_target(connection, context, confirmation.number, position)
+            effects = ledger.record_confirmation(
+                unit.progress,
+                context,
+                lease,
+                confirmation,
+                claims,
+                partial(earliest_claimant, connection, context),
+                partial(ranked_elites, connection, lease.run_id),
+            )
+            return unit.write(effects)
 
-            def find(target: int) -> Claim | None:
-                return earliest_claimant(connection, context, target)
-
-            def elites() -> list[Individual]:
-                return ranked_elites(connection, lease.run_id)
-
-            effects = ledger.record_confirmation(locked.progress, context, lease, confirmation, claims, find, elites)
-            return write_effects(connection, locked, effects)
-
-        return self._finish(lease, body)
-
-    @with_retries
-    def learned(self, run_id: UUID) -> LearnedVersion | None:
-        """Return the learned version in use."""
-        with reading(self._engine) as connection:
-            return read_learned(connection, run_id)
-
-    @with_retries
-    def groups(self, run_id: UUID, refs: Sequence[GroupRef]) -> tuple[StoredGroup, ...]:
-        """Return groups of completions."""
-        with reading(self._engine) as connection:
-            return tuple(read_group(connection, run_id, ref) for ref in refs)
+        return self._finish(lease, record)
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
-        """Record a training step with its policy version."""
-        context = self.context(lease.run_id)
+        def record(unit: FinishedUnit) -> Commit:
+            policy_id = insert_version(unit.connection, unit.context, step)
+            return unit.write(ledger.record_step(unit.progress, unit.context, lease, step, policy_id))
 
-        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
-            policy_id = insert_version(connection, context, step)
-            return write_effects(
-                connection, locked, ledger.record_step(locked.progress, context, lease, step, policy_id)
-            )
-
-        return self._finish(lease, body)
+        return self._finish(lease, record)
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
-        """Record that the run learns no further."""
-        context, reason = self.context(lease.run_id), storable(reason)[:_MAX_REASON]
+        reason = storable(reason)[:_MAX_REASON]
+        return self._finish(
+            lease, lambda unit: unit.write(ledger.end_learning(unit.progress, unit.context, lease, reason))
+        )
 
-        def body(connection: sa.Connection, locked: LockedProgress, _: tuple[int, int]) -> Commit:
-            return write_effects(connection, locked, ledger.end_learning(locked.progress, context, lease, reason))
-
-        return self._finish(lease, body)
-
-    @with_retries
-    def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
-        """Return the external results of a unit by program hash and seed."""
-        with reading(self._engine) as connection:
-            return read_external_results(connection, work_id)
+    def end_lane(self, lease: Lease) -> Commit | None:
+        return self._finish(lease, lambda unit: unit.write(ledger.end_lane(unit.progress, unit.context, unit.reserved)))
 
     @with_retries
     def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
-        """Store requests to external evaluators, and set this unit aside."""
         needs = self.context(lease.run_id).problem.capabilities
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
@@ -302,17 +251,7 @@ class PostgresWorkStore(Store):
                 return None
             return write_effects(connection, locked, Effects())
 
-    def end_lane(self, lease: Lease) -> Commit | None:
-        """Finish this unit without a successor."""
-        context = self.context(lease.run_id)
-
-        def body(connection: sa.Connection, locked: LockedProgress, reserved: tuple[int, int]) -> Commit:
-            return write_effects(connection, locked, ledger.end_lane(locked.progress, context, reserved))
-
-        return self._finish(lease, body)
-
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
-        """Make this unit ready again and pause its run."""
         reason = storable(reason)[:_MAX_REASON]
         try:
             return self._release(lease, reason, spent)
@@ -355,18 +294,17 @@ class PostgresWorkStore(Store):
             return write_effects(connection, locked, stopping.pause(locked.progress, reason, fault=True))
 
     def reconcile(self) -> ReconcileReport:
-        """Return expired leases, abandon poisoned work, send lost messages again and end late runs."""
         return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile()
 
     @with_retries
-    def _finish(self, lease: Lease, body: Body) -> Commit | None:
+    def _finish(self, lease: Lease, record: Callable[[FinishedUnit], Commit]) -> Commit | None:
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:
             finished = finish_work(connection, lease)
             if finished is None:
                 return None
-            locked, reserved = finished
-            if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):
-                left = open_confirmations(connection, lease.run_id)
-                return write_effects(connection, locked, stopping.expire(locked.progress, context, left))
-            return body(connection, locked, reserved)
+            unit = FinishedUnit(connection, context, *finished)
+            if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(unit.progress, context):
+                unfinished = open_confirmations(connection, lease.run_id)
+                return unit.write(stopping.expire(unit.progress, context, unfinished))
+            return record(unit)
