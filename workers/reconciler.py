@@ -25,7 +25,7 @@ from speciate.storage.declarations.tournaments import TournamentStore
 from speciate.storage.metrics.counters import LEASES_EXPIRED, MESSAGES_RESENT, POISONED
 from speciate.storage.runs.store import UNENDED
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import beat, book_downtime, report_stalled
+from speciate.storage.work.reconciler import beat, exclude_downtime, report_stalled
 from speciate.storage.work.waiting_runs import report_waiting
 from workers.campaigns import CampaignController
 from workers.composition import counters, settings, stores
@@ -65,7 +65,7 @@ def reconcile_forever(stores: Stores, *, stop: threading.Event | None = None) ->
                 while not stop.is_set():
                     if leads():
                         if fresh:
-                            book_downtime(stores.engine)
+                            exclude_downtime(stores.engine)
                             leads.beat()
                             fresh = False
                         _one_pass(stores, busy=leads.busy)

@@ -28,12 +28,7 @@ _KINDS: Final = (WorkKind.EVALUATE, WorkKind.CONFIRM)
 
 
 class ActiveEvaluations:
-    """The long evaluations of this process.
-
-    Args:
-        client: Redis.
-        expiry_s: Seconds without a renewal after which one is no longer listed.
-    """
+    """The long evaluations of this process; ``expiry_s`` seconds without a renewal end the listing of one."""
 
     def __init__(self, client: redis.Redis, *, expiry_s: float) -> None:
         self._redis, self._expiry_s = client, expiry_s
@@ -107,13 +102,13 @@ def active_evaluations(client: redis.Redis, run_id: UUID) -> tuple[ActiveEvaluat
     """Return the long evaluations of a run, oldest first; raises ``redis.RedisError`` if Redis does not respond."""
     now = time.time()
     values = cast("list[bytes]", client.hvals(_key(run_id)))
-    found = []
+    active = []
     for value in values:
         until, _, text = value.partition(b" ")
         if float(until) > now:
             entry = ActiveEvaluation.model_validate_json(text)
-            found.append(entry.model_copy(update={"seconds": max(0.0, round(now - entry.started_at.timestamp(), 1))}))
-    return tuple(sorted(found, key=lambda entry: entry.started_at))
+            active.append(entry.model_copy(update={"seconds": max(0.0, round(now - entry.started_at.timestamp(), 1))}))
+    return tuple(sorted(active, key=lambda entry: entry.started_at))
 
 
 def _key(run_id: UUID) -> str:

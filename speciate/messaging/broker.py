@@ -66,7 +66,6 @@ def make_celery(redis_url: str) -> Celery:
 
 
 def send_work(app: Celery, ref: WorkRef) -> None:
-    """Send the message that a work unit is ready."""
     app.send_task(TASKS[ref.kind], args=[str(ref.id)], queue=ref.queue.value, ignore_result=True)
 
 
@@ -76,16 +75,16 @@ class RedisChannel(kombu_redis.Channel):
     Kombu makes a client for each message, which costs four times as much as sending it.
     """
 
-    _kept: redis.Redis | None = None
+    _shared: redis.Redis | None = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         create: Any = super()._create_client
         if asynchronous:
             return create(asynchronous=True)
         # After a lost connection the channel has a new pool.
-        if self._kept is None or self._kept.connection_pool is not self.pool:
-            self._kept = create()
-        return self._kept
+        if self._shared is None or self._shared.connection_pool is not self.pool:
+            self._shared = create()
+        return self._shared
 
 
 class RedisTransport(kombu_redis.Transport):

@@ -24,7 +24,6 @@ def announce(client: redis.Redis, worker: WorkerProcess) -> None:
 
 
 def withdraw(client: redis.Redis, name: str) -> None:
-    """Remove a worker that stops."""
     try:
         client.delete(WORKER_KEY_PREFIX + name)
     except redis.RedisError as error:

@@ -23,7 +23,7 @@ from speciate.ports.work import Queue
 from speciate.schema.candidates import CandidateDetail
 
 TASK: Final = "speciate.replay"
-_KEPT_S: Final = 86_400
+_EXPIRY_S: Final = 86_400
 _REPEAT_S: Final = 60
 """Seconds before another request for the same candidate sends another message."""
 
@@ -49,7 +49,6 @@ class Replay(BaseModel):
     """Wall-clock seconds."""
 
     def matches(self, candidate: CandidateDetail) -> bool:
-        """Return True if the result equals the first evaluation's."""
         return self.rewards == candidate.rewards and self.failure == candidate.failure
 
 
@@ -60,7 +59,7 @@ def replayable(candidate: CandidateDetail) -> bool:
 
 @dataclass(frozen=True)
 class ReplayQueue:
-    """Requests replays and keeps their results."""
+    """Requests replays and stores their results."""
 
     _redis: redis.Redis
     _celery: Celery
@@ -77,7 +76,7 @@ class ReplayQueue:
             raise ConflictError(f"candidate {candidate.number} was evaluated {by}: there is nothing to replay.")
         try:
             if self._redis.set(f"{_key(candidate.id)}:requested", b"1", nx=True, ex=_REPEAT_S):
-                self._keep(candidate.id, Replay(requested_at=datetime.now(UTC)))
+                self._store(candidate.id, Replay(requested_at=datetime.now(UTC)))
                 self._celery.send_task(TASK, args=[str(candidate.id)], queue=Queue.EVALUATE.value, ignore_result=True)
         except (redis.RedisError, BrokerError, OSError) as error:
             raise UnavailableError(f"the replay could not be requested: {error}", remedy="Try again soon.") from error
@@ -85,30 +84,30 @@ class ReplayQueue:
     def latest(self, candidate_id: UUID) -> Replay | None:
         """Return the latest replay of a candidate, or None without one or without Redis."""
         try:
-            kept = self._redis.get(_key(candidate_id))
+            stored = self._redis.get(_key(candidate_id))
         except redis.RedisError:
             return None
-        return None if kept is None else Replay.model_validate_json(bytes(kept))  # type: ignore[arg-type]
+        return None if stored is None else Replay.model_validate_json(bytes(stored))  # type: ignore[arg-type]
 
-    def record(self, candidate: CandidateDetail, names: Sequence[str], found: Evaluation) -> None:
+    def record(self, candidate: CandidateDetail, names: Sequence[str], result: Evaluation) -> None:
         """Store the result of a replay and wake the event streams of its run, whose own record does not change."""
         pending = self.latest(candidate.id)
         now = datetime.now(UTC)
         done = Replay(
             requested_at=pending.requested_at if pending else now,
             done_at=now,
-            rewards=None if found.rewards is None else dict(zip(names, found.rewards, strict=True)),
-            failure=None if found.failure is None else found.failure.kind,
-            detail="" if found.failure is None else f"{found.failure.reason}: {found.failure.detail}"[:4000],
-            tier=found.tier,
-            wall_s=found.wall_s,
+            rewards=None if result.rewards is None else dict(zip(names, result.rewards, strict=True)),
+            failure=None if result.failure is None else result.failure.kind,
+            detail="" if result.failure is None else f"{result.failure.reason}: {result.failure.detail}"[:4000],
+            tier=result.tier,
+            wall_s=result.wall_s,
         )
-        self._keep(candidate.id, done)
+        self._store(candidate.id, done)
         self._redis.delete(f"{_key(candidate.id)}:requested")
         self._redis.publish(COMMIT_CHANNEL, str(candidate.run_id))
 
-    def _keep(self, candidate_id: UUID, replay: Replay) -> None:
-        self._redis.set(_key(candidate_id), replay.model_dump_json(), ex=_KEPT_S)
+    def _store(self, candidate_id: UUID, replay: Replay) -> None:
+        self._redis.set(_key(candidate_id), replay.model_dump_json(), ex=_EXPIRY_S)
 
 
 def _key(candidate_id: UUID) -> str:

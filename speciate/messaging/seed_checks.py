@@ -101,10 +101,10 @@ class SeedChecks:
             worker: Name of this worker.
             can: Returns True if this worker can evaluate a problem; otherwise another worker gets the request.
         """
-        asked: Any = self._redis.get(key)
-        if asked is None:
+        definition: Any = self._redis.get(key)
+        if definition is None:
             return
-        problem = Problem.model_validate_json(asked)
+        problem = Problem.model_validate_json(definition)
         if not can(problem):
             self._pass_on(key, problem, worker)
             return
@@ -113,12 +113,12 @@ class SeedChecks:
             return
         result: dict[str, str | None]
         try:
-            (found,) = evaluator.evaluate(problem, [problem.seed_program], seeds=[0], timeout_s=left_s)
+            (evaluation,) = evaluator.evaluate(problem, [problem.seed_program], seeds=[0], timeout_s=left_s)
         except EvaluatorUnavailableError as error:
             result = {"unavailable": str(error)}
         else:
-            late = found.failure is not None and found.failure.reason == "batch_deadline"
-            text = describe_seed_failure(problem, found)
+            late = evaluation.failure is not None and evaluation.failure.reason == "batch_deadline"
+            text = describe_seed_failure(problem, evaluation)
             result = {"unavailable": self._late(problem)} if late else {"failure": text and text[:_MAX_TEXT]}
         self._answer(key, result)
 
@@ -131,10 +131,10 @@ class SeedChecks:
 
         Workers announce the programs of known languages only, so each may get the request once.
         """
-        asked = f"{key}:lacking"
-        self._redis.sadd(asked, worker)
-        self._redis.expire(asked, round(self.limit_s))
-        lacking: Any = self._redis.smembers(asked)
+        unable = f"{key}:lacking"
+        self._redis.sadd(unable, worker)
+        self._redis.expire(unable, round(self.limit_s))
+        lacking: Any = self._redis.smembers(unable)
         names = {each.decode() for each in lacking}
         if all(each.name in names for each in self._workers()):
             if self._redis.getdel(key) is not None:
@@ -174,9 +174,9 @@ class SeedChecks:
         try:
             self._send(key)
             while time.monotonic() < deadline:
-                found: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
-                if found is not None:
-                    return dict(json.loads(found[1]))
+                result: Any = self._redis.blpop([_result_key(key)], timeout=_POLL_S)
+                if result is not None:
+                    return dict(json.loads(result[1]))
                 self._require_worker(problem)
         finally:
             self._redis.delete(key)

@@ -29,11 +29,7 @@ def encode(*key: Any) -> str:
 
 
 def decode(cursor: str, kinds: Sequence[type]) -> list[Any]:
-    """Return the sort key of a cursor.
-
-    Args:
-        cursor: Result of ``encode``.
-        kinds: Expected type of each part.
+    """Return the sort key of a cursor, whose parts have these types.
 
     Raises:
         InvalidInputError: The cursor does not belong to this list.
@@ -88,8 +84,7 @@ _BIND = re.compile(r"(?<!:):(\w+)")
 def where(conditions: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the WHERE clause of the conditions with a value other than None, and the values to bind.
 
-    Args:
-        conditions: Value of each condition, which names one parameter, such as ``r.id < :after``.
+    Each condition names one parameter, such as ``r.id < :after``.
     """
     filters = {condition: value for condition, value in conditions.items() if value is not None}
     binds = {_BIND.findall(condition)[0]: value for condition, value in filters.items()}
@@ -110,7 +105,6 @@ def _part(part: Any, kind: type) -> Any:
 
 
 def refusal() -> InvalidInputError:
-    """Return the error for a cursor of another list."""
     field_error = FieldError(
         "is not a cursor of this list: pass `next_cursor` of the previous page unchanged", where="cursor"
     )

@@ -17,16 +17,10 @@ def scoped_key(project: UUID, key: str) -> str:
 
 
 def claim_key(connection: sa.Connection, key: str, digest: str, resource_id: UUID) -> UUID:
-    """Claim an idempotency key, and return the id of its resource: ``resource_id`` if the key is new.
-
-    Args:
-        connection: In the transaction that creates the resource.
-        key: Key from ``scoped_key``.
-        digest: Digest of the request.
-        resource_id: Id of the resource to create.
+    """Claim a ``scoped_key``, and return the id of its resource: ``resource_id`` if the key is new.
 
     Raises:
-        ConflictError: The key was used for another request.
+        ConflictError: The key was used for another request, of another digest.
     """
     connection.execute(
         insert(idempotency_keys)

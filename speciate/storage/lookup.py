@@ -46,11 +46,7 @@ def not_found(
 
 
 def attested_sql(table: str) -> str:
-    """Return SQL that is true if the rewards of a problem come from external evaluators.
-
-    Args:
-        table: Alias of the problems, with a dot.
-    """
+    """SQL: true if external evaluators submit the rewards of a problem; ``table`` is its alias, with a dot."""
     stage = f"coalesce({table}definition -> 'stages' -> -1 ->> 'evaluation', '')"
     return f"'external' IN (coalesce({table}definition ->> 'evaluation', ''), {stage})"
 

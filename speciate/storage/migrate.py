@@ -99,7 +99,6 @@ def has_newest_schema(database_url: str) -> bool:
 
 
 def current_revision(engine: sa.Engine) -> str | None:
-    """Return the schema revision of a database, or None if it is empty."""
     from speciate.storage.database import reading
 
     with reading(engine) as connection:
@@ -225,7 +224,6 @@ def downgrade(engine: sa.Engine, revision: str) -> None:
 
 
 def is_current(engine: sa.Engine) -> bool:
-    """Return True if the database has the newest revision."""
     from alembic.script import ScriptDirectory
 
     return current_revision(engine) == ScriptDirectory.from_config(_config()).get_current_head()

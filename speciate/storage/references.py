@@ -28,11 +28,7 @@ def require_undeclared(connection: sa.Connection, run_id: UUID) -> None:
 def require_unused(connection: sa.Connection, table: sa.Table, what: str, row: sa.Row[Any]) -> None:
     """Check that nothing refers to a problem or policy version; raise ``ConflictError`` with the references otherwise.
 
-    Args:
-        connection: In the transaction that has locked the row, so that no new run can refer to it.
-        table: Problems or policies.
-        what: Kind of the object, for the error.
-        row: Its id, project, slug and version.
+    The row (id, project, slug and version) must be locked, so that no new run can refer to it. ``what`` is its kind.
     """
     name = f"{row.slug}@{row.version}"
     uses = connection.execute(_USES[table.name], {"id": row.id, "project": row.project_id, "name": name}).all()

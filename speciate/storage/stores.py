@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import redis
@@ -21,7 +22,7 @@ from speciate.storage.access.projects import ProjectStore
 from speciate.storage.access.secrets import PolicyKeyStore, SealedSecrets
 from speciate.storage.access.tokens import TokenStore
 from speciate.storage.catalog import Catalog
-from speciate.storage.database import SurplusConnections, connect
+from speciate.storage.database import ScopedStore, SurplusConnections, connect
 from speciate.storage.declarations.campaigns import CampaignStore
 from speciate.storage.declarations.results import TournamentResults
 from speciate.storage.declarations.summaries import RunSummaries
@@ -69,21 +70,13 @@ class Stores:
     def within(self, project: UUID, *, own: bool = True) -> Stores:
         """Return the stores restricted to a project.
 
-        Args:
-            project: Id of the project.
-            own: True if runs count towards quotas themselves; False if their tournament or campaign does.
+        ``own`` is False if a tournament or campaign counts towards quotas in place of its runs.
         """
-        return replace(
-            self,
-            catalog=replace(self.catalog, project=project),
-            runs=replace(self.runs, project=project, own=own),
-            evaluations=replace(self.evaluations, project=project),
-            proposals=replace(self.proposals, project=project),
-            unlocks=replace(self.unlocks, project=project),
-            tournaments=replace(self.tournaments, project=project),
-            campaigns=replace(self.campaigns, project=project),
-            webhooks=replace(self.webhooks, project=project),
-        )
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        scoped: dict[str, Any] = {
+            name: replace(value, project=project) for name, value in values if isinstance(value, ScopedStore)
+        }
+        return replace(self, **scoped | {"runs": replace(scoped["runs"], own=own)})
 
     def close_surplus(self) -> None:
         """Close the database connections that this process did not need since the last call."""
@@ -96,7 +89,6 @@ class Stores:
             engine.dispose(close=False)
 
     def close(self) -> None:
-        """Close every connection of this process."""
         for surplus in self.surplus:
             surplus.close_returned()
         self.engine.dispose()
@@ -109,7 +101,6 @@ def open_stores(settings: Settings, *, pool_size: int = 20, statement_s: float =
     """Open the stores; they connect on first use.
 
     Args:
-        settings: URLs and keys.
         pool_size: Maximum number of database connections.
         statement_s: Time limit of a statement in seconds; 0 is none.
 

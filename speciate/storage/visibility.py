@@ -20,12 +20,7 @@ _HIDDEN: Final = " AND ({0}archived_at IS NOT NULL OR {0}deleted_at IS NOT NULL)
 
 
 def visibility_condition(visibility: Visibility, alias: str = "") -> str:
-    """Return the SQL condition of a list filter.
-
-    Args:
-        visibility: Objects to list.
-        alias: Alias of the table, with a dot.
-    """
+    """SQL condition of a list filter; ``alias`` is that of the table, with a dot."""
     hidden = visibility in {Visibility.ARCHIVED, Visibility.DELETED}
     return (_CONDITIONS[visibility] + _HIDDEN * hidden).format(alias)
 

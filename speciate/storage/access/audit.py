@@ -81,7 +81,6 @@ class AuditLog(Store):
 
     @with_retries
     def list(self, *, project: UUID | None, limit: int = 100, cursor: str | None = None) -> Page[AuditRecord]:
-        """Return entries, newest first, of one project or of the whole installation."""
         after = cursors.decode_id(cursor) if cursor else None
         clause, binds = where({"a.project_id = :project": project, "a.id < :after": after})
         with reading(self._engine) as connection:

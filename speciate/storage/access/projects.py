@@ -25,11 +25,7 @@ class ProjectStore(Store):
     """Creates, finds and limits projects."""
 
     def create(self, slug: str, title: str = "", quota: Quota | None = None) -> ProjectRecord:
-        """Create a project.
-
-        Raises:
-            ConflictError: The name is taken.
-        """
+        """Create a project; raises ``ConflictError`` if the name is taken."""
         return self._create({"id": uuid7(), "slug": slug, "title": title, **(quota or Quota()).model_dump()})
 
     @with_retries
@@ -44,11 +40,7 @@ class ProjectStore(Store):
 
     @with_retries
     def get(self, name: str) -> ProjectRecord:
-        """Return a project by name.
-
-        Raises:
-            NotFoundError: No such project exists.
-        """
+        """Return a project by name; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
             return _record(_find(connection, name))
 

@@ -34,11 +34,7 @@ class LockedQuota:
     today: datetime
 
     def require_run_slot(self, connection: sa.Connection) -> None:
-        """Check that one more run may be under way.
-
-        Raises:
-            QuotaExceededError: The limit is reached.
-        """
+        """Raise ``QuotaExceededError`` unless one more run may be under way."""
         limit = self.quota.concurrent_runs
         if limit is not None and (used := runs_under_way(connection, self.project_id)) >= limit:
             raise QuotaExceededError(
@@ -49,12 +45,9 @@ class LockedQuota:
     def require(
         self, connection: sa.Connection, evaluations: int | None, tokens: int | None, *, besides: UUID | None = None
     ) -> None:
-        """Check that a new declaration fits into the rest of the day's quota.
+        """Check that a new declaration fits into the rest of the day's quota; a budget of None is unlimited.
 
         Args:
-            connection: In the transaction that declares it.
-            evaluations: Its budget of evaluations; None is unlimited.
-            tokens: Its budget of policy tokens; None is unlimited.
             besides: Id of the campaign itself if its row exists already.
 
         Raises:

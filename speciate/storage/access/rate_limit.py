@@ -31,13 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class RateLimiter:
-    """Limits the request rate of each client.
-
-    Args:
-        redis_url: URL of Redis.
-        rate: Allowed requests per second.
-        burst: Allowed requests at once.
-    """
+    """Limits each client to ``rate`` requests per second, and ``burst`` at once."""
 
     def __init__(self, redis_url: str, *, rate: float, burst: int) -> None:
         self._redis = redis.Redis.from_url(
@@ -51,9 +45,7 @@ class RateLimiter:
     def wait_s(self, client: str, *, count: bool = True) -> float:
         """Return the seconds until a request of a client is allowed; 0 if it is now, or without Redis.
 
-        Args:
-            client: Name of the client.
-            count: True to count a request, False to check only.
+        It counts the request, unless ``count`` is False.
         """
         if time.monotonic() < self._away_until:
             return 0.0
@@ -66,5 +58,4 @@ class RateLimiter:
             return 0.0
 
     def close(self) -> None:
-        """Close every connection."""
         self._redis.close()

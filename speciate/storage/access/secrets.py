@@ -22,12 +22,7 @@ OPENED_S: Final = 10.0
 
 
 class PolicyKeyStore:
-    """Seals, stores and opens API keys; thread-safe.
-
-    Args:
-        engine: The database.
-        sealer: Encrypts with the secret keys.
-    """
+    """Seals, stores and opens API keys; thread-safe. Sealing raises ``SecretKeyError`` without a key."""
 
     retry_for_s: float = 5.0
 
@@ -38,22 +33,14 @@ class PolicyKeyStore:
         self._opened: dict[str, tuple[str, float]] = {}
 
     def new_id(self) -> str:
-        """Return the id for a key to store.
-
-        Raises:
-            SecretKeyError: No secret key is configured.
-        """
+        """Return the id for a key to store."""
         key_id = str(uuid7())
         self._sealer.seal(key_purpose(key_id), "")
         return key_id
 
     @with_retries
     def store(self, key_id: str, key: str) -> None:
-        """Store a key, replacing one of the same id.
-
-        Raises:
-            SecretKeyError: No secret key is configured.
-        """
+        """Store a key, replacing one of the same id."""
         sealed = self._sealer.seal(key_purpose(key_id), key)
         statement = insert(policy_keys).values(id=key_id, sealed=sealed)
         with self._engine.begin() as connection:
@@ -133,7 +120,6 @@ class SealedSecrets(Store):
 
     @with_retries
     def check(self) -> SecretsCheck:
-        """Try to open every secret."""
         with reading(self._engine) as connection:
             of_policy = policies.c.definition["api_key_id"].astext == policy_keys.c.id
             query = sa.select(policy_keys.c.id, policy_keys.c.sealed, sa.func.min(policies.c.slug).label("slug"))

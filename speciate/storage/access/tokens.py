@@ -57,14 +57,9 @@ _BY_SESSION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Identity that a token or session authenticates.
+    """Identity that a token or session authenticates; the operator has no token and no project.
 
-    Attributes:
-        token_id: Id of the token; None for the operator.
-        project_id: Project of the token; None for the operator.
-        project: Name of that project.
-        name: Name in the audit log.
-        scope: Permissions.
+    ``name`` is that in the audit log.
     """
 
     token_id: UUID | None
@@ -117,11 +112,7 @@ class TokenStore(Store):
 
     @with_retries
     def revoke(self, project_id: UUID, token_id: UUID) -> TokenRecord:
-        """Revoke a token at once; repeating it changes nothing.
-
-        Raises:
-            NotFoundError: The project has no such token.
-        """
+        """Revoke a token at once; repeating it changes nothing. Raises ``NotFoundError`` for an unknown one."""
         mine = sa.and_(tokens.c.id == token_id, tokens.c.project_id == project_id)
         with self._engine.begin() as connection:
             revoked_at = sa.func.coalesce(tokens.c.revoked_at, _NOW)
@@ -138,9 +129,7 @@ class TokenStore(Store):
     def log_in(self, bearer: Bearer, operator_token: str | None) -> str:
         """Start a session and return its secret, which is stored nowhere.
 
-        Args:
-            bearer: Identity of the session.
-            operator_token: The current operator token; changing it ends the operator's sessions.
+        Changing the operator token ends the operator's sessions.
         """
         return self._log_in(secrets.token_hex(32), bearer, operator_token)
 
@@ -163,7 +152,6 @@ class TokenStore(Store):
 
     @with_retries
     def log_out(self, secret: str) -> None:
-        """End a session."""
         with self._engine.begin() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.hash == _hash(secret)))
 

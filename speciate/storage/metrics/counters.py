@@ -32,7 +32,6 @@ class MetricFamily:
 
     Attributes:
         name: Name without ``_total``.
-        help: What it counts.
         labels: Names of its labels; their values hold no ``|``.
         buckets: Upper bounds, in seconds.
     """
@@ -86,11 +85,9 @@ class WorkerCounters:
         self._stopping = threading.Event()
 
     def add(self, family: MetricFamily, *labels: str, by: float = 1.0) -> None:
-        """Increase a counter."""
         self._record({family.field(labels): by})
 
     def observe(self, family: MetricFamily, *labels: str, values: Iterable[float]) -> None:
-        """Add values to a histogram."""
         counts: defaultdict[str, float] = defaultdict(float)
         for value in values:
             counts[family.field(labels, str(bisect_left(family.buckets, value)))] += 1.0
@@ -99,8 +96,8 @@ class WorkerCounters:
 
     def policy(self, slug: str) -> str:
         """Return the label of a policy: its slug, or ``other`` beyond ``MAX_POLICIES``."""
-        known = self._policies.get(slug)
-        if known is None:
+        label = self._policies.get(slug)
+        if label is None:
             try:
                 listed = bool(self._redis.sismember(_POLICIES, slug))
                 if not listed and self._redis.scard(_POLICIES) < MAX_POLICIES:
@@ -108,8 +105,8 @@ class WorkerCounters:
                     listed = True
             except redis.RedisError:
                 return OTHER
-            known = self._policies[slug] = slug if listed else OTHER
-        return known
+            label = self._policies[slug] = slug if listed else OTHER
+        return label
 
     def flush(self) -> None:
         """Send the pending counts, after waiting for another thread that is sending."""
@@ -128,7 +125,6 @@ class WorkerCounters:
                 self._record(pending)
 
     def close(self) -> None:
-        """Send the last counts."""
         self._stopping.set()
         self.flush()
 
@@ -150,7 +146,6 @@ class CounterSeries:
     """Counts of one combination of labels.
 
     Attributes:
-        labels: Values of the family's labels.
         counts: The count; for a histogram, one per bucket and one for larger values.
         total: Sum of a histogram's values.
     """
@@ -167,12 +162,12 @@ def read_counters(client: redis.Redis) -> dict[MetricFamily, list[CounterSeries]
     for field, value in fields.items():
         name, *labels, part = field.decode().split("|")
         parts[name, tuple(labels)][part] = float(value)
-    found: dict[MetricFamily, list[CounterSeries]] = {family: [] for family in FAMILIES}
+    series: dict[MetricFamily, list[CounterSeries]] = {family: [] for family in FAMILIES}
     for family in FAMILIES:
         for (name, values), counted in sorted(parts.items()):
             if name == family.name and len(values) == len(family.labels):
-                found[family].append(_series(family, values, counted))
-    return found
+                series[family].append(_series(family, values, counted))
+    return series
 
 
 def _series(family: MetricFamily, labels: tuple[str, ...], counted: dict[str, float]) -> CounterSeries:

@@ -19,9 +19,7 @@ class WorkGauge:
     """Work units of running runs, by kind and state.
 
     Attributes:
-        kind: Kind of work.
         state: ``ready``, ``leased``, or ``parked`` until external evaluations arrive.
-        units: Number of units.
         oldest_s: Age of the oldest in seconds.
         overdue: Number of units whose lease has expired.
     """
@@ -42,8 +40,6 @@ class Gauges:
         candidates: Candidates by outcome: ``ok`` or the kind of failure.
         spent: Evaluations, tokens and running seconds of all runs.
         left: Remaining budgets of running runs.
-        unlocks: Confirmed unlocks.
-        work: Ready and leased work units.
         stalled: Running runs without a commit for long.
         alarmed: Running runs most of whose latest candidates failed.
         reconciler_age_s: Seconds since the last pass of the reconciler; None before the first.
@@ -61,12 +57,7 @@ class Gauges:
 
 
 def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:
-    """Read all gauges.
-
-    Args:
-        engine: The database.
-        stall_s: Seconds without a commit after which a running run counts as stalled.
-    """
+    """Read all gauges; a running run without a commit for ``stall_s`` seconds counts as stalled."""
     with reading(engine) as connection:
         rows = connection.execute(SQL.runs).all()
         failures = connection.execute(SQL.failures).all()

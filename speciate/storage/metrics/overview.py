@@ -34,7 +34,6 @@ class Overview(ScopedStore):
 
     @with_retries
     def latest_unlocks(self, limit: int) -> tuple[UnlockRecord, ...]:
-        """Return the latest confirmed targets."""
         with reading(self._engine) as connection:
             binds = {"state": ClaimState.CONFIRMED.value, "limit": limit, "project": self.project}
             rows = connection.execute(SQL.latest_unlocks, binds)

@@ -24,13 +24,11 @@ def insert_advice(connection: sa.Connection, lease: Lease, advice: Advice) -> No
 
 
 def insert_hint(connection: sa.Connection, run_id: UUID, advice: Advice, author: str) -> None:
-    """Store a user's hint."""
     values = {"number": advice.number, "text": advice.text, "author": author}
     connection.execute(SQL.insert_hint, values | {"run_id": run_id})
 
 
 def retire_advice(connection: sa.Connection, run_id: UUID, retired: Mapping[int, Gain]) -> None:
-    """Store the final gains of advice that leaves the prompts."""
     keys = [{"number": number, "judged": gain.judged, "won": gain.won} for number, gain in retired.items()]
     connection.execute(SQL.retire, [key | {"run_id": run_id} for key in keys])
 
@@ -46,17 +44,17 @@ def read_page(connection: sa.Connection, run_id: UUID, before: int, limit: int) 
     """Return at most ``limit`` pieces of advice numbered below ``before``, newest first; ``NO_ADVICE`` is the last."""
     living = read_gains(_gains(connection, run_id))
     rows = connection.execute(SQL.page, {"run_id": run_id, "before": before, "limit": limit})
-    found: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
-    if len(found) < limit:
-        found.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
+    pieces: list[dict[str, Any]] = [{**row._asdict(), "lives": not row.dropped} for row in rows]
+    if len(pieces) < limit:
+        pieces.append({"number": NO_ADVICE, "judged": 0, "won": 0, "lives": True})
     # The run's progress counts the gains of advice in use; its own row holds them afterwards.
-    for values in found:
+    for values in pieces:
         gain = living.get(values["number"], Gain()) if values["lives"] else Gain()
         values["judged"] += gain.judged
         values["won"] += gain.won
-    return [AdviceRecord.model_validate(values) for values in found]
+    return [AdviceRecord.model_validate(values) for values in pieces]
 
 
 def _gains(connection: sa.Connection, run_id: UUID) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = connection.execute(SQL.gains, {"run_id": run_id}).scalar_one()
-    return found
+    gains: Mapping[str, Mapping[str, Any]] = connection.execute(SQL.gains, {"run_id": run_id}).scalar_one()
+    return gains

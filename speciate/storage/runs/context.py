@@ -32,26 +32,19 @@ SQL = Statements(__file__)
 
 @dataclass(frozen=True)
 class ScoringSchema:
-    """The part of a run's problem that candidate records need; immutable.
-
-    Attributes:
-        ranking: The order of candidates.
-    """
+    """The part of a run's problem that candidate records need; immutable."""
 
     ranking: Ranking
 
     @property
     def space(self) -> RewardSpace:
-        """The objectives."""
         return self.ranking.space
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of the targets, in declared order."""
         return tuple(target.name for target in self.ranking.targets)
 
     def named(self, mask: int) -> tuple[str, ...]:
-        """Return the names of the targets in a bit mask."""
         return tuple(name for i, name in enumerate(self.targets) if mask >> i & 1)
 
     def by_name(self, rewards: Sequence[float]) -> dict[str, float]:
@@ -71,7 +64,6 @@ class ScoringSchema:
 
     @property
     def weighted(self) -> bool:
-        """True if the problem declares weights, so that candidates have a scalar."""
         return self.ranking.weights is not None
 
 
@@ -86,11 +78,7 @@ def load_scoring_schema(connection: sa.Connection, run_id: UUID) -> ScoringSchem
 
 
 def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
-    """Return a run's problem, policies and spec.
-
-    Raises:
-        NotFoundError: No such run exists.
-    """
+    """Return the immutable parts of a run; raises ``NotFoundError`` for an unknown one."""
     row = connection.execute(SQL.context, {"id": run_id}).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id}.")
@@ -115,7 +103,6 @@ MUTATOR: Final = SQL.text("mutator")
 
 
 def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:
-    """Store the ensembles of a new run."""
     rows = [
         {"run_id": run_id, "role": role.value, "ord": ord_, "policy_id": share.version.id, "weight": share.weight}
         for role, shares in ensembles.items()
@@ -126,7 +113,6 @@ def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles)
 
 
 def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedProgram]) -> None:
-    """Store the seed programs of a new run."""
     rows = [
         {"run_id": run_id, "ord": ord_, "program": seed.program, "origin": seed.origin}
         for ord_, seed in enumerate(seeds)
@@ -138,16 +124,12 @@ def insert_seeds(connection: sa.Connection, run_id: UUID, seeds: Sequence[SeedPr
 def record_proposer(connection: sa.Connection, run_id: UUID, policy_id: UUID) -> None:
     """Count a proposer from outside among the policies of a run, so that no other policy is credited with its unlocks.
 
-    Args:
-        connection: A transaction that holds the lock of the run's progress.
-        run_id: The run.
-        policy_id: The proposer's policy. Nothing changes if it is the run's own.
+    The run's progress must be locked. Nothing changes if the policy is the run's own.
     """
     connection.execute(SQL.record_proposer, {"id": run_id, "policy": policy_id})
 
 
 def read_shares(connection: sa.Connection, run_id: UUID) -> dict[PolicyRole, tuple[WeightedPolicy, ...]]:
-    """Return the ensembles of a run by role."""
     ensembles: dict[PolicyRole, tuple[WeightedPolicy, ...]] = {}
     for row in connection.execute(SQL.shares, {"id": run_id}):
         share = WeightedPolicy(read_stored(Policy, row.definition), row.policy_id, row.weight)

@@ -33,10 +33,7 @@ SAVE: Final = SQL.text("save")
 class LockedProgress:
     """The progress of a run, locked until the transaction ends.
 
-    Attributes:
-        run_id: The run.
-        progress: Its counters; change them, then call ``save``.
-        now: The database's clock when the lock was taken.
+    ``now`` is the database's clock when the lock was taken. Change ``progress``, then call ``save``.
     """
 
     run_id: UUID
@@ -44,11 +41,9 @@ class LockedProgress:
     now: datetime
 
     def save(self, connection: sa.Connection) -> None:
-        """Save the counters."""
         connection.execute(SQL.save, self.values())
 
     def values(self) -> dict[str, Any]:
-        """Return the parameters of ``SQL.save``."""
         p = self.progress
         running = self.now if p.state is RunState.RUNNING else None
         return {name: getattr(p, name) for name in _FIELDS} | {

@@ -39,15 +39,9 @@ class PurgeStore(RetentionStore):
         return sum(len(self.due(before, kind)) for kind in _DUE)
 
     def purge(self, before: datetime, now: datetime, principal: str) -> int:
-        """Remove everything that was deleted before a time. Each removal appends an entry to the audit log.
+        """Remove what was deleted before a time, and return the number of removed runs, problems and policies.
 
-        Args:
-            before: Time limit of the deletion.
-            now: The current time.
-            principal: Author of the audit entries.
-
-        Returns:
-            The number of removed runs, problems and policies.
+        Each removal appends an entry by ``principal`` to the audit log.
         """
         removed = 0
         for kind in _DUE:

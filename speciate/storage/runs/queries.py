@@ -37,7 +37,6 @@ class RunQueries(CandidateQueries):
 
     @with_retries
     def rollouts(self, run_id: UUID, *, limit: int = 100, cursor: str | None = None) -> Page[RolloutRecord]:
-        """Return the rollouts of a run, newest first."""
         after = cursors.decode(cursor, [int, int]) if cursor else [2**62, 0]
         with reading(self._engine) as connection:
             load_context(connection, run_id)
@@ -94,7 +93,6 @@ class RunQueries(CandidateQueries):
         return tuple(reversed(steps))
 
     def export_rollouts(self, run_id: UUID) -> Iterator[ExportedRollout]:
-        """Stream every rollout of a run with its texts, tokens and answers, in the order of the requests."""
         last = [-1, 0]
         with reading(self._engine) as connection:
             batches = connection.execute(SQL.batches, {"id": run_id})

@@ -75,9 +75,7 @@ class RunListing:
 
     Attributes:
         key: SQL expression of the sort key.
-        direction: ASC or DESC.
         after: Condition that skips the previous pages; empty on the first page.
-        binds: Values of the condition.
         name: Name of the order, which its cursors carry; empty for orders by id.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from speciate.domain.values import storable
 from speciate.domain.visibility import Visibility, VisibilityChange, require_visible
 from speciate.ids import uuid7
 from speciate.ports.runs import NewRun
-from speciate.ports.work import Commit, RunContext, WorkKind, WorkRef
+from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
 from speciate.runs.progress import Effects, RunProgress
 from speciate.schema.base import Page
@@ -40,7 +40,7 @@ from speciate.storage.runs.records import RunFilter, read_run, read_work_in_flig
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
-from speciate.storage.work.effects import write_effects
+from speciate.storage.work.effects import work_ref, write_effects
 
 SQL = Statements(__file__)
 UNENDED = SQL.unended
@@ -74,17 +74,7 @@ class PostgresRunStore(ScopedStore):
         request_digest: str = "",
         seeds: Sequence[SeedProgram] = (),
     ) -> tuple[UUID, bool]:
-        """Create a run in state ``created``. A repeated idempotency key returns the run of the first request.
-
-        Args:
-            problem: The problem version.
-            policies: The policies by role.
-            spec: Strategy, budget, seed and further options.
-            labels: Name, tags and note.
-            granted: Evaluations that the run may spend until a campaign grants more; None allows the whole budget.
-            idempotency_key: Key of the request.
-            request_digest: Digest of the request as it was sent, for its key: names may have newer versions later.
-            seeds: Seed programs.
+        """Create a run; see ``NewRun``. A repeated idempotency key returns the run of the first request.
 
         Returns:
             The run's ID, and True if the run is new.
@@ -98,14 +88,6 @@ class PostgresRunStore(ScopedStore):
         return run_id, new
 
     def launch(self, new: NewRun) -> tuple[UUID, bool, Commit | None]:
-        """Create and start a run in one transaction.
-
-        Returns:
-            The run's ID, True if the run is new, and the commit to publish; None if an earlier attempt made it.
-
-        Raises:
-            ConflictError: The idempotency key belongs to a different request.
-        """
         return self._create(uuid7(), new, start=True)
 
     @with_retries
@@ -134,21 +116,13 @@ class PostgresRunStore(ScopedStore):
             return run_id, True, write_effects(connection, locked, effects)
 
     def start(self, run_id: UUID) -> Commit:
-        """Start a created run."""
         return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
 
     def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
-        """Stop dispatching work. Results of work in flight are still recorded.
-
-        Args:
-            run_id: The run.
-            reason: Explanation for users.
-            fault: True if a failure caused the pause. Webhooks then report it.
-        """
+        """Stop dispatching work; results of work in flight are still recorded. Webhooks report a ``fault``."""
         return self._move(run_id, RunState.PAUSED, lambda p, _: stopping.pause(p, _stored_reason(reason), fault=fault))
 
     def resume(self, run_id: UUID) -> Commit:
-        """Dispatch a paused run's work again."""
         return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
@@ -215,7 +189,6 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def get(self, run_id: UUID) -> RunRecord:
-        """Return a run; raises ``NotFoundError`` for an unknown one."""
         with reading(self._engine) as connection:
             row = read_run(connection, run_id)
         if row is None or self.project not in {None, row.project_id}:
@@ -237,19 +210,7 @@ class PostgresRunStore(ScopedStore):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[RunRecord]:
-        """Return runs, newest first by default.
-
-        Args:
-            problem_id: Problem version.
-            policy_id: Policy version, alone or as a proposer of an ensemble.
-            state: State.
-            tags: Required tags.
-            name: Part of the name, ignoring case.
-            order: Order of the list.
-            reverse: True for the opposite order.
-            visibility: Runs to list: visible, archived or deleted ones, or all.
-            limit: Maximum number of items.
-            cursor: Cursor of the page.
+        """Return runs by filter (see ``RunFilter``) and order, newest first by default.
 
         Raises:
             InvalidInputError: The cursor belongs to another list.
@@ -262,12 +223,10 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def work_in_flight(self, *, limit: int = 500) -> tuple[WorkRecord, ...]:
-        """Return unfinished work, oldest first."""
         with reading(self._engine) as connection:
             return read_work_in_flight(connection, self.project, limit)
 
     def queries(self) -> RunQueries:
-        """Return the queries of the same database."""
         return RunQueries(self._engine, retry_for_s=self.retry_for_s)
 
     @with_retries
@@ -278,12 +237,11 @@ class PostgresRunStore(ScopedStore):
 
     @with_retries
     def unfinished(self) -> tuple[UUID, ...]:
-        """Return the runs that have not ended."""
         with reading(self._engine) as connection:
             return tuple(connection.execute(UNENDED).scalars())
 
     def _touch(self, connection: sa.Connection, run_id: UUID) -> sa.Row[Any]:
-        """Lock the progress, which is locked first, and count a commit, which invalidates pages and caches."""
+        """Lock the run's progress row (always the first lock) and increment its revision."""
         touched = connection.execute(SQL.touch, {"id": run_id}).one_or_none()
         if touched is None:
             raise NotFoundError(f"there is no run {run_id}.")
@@ -335,8 +293,7 @@ def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit
     if locked.progress.state is not RunState.RUNNING:
         return commit
     rows = connection.execute(SQL.dispatch_ready, {"id": locked.run_id})
-    refs = tuple(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0) for row in rows)
-    return Commit(commit.run_id, refs, commit.placements, commit.revision, commit.last_event)
+    return replace(commit, dispatch=tuple(map(work_ref, rows)))
 
 
 def _parameters(new: NewRun, run_id: UUID, project: UUID, *, own: bool) -> dict[str, Any]:

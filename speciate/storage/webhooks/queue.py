@@ -39,14 +39,12 @@ class DeliveryQueue(ScopedStore):
 
     @with_retries
     def claim(self, limit: int) -> tuple[DueDelivery, ...]:
-        """Lease due deliveries, at most one per webhook."""
         with self._engine.begin() as connection:
             rows = connection.execute(SQL.claim, {"limit": limit, "lease_s": LEASE_S}).all()
         return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
     @with_retries
     def delivered(self, parcel: DueDelivery, status: int) -> None:
-        """Record that a receiver accepted a delivery."""
         with self._engine.begin() as connection:
             connection.execute(SQL.delivered, {"id": parcel.id, "status": status})
 
@@ -59,7 +57,6 @@ class DeliveryQueue(ScopedStore):
 
     @with_retries
     def delete_old(self) -> int:
-        """Delete deliveries that finished long ago, and return their number."""
         with self._engine.begin() as connection:
             return connection.execute(SQL.delete_old, {"kept_s": KEPT_S}).rowcount
 

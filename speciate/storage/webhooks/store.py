@@ -25,7 +25,7 @@ from speciate.storage.webhooks.queue import DeliveryQueue, enqueue
 
 @dataclass
 class WebhookStore(DeliveryQueue):
-    """Webhooks and their deliveries."""
+    """Webhooks and their deliveries. Methods raise ``NotFoundError`` for an unknown webhook."""
 
     _sealer: Sealer
 
@@ -54,11 +54,6 @@ class WebhookStore(DeliveryQueue):
 
     @with_retries
     def get(self, webhook_id: UUID) -> WebhookRecord:
-        """Return a webhook.
-
-        Raises:
-            NotFoundError: No such webhook exists.
-        """
         with reading(self._engine) as connection:
             row = connection.execute(sa.select(webhooks).where(self._mine(webhook_id))).one_or_none()
         if row is None:
@@ -67,7 +62,6 @@ class WebhookStore(DeliveryQueue):
 
     @with_retries
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[WebhookRecord]:
-        """Return webhooks, newest first."""
         query = cursors.newest_first(webhooks, limit, cursor)
         if self.project is not None:
             query = query.where(webhooks.c.project_id == self.project)
@@ -77,21 +71,12 @@ class WebhookStore(DeliveryQueue):
 
     @with_retries
     def remove(self, webhook_id: UUID) -> None:
-        """Delete a webhook and its deliveries.
-
-        Raises:
-            NotFoundError: No such webhook exists.
-        """
         with self._engine.begin() as connection:
             if not connection.execute(sa.delete(webhooks).where(self._mine(webhook_id))).rowcount:
                 raise _unknown(webhook_id)
 
     def test(self, webhook_id: UUID) -> DeliveryRecord:
-        """Enqueue a test event for a webhook.
-
-        Raises:
-            NotFoundError: No such webhook exists.
-        """
+        """Enqueue a test event."""
         return self._test(webhook_id, uuid7())
 
     @with_retries
@@ -115,11 +100,7 @@ class WebhookStore(DeliveryQueue):
     def deliveries(
         self, webhook_id: UUID, *, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[DeliveryRecord]:
-        """Return the deliveries of a webhook, newest first.
-
-        Raises:
-            NotFoundError: No such webhook exists.
-        """
+        """Return the deliveries of a webhook, newest first."""
         self.get(webhook_id)
         table = webhook_deliveries
         query = cursors.newest_first(table, limit, cursor).where(table.c.webhook_id == webhook_id)
@@ -135,7 +116,6 @@ class WebhookStore(DeliveryQueue):
 
         Args:
             name: Kind of alarm, such as ``run.stuck``.
-            message: Description for people.
             facts: Additional JSON values; ``run_id`` adds links to the run.
         """
         with self._engine.begin() as connection:

@@ -50,7 +50,6 @@ def best_per_cell(updates: Iterable[Placement]) -> list[Placement]:
 
 
 def open_confirmations(connection: sa.Connection, run_id: UUID) -> int:
-    """Return the number of unfinished confirmations of a run."""
     return int(connection.execute(SQL.open_confirmations, {"run_id": run_id}).scalar_one())
 
 
@@ -79,6 +78,10 @@ def write_effects(
     changes = {"works": works, "new_events": events, "dispatch": running}
     connection.execute(SQL.write, locked.values() | changes)
     return Commit(run_id, tuple(refs) if running else (), tuple(granted), progress.revision, progress.events)
+
+
+def work_ref(row: sa.Row[Any]) -> WorkRef:
+    return WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
 
 
 def _work_rows(effects: Effects) -> tuple[list[WorkRef], list[dict[str, Any]]]:
@@ -118,7 +121,7 @@ def record_repeats(connection: sa.Connection, run_id: UUID, confirmation: Confir
 
 
 def refill_target(connection: sa.Connection, context: RunContext, number: int, target: int) -> None:
-    """Give the cells of a target that a refuted candidate held to the others that meet it."""
+    """After a refuted claim, re-place the remaining candidates that meet the target."""
     prefix = f"{TARGET}{context.problem.targets[target].name}/"
     connection.execute(SQL.release_cells, {"run_id": context.run_id, "number": number, "prefix": prefix})
     rows = connection.execute(SQL.meeting, {"run_id": context.run_id, "bit": 1 << target})
@@ -127,7 +130,6 @@ def refill_target(connection: sa.Connection, context: RunContext, number: int, t
 
 
 def ranked_elites(connection: sa.Connection, run_id: UUID) -> list[Individual]:
-    """Return the candidates of a run's archive without refuted targets."""
     rows = connection.execute(SQL.elites, {"run_id": run_id})
     return [Individual(row.number, "", tuple(row.rewards), targets=row.met) for row in rows]
 

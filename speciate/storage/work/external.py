@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
 from speciate.ids import uuid7
-from speciate.ports.work import Commit, ExternalRequest, Lease, WorkKind, WorkRef
+from speciate.ports.work import Commit, ExternalRequest, Lease
 from speciate.runs.external_evaluation import (
     MAX_EXTERNAL_ATTEMPTS,
     ExternalResult,
@@ -33,6 +33,7 @@ from speciate.schema.evaluations import (
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.lookup import read_stored
 from speciate.storage.statements import Statements
+from speciate.storage.work.effects import work_ref
 
 SQL = Statements(__file__)
 
@@ -42,14 +43,7 @@ _CACHED: Final = 256
 def park_unit(
     connection: sa.Connection, lease: Lease, requests: Sequence[ExternalRequest], needs: Sequence[str]
 ) -> bool:
-    """Store the requests of a unit and set it aside; False if its lease is lost.
-
-    Args:
-        connection: A transaction that holds the lock of the run's progress.
-        lease: The unit.
-        requests: What it waits for.
-        needs: Capabilities that evaluators must have.
-    """
+    """Store the requests of a unit and set it aside; False if its lease is lost. The run's progress must be locked."""
     rows = [
         {
             "id": str(uuid7()),
@@ -74,13 +68,7 @@ def read_external_results(connection: sa.Connection, work_id: UUID) -> dict[tupl
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A result for one evaluation.
-
-    Attributes:
-        id: Id of the evaluation.
-        lease: Token of its lease.
-        result: What the evaluator reports.
-    """
+    """A result that an external evaluator reports for an evaluation under a lease."""
 
     id: UUID
     lease: UUID
@@ -89,21 +77,21 @@ class Submission:
 
 @dataclass
 class ExternalEvaluations(ScopedStore):
-    """Leases candidates to external evaluators and books their results."""
+    """Leases candidates to external evaluators and stores their results."""
 
     retry_for_s: float = field(default=5.0, kw_only=True)
     problems: dict[UUID, Problem] = field(default_factory=dict, kw_only=True, repr=False)
     """Cache of problem versions, which never change."""
 
     def _problem(self, problem_id: UUID) -> Problem:
-        found = self.problems.get(problem_id)
-        if found is None:
+        problem = self.problems.get(problem_id)
+        if problem is None:
             with reading(self._engine) as connection:
                 definition = connection.execute(SQL.problem, {"id": problem_id}).scalar_one()
             if len(self.problems) >= _CACHED:
                 self.problems.clear()
-            found = self.problems[problem_id] = read_stored(Problem, definition)
-        return found
+            problem = self.problems[problem_id] = read_stored(Problem, definition)
+        return problem
 
     @with_retries
     def acquire(
@@ -119,12 +107,9 @@ class ExternalEvaluations(ScopedStore):
         """Lease candidates that wait for an evaluation, oldest first.
 
         Args:
-            count: Maximum number.
             lease_s: Seconds until the leases lapse.
             holder: Name of the token.
             capabilities: What the evaluator's machine offers; problems that need more are left out.
-            problem_id: Limit to a problem version.
-            run_id: Limit to a run.
         """
         binds = {
             "count": count,
@@ -177,36 +162,30 @@ class ExternalEvaluations(ScopedStore):
         """Renew leases, given as ids and lease tokens. Zero seconds give the candidates back."""
         rows = [{"id": str(id_), "lease": str(lease)} for id_, lease in leases]
         with self._engine.begin() as connection:
-            found = connection.execute(SQL.renew, {"leases": rows, "lease_s": lease_s, "project": self._home})
-            until = {row.id: row.lease_until for row in found}
+            renewed = connection.execute(SQL.renew, {"leases": rows, "lease_s": lease_s, "project": self._home})
+            until = {row.id: row.lease_until for row in renewed}
         return tuple(RenewedLease(id=id_, lease_until=until.get(id_)) for id_, _ in leases)
 
     @with_retries
     def submit(
         self, submissions: Sequence[Submission], *, by: str
     ) -> tuple[tuple[SubmittedEvaluation, ...], tuple[Commit, ...]]:
-        """Book results, each once; a repeated submission with the same lease changes nothing.
+        """Store results, each once; a repeated submission with the same lease changes nothing.
 
-        Args:
-            submissions: The results.
-            by: Name of the token, which the scores carry.
-
-        Returns:
-            What became of each result, in order, and the commits to publish.
+        ``by`` is the name of the token, which the scores carry. Returns what became of each result, in order, and the
+        commits to publish.
         """
         ids = [submission.id for submission in submissions]
         with self._engine.begin() as connection:
-            held = {
-                row.id: row for row in connection.execute(SQL.lock_evaluations, {"ids": ids, "project": self._home})
-            }
-            booked: dict[UUID, Evaluation] = {}
-            outcomes = tuple(self._judge(one, held.get(one.id), booked, by) for one in submissions)
-            units = [*{held[id_].work_id for id_ in booked}]
-            commits = _book(connection, booked, units)
+            rows = connection.execute(SQL.lock_evaluations, {"ids": ids, "project": self._home})
+            locked = {row.id: row for row in rows}
+            results: dict[UUID, Evaluation] = {}
+            outcomes = tuple(self._judge(each, locked.get(each.id), results, by) for each in submissions)
+            commits = _store(connection, results, [*{locked[id_].work_id for id_ in results}])
         return outcomes, commits
 
     def _judge(
-        self, submission: Submission, row: sa.Row[Any] | None, booked: dict[UUID, Evaluation], by: str
+        self, submission: Submission, row: sa.Row[Any] | None, results: dict[UUID, Evaluation], by: str
     ) -> SubmittedEvaluation:
         reason = ""
         if row is None:
@@ -215,14 +194,14 @@ class ExternalEvaluations(ScopedStore):
             reason = f"the reason {failure.reason!r} is reserved for the service"
         elif row.lease_token != submission.lease:
             reason = "the lease belongs to another evaluator, or it lapsed and the candidate was leased again"
-        elif row.state == "leased" and submission.id not in booked:
+        elif row.state == "leased" and submission.id not in results:
             if row.unit != "parked":
                 reason = "its run has ended"
             else:
                 measured = None if row.measured is None else read_evaluation(row.measured)
                 try:
-                    found = attest(self._problem(row.problem_id), measured, _storable(submission.result), by)
-                    booked[submission.id] = found
+                    result = _storable(submission.result)
+                    results[submission.id] = attest(self._problem(row.problem_id), measured, result, by)
                 except InvalidRewardsError as error:
                     reason = str(error)
         status = Acceptance.REFUSED if reason else Acceptance.BOOKED
@@ -235,8 +214,8 @@ class ExternalEvaluations(ScopedStore):
         failure = Failure(FailureKind.CRASHED, "worker_lost", detail)
         with self._engine.begin() as connection:
             rows = connection.execute(SQL.lapsed, {"most": MAX_EXTERNAL_ATTEMPTS}).all()
-            booked = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
-            return _book(connection, booked, [*{row.work_id for row in rows}])
+            results = {row.id: Evaluation(failure=failure, tier=ATTESTED) for row in rows}
+            return _store(connection, results, [*{row.work_id for row in rows}])
 
     @with_retries
     def waiting(self, run_id: UUID) -> tuple[int, int]:
@@ -246,15 +225,15 @@ class ExternalEvaluations(ScopedStore):
         return int(row.waiting), int(row.leased)
 
 
-def _book(connection: sa.Connection, booked: dict[UUID, Evaluation], units: list[UUID]) -> tuple[Commit, ...]:
+def _store(connection: sa.Connection, results: dict[UUID, Evaluation], units: list[UUID]) -> tuple[Commit, ...]:
     """Store results and make the units ready that wait for no more."""
-    if not booked:
+    if not results:
         return ()
     connection.execute(SQL.lock_units, {"units": units})
-    rows = [{"id": str(id_), "result": evaluation_json(found)} for id_, found in booked.items()]
-    connection.execute(SQL.store_results, {"booked": rows})
+    rows = [{"id": str(id_), "result": evaluation_json(result)} for id_, result in results.items()]
+    connection.execute(SQL.store_results, {"results": rows})
     return tuple(
-        Commit(row.run_id, dispatch=(WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0),))
+        Commit(row.run_id, dispatch=(work_ref(row),))
         for row in connection.execute(SQL.make_ready, {"units": units}).all()
         if row.state == "running"
     )

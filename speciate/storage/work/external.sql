@@ -55,7 +55,7 @@ WHERE e.id = ANY(:ids) AND r.project_id = :project ORDER BY e.id FOR UPDATE OF e
 
 -- store_results: Store results and drop the programs.
 UPDATE external_evaluations e SET state = 'done', result = b.result, lease_until = NULL, program = ''
-FROM jsonb_to_recordset(cast(:booked AS jsonb)) AS b(id uuid, result jsonb) WHERE e.id = b.id
+FROM jsonb_to_recordset(cast(:results AS jsonb)) AS b(id uuid, result jsonb) WHERE e.id = b.id
 
 -- lock_units: Lock units before their evaluations are counted: the last of two submissions then sees both.
 SELECT id FROM work WHERE id = ANY(:units) ORDER BY id FOR UPDATE

@@ -36,14 +36,10 @@ class FairQueue(Store):
 
     @with_retries
     def choose(self, work_id: UUID) -> UUID | None:
-        """Return the unit to evaluate next.
+        """Return the unit that the receiver of a unit's message evaluates next.
 
-        Args:
-            work_id: The unit of the message that a worker received.
-
-        Returns:
-            The unit; None if this worker can evaluate none, or the free slot is left to runs that hold none. The
-            reconciler then sends a message again.
+        None if this worker can evaluate none, or the free slot is left to runs that have none. The reconciler then
+        sends a message again.
         """
         with reading(self._engine) as connection:
             rows = connection.execute(SQL.choose, {"id": work_id}).all()

@@ -20,7 +20,6 @@ SQL = Statements(__file__)
 
 
 def read_learned(connection: sa.Connection, run_id: UUID) -> LearnedVersion | None:
-    """Return the learned version that a run uses."""
     row = connection.execute(SQL.learned, {"run_id": run_id}).one_or_none()
     return None if row is None else LearnedVersion(read_stored(Policy, row.definition), row.id, row.version)
 
@@ -45,7 +44,6 @@ def _rollout(row: sa.Row[Any], rewards: list[tuple[float, ...] | None]) -> Store
 
 
 def insert_version(connection: sa.Connection, context: RunContext, step: LearnedStep) -> UUID:
-    """Store the policy version of a step, in the transaction that books it, and return its id."""
     policy_id = uuid7()
     row = {
         "id": policy_id,

@@ -6,6 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from speciate.domain.candidate import Candidate, Evaluation, Failure, Individual
@@ -15,7 +16,6 @@ from speciate.domain.errors import ConflictError, NotFoundError
 from speciate.domain.event import Event, EventKind
 from speciate.domain.guidance import Advice
 from speciate.domain.run import RunState
-from speciate.domain.target import Claim
 from speciate.ids import uuid7
 from speciate.ports.work import (
     OUTPUT,
@@ -68,14 +68,12 @@ class MemoryWorkStore:
         self._write(run, ledger.create(run.progress, context, granted))
 
     def start(self, run_id: UUID) -> Commit:
-        """Start a run."""
         run = self._run(run_id)
         if run.progress.state is not RunState.CREATED:
             raise ConflictError(f"run {run_id} has already started.")
         return self._write(run, ledger.start(run.progress, run.context))
 
     def events(self, run_id: UUID) -> Sequence[Event]:
-        """Return the events of a run so far."""
         return tuple(self._run(run_id).events)
 
     def claim(self, work_id: UUID) -> Lease | None:
@@ -86,25 +84,17 @@ class MemoryWorkStore:
             return None
         unit.state, unit.token, unit.attempt = "leased", uuid7(), unit.attempt + 1
         unit.lease_until = self._clock() + self._lease_s
-        new = unit.new
+        new, run_id, last_event = unit.new, run.context.run_id, run.progress.events
         return Lease(
-            work_id,
-            run.context.run_id,
-            new.kind,
-            new.lane,
-            new.ordinal,
-            unit.attempt,
-            unit.token,
-            new.payload,
-            run.progress.events,
+            work_id, run_id, new.kind, new.lane, new.ordinal, unit.attempt, unit.token, new.payload, last_event
         )
 
     def extend(self, lease: Lease) -> bool:
         _, unit = self._unit(lease.work_id)
-        held = unit.state == "leased" and unit.token == lease.token
-        if held:
+        if holds(unit, lease):
             unit.lease_until = self._clock() + self._lease_s
-        return held
+            return True
+        return False
 
     def context(self, run_id: UUID) -> RunContext:
         return self._run(run_id).context
@@ -113,7 +103,6 @@ class MemoryWorkStore:
         return self.seconds_left_of(self._run(run_id))
 
     def seconds_left_of(self, run: MemoryRun) -> float | None:
-        """Return the running seconds left of a run."""
         self._tick(run)
         return run.progress.spent().seconds_left(run.context.spec.budget)
 
@@ -182,7 +171,6 @@ class MemoryWorkStore:
         return granted
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             granted = self._place(run, batch.placements)
             run.rollouts[lease.ordinal] = batch.rollouts
@@ -193,7 +181,6 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-
         def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
             granted = self._place(run, batch.placements)
@@ -202,24 +189,21 @@ class MemoryWorkStore:
         return self._finish(lease, body)
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             number, mask = confirmation.number, confirmation.refuted_targets
-            for at, held in run.candidates.items():
-                if number in (at, held.duplicate_of):
-                    refuted = held.refuted | held.targets & mask
-                    run.candidates[at] = replace(held, refuted=refuted, repeats=confirmation.repeats)
+            for at, candidate in run.candidates.items():
+                if number in (at, candidate.duplicate_of):
+                    refuted = candidate.refuted | candidate.targets & mask
+                    run.candidates[at] = replace(candidate, refuted=refuted, repeats=confirmation.repeats)
             for position in confirmation.refuted:
                 self._refill_target(run, number, position)
             names = [target.name for target in run.context.problem.targets]
             claims = {i: run.claims[name, number] for i, name in enumerate(names) if (name, number) in run.claims}
 
-            def find(target: int) -> Claim | None:
-                return earliest_claimant(run, target)
-
             def elites() -> list[Individual]:
                 return [run.candidates[number].individual for number in {p.number for p in run.elites.values()}]
 
+            find = partial(earliest_claimant, run)
             return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claims, find, elites), ()
 
         return self._finish(lease, body)
@@ -231,7 +215,6 @@ class MemoryWorkStore:
         return tuple(stored_group(self._run(UUID(ref.run) if ref.run else run_id), ref) for ref in refs)
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
-
         def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
             run.learned = LearnedVersion(step.policy, uuid7(), step.number)
             return ledger.record_step(run.progress, run.context, lease, step, run.learned.policy_id), ()
@@ -242,7 +225,7 @@ class MemoryWorkStore:
         return self._finish(lease, lambda run, _: (ledger.end_learning(run.progress, run.context, lease, reason), ()))
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
-        return {key: found for key, found in self._unit(work_id)[1].external.items() if found is not None}
+        return {key: result for key, result in self._unit(work_id)[1].external.items() if result is not None}
 
     def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
         run, unit = self._unit(lease.work_id)
@@ -296,12 +279,10 @@ class MemoryWorkStore:
         return self.move(run_id, lambda progress: ledger.resume(progress, run.context))
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
-        """Set the number of evaluations that a run may spend."""
         run = self._run(run_id)
         return self._write(run, ledger.grant_budget(run.progress, run.context, granted))
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        """Complete a run that waits for a grant."""
         return self.move(run_id, lambda progress: stopping.complete_waiting_run(progress, reason))
 
     def reconcile(self) -> ReconcileReport:
@@ -340,8 +321,8 @@ class MemoryWorkStore:
     def _place(self, run: MemoryRun, updates: Sequence[Placement]) -> tuple[Placement, ...]:
         granted = []
         for update in best_per_cell(updates):
-            held = run.elites.get((update.island, update.cell))
-            if held is None or update.fitness > held.fitness:
+            elite = run.elites.get((update.island, update.cell))
+            if elite is None or update.fitness > elite.fitness:
                 run.elites[update.island, update.cell] = update
                 granted.append(update)
         return tuple(granted)

@@ -54,13 +54,11 @@ class MemoryRun:
 
 
 def open_confirmations(run: MemoryRun) -> int:
-    """Return the number of unfinished confirmations."""
     units = (unit for unit in run.units.values() if unit.state in {"ready", "leased", "parked"})
     return sum(unit.new.kind is WorkKind.CONFIRM for unit in units)
 
 
 def holds(unit: MemoryUnit, lease: Lease) -> bool:
-    """Return True if the lease is held."""
     return unit.state == "leased" and unit.token == lease.token
 
 

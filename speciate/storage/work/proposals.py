@@ -57,13 +57,10 @@ class Proposals(ScopedStore):
     def ask(
         self, run_id: UUID, policy: WeightedPolicy, *, count: int, parents: Sequence[int] = ()
     ) -> tuple[AskRecord, ...] | None:
-        """Return prompts and keep what their answers will inherit; None while the run evaluates its seed programs.
+        """Return prompts and store what their answers will inherit; None while the run evaluates its seed programs.
 
-        Args:
-            run_id: A running run.
-            policy: Policy of the proposer; it determines the form of the answers.
-            count: Number of prompts.
-            parents: Numbers of the programs to change; the run's strategy selects them by default.
+        ``policy`` determines the form of the answers. ``parents`` are the candidates to change; the run's strategy
+        selects them by default.
 
         Raises:
             ConflictError: The run takes no proposals now.
@@ -118,12 +115,7 @@ class Proposals(ScopedStore):
     ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
         """Add proposals to a run, in order, as far as its budget allows.
 
-        Args:
-            run_id: A running run.
-            policy: Policy in whose name they are made.
-            sent: The proposals.
-            author: Name of the token.
-            idempotency_key: A repeated key returns the receipts of the first request.
+        ``author`` is the name of the token. A repeated idempotency key returns the receipts of the first request.
 
         Returns:
             The receipts in order, and the commit to publish; None if nothing was added.

@@ -28,7 +28,7 @@ from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.runs.progress import LockedProgress, lock_progress
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import open_confirmations, write_effects
+from speciate.storage.work.effects import open_confirmations, work_ref, write_effects
 
 SQL = Statements(__file__)
 
@@ -41,13 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Reconciler:
-    """One pass of recovery: expired leases, spent time, unstarted runs and lost messages.
-
-    Args:
-        engine: The database.
-        load_context: Returns the immutable parts of a run.
-        commit_evaluations: Books an evaluated batch under its lease.
-    """
+    """One pass of recovery: expired leases, spent time, unstarted runs and lost messages."""
 
     engine: sa.Engine
     load_context: Callable[[UUID], RunContext]
@@ -57,7 +51,6 @@ class Reconciler:
     _poisoned: int = field(default=0, init=False)
 
     def reconcile(self) -> ReconcileReport:
-        """Do the pass and return its commits and counts."""
         with reading(self.engine) as connection:
             expired = connection.execute(SQL.expired).all()
             overdue = connection.execute(SQL.overdue).scalars().all()
@@ -67,21 +60,17 @@ class Reconciler:
             ("end overdue", self._end_overdue, overdue),
             ("start", self._start, unstarted),
         )
-        for name, step, found in steps:
-            for each in found:
+        for name, step, rows in steps:
+            for each in rows:
                 try:
                     step(each)
                 except NewerRecordError as error:
                     _log.warning("%s: %s: %s", name, each, error)
                 except Exception:  # noqa: BLE001 - one broken run must not keep the others from recovery
                     _log.exception("%s: %s", name, each)
-        dispatched = 0
         with self.engine.begin() as connection:
-            for row in connection.execute(SQL.resend):
-                ref = WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
-                self._commits.append(Commit(row.run_id, dispatch=(ref,)))
-                dispatched += 1
-        return ReconcileReport(tuple(self._commits), self._retried, self._poisoned, dispatched)
+            resent = [Commit(row.run_id, dispatch=(work_ref(row),)) for row in connection.execute(SQL.resend)]
+        return ReconcileReport((*self._commits, *resent), self._retried, self._poisoned, len(resent))
 
     def _end_overdue(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
@@ -100,41 +89,31 @@ class Reconciler:
     def _reclaim(self, work: sa.Row[Any]) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, work.run_id)
-            row = connection.execute(SQL.lock_expired, {"id": work.id}).mappings().one_or_none()
+            row = connection.execute(SQL.lock_expired, {"id": work.id}).one_or_none()
             if row is None:
                 return
-            kind = WorkKind(row["kind"])
-            lease = Lease(
-                work.id,
-                work.run_id,
-                kind,
-                row["lane"],
-                row["ordinal"],
-                row["attempt"],
-                uuid7(),
-                row["payload"],
-                locked.progress.events,
-            )
-            reserved = (row["reserved_evaluations"], row["reserved_tokens"])
-            if row["attempt"] < ledger.MAX_ATTEMPTS:
+            kind = WorkKind(row.kind)
+            attempt, payload, events = row.attempt, row.payload, locked.progress.events
+            lease = Lease(work.id, work.run_id, kind, row.lane, row.ordinal, attempt, uuid7(), payload, events)
+            reserved = (row.reserved_evaluations, row.reserved_tokens)
+            if attempt < ledger.MAX_ATTEMPTS:
                 self._retry(connection, locked, lease, reserved)
                 return
             self._poisoned += 1
             if kind is WorkKind.CONFIRM:
                 self._commits.append(_postpone(connection, locked, work.id))
                 return
-            if kind is WorkKind.GENERATE:
+            if kind is not WorkKind.EVALUATE:
                 connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
-                effects = ledger.poison_generate(locked.progress, self.load_context(work.run_id), lease, reserved)
-                self._commits.append(write_effects(connection, locked, effects))
-                return
-            if kind is WorkKind.LEARN:
-                connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
-                effects = ledger.poison_learn(locked.progress, self.load_context(work.run_id), lease)
+                context = self.load_context(work.run_id)
+                if kind is WorkKind.GENERATE:
+                    effects = ledger.poison_generate(locked.progress, context, lease, reserved)
+                else:
+                    effects = ledger.poison_learn(locked.progress, context, lease)
                 self._commits.append(write_effects(connection, locked, effects))
                 return
             connection.execute(SQL.take_over, {"id": work.id, "token": lease.token})
-        commit = self._settle_as_lost(lease)
+        commit = self.commit_evaluations(lease, EvaluatedBatch(ledger.lost_candidates(lease)))
         if commit is not None:
             self._commits.append(commit)
 
@@ -153,10 +132,6 @@ class Reconciler:
         self._commits.append(Commit(commit.run_id, dispatch, (), commit.revision, commit.last_event))
         self._retried += 1
 
-    def _settle_as_lost(self, lease: Lease) -> Commit | None:
-        """Settle a poisoned ``evaluate`` unit with failures instead of results."""
-        return self.commit_evaluations(lease, EvaluatedBatch(ledger.lost_candidates(lease)))
-
 
 def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:
     """Pause a run whose confirmation keeps losing its worker, which neither confirms nor refutes the claim."""
@@ -174,7 +149,7 @@ def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:
     return bool(connection.execute(SQL.build("beat", any_row=any_row)).scalar())
 
 
-def book_downtime(engine: sa.Engine) -> int:
+def exclude_downtime(engine: sa.Engine) -> int:
     """Exclude the downtime of the service from the running seconds, and return the number of affected runs."""
     with engine.begin() as connection:
         return connection.execute(SQL.exclude_downtime, {"gap_s": DOWNTIME_S}).rowcount
@@ -183,8 +158,7 @@ def book_downtime(engine: sa.Engine) -> int:
 def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
     """Append ``run.stalled`` to the log of every running run that has not committed anything for ``stall_s`` seconds.
 
-    Returns:
-        The commits to publish. The next commit of a run ends its stall, and a later stall is reported again.
+    Returns the commits to publish. The next commit of a run ends its stall, and a later stall is reported again.
     """
     with reading(engine) as connection:
         stalled = connection.execute(SQL.stalled, {"stall_s": stall_s}).scalars().all()

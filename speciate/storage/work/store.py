@@ -61,11 +61,7 @@ _MAX_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class FinishedUnit:
-    """A unit that a transaction finishes.
-
-    Attributes:
-        reserved: Evaluations and tokens that it had reserved.
-    """
+    """A unit that a transaction finishes; ``reserved`` are the evaluations and tokens that it had reserved."""
 
     connection: sa.Connection
     context: RunContext

@@ -34,13 +34,9 @@ def report_waiting(
     """Give running runs that no worker can evaluate a reason and an event, and remove the reason when one can.
 
     Args:
-        engine: The database.
         machines: Capabilities of each evaluate worker.
         tiers: Sandbox tiers of these workers.
         after_s: Seconds without a commit after which a run counts as waiting.
-
-    Returns:
-        The commits to publish.
     """
     with reading(engine) as connection:
         rows = connection.execute(SQL.idle_runs, {"after_s": after_s}).all()

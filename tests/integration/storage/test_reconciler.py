@@ -27,7 +27,7 @@ from speciate.schema.policies import RunPolicies
 from speciate.storage.access import quotas
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.stores import Stores
-from speciate.storage.work.reconciler import SQL, beat, book_downtime
+from speciate.storage.work.reconciler import SQL, beat, exclude_downtime
 from tests.support.http_server import wait_for
 from tests.support.runs import toy_policy, toy_problem, toy_proposals, toy_rollout, toy_spec
 from workers.reconciler import leadership
@@ -212,12 +212,12 @@ def test_downtime_is_not_charged(stores: Stores) -> None:
     commit = _begin(stores, toy_spec(budget={"seconds": 600}))
     with stores.engine.begin() as connection:
         beat(connection)
-    assert book_downtime(stores.engine) == 0
+    assert exclude_downtime(stores.engine) == 0
     with stores.engine.begin() as connection:
         # The run ran for 20 seconds, then the service stopped for an hour.
         connection.execute(sa.text("UPDATE reconciler SET alive_at = now() - interval '1 hour'"))
         connection.execute(sa.text("UPDATE run_progress SET running_since = now() - interval '3620 seconds'"))
-    assert book_downtime(stores.engine) == 1
+    assert exclude_downtime(stores.engine) == 1
     stores.work.reconcile()
     run = stores.runs.get(commit.run_id)
     assert run.state.value == "running"
