@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-from collections.abc import Callable
 
 from .syscalls import number
 
@@ -75,18 +74,8 @@ def renew_ipc() -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    mounting(source, target, kind, flags, options)()
-
-
-def mounting(source: str, target: str, kind: str, flags: int, options: str = "") -> Callable[[], None]:
-    """Return a function that mounts a file system, again and again; it raises as ``call`` does."""
-    given = source.encode(), target.encode(), kind.encode(), flags, options.encode()
-
-    def repeat() -> None:
-        if _mount(*given) < 0:
-            _checked(-1, f"mount {target}")
-
-    return repeat
+    if _mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) < 0:
+        _checked(-1, f"mount {target}")
 
 
 def unmount(target: bytes) -> None:

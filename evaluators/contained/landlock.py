@@ -6,7 +6,7 @@ import ctypes
 import os
 import stat
 
-from .kernel import call, out_of_the_way
+from .kernel import call
 
 READ_FILE = 1 << 2
 READ = READ_FILE | 1 << 3  # and folders
@@ -63,39 +63,22 @@ def ruleset(version: int, allowed: dict[str, int], only: int | None = None) -> i
         allowed: Rights by path.
         only: Rights on files to forbid instead of everything.
     """
-    return Rules(version, {}, only).ruleset(allowed)
-
-
-class Rules:
-    """Rules that many rulesets share: their paths are opened once, and stay open."""
-
-    def __init__(self, version: int, allowed: dict[str, int], only: int | None = None) -> None:
-        files, net, scoped = handled(version) if only is None else (only, 0, 0)
-        words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
-        self._files = files
-        self._attributes = (ctypes.c_uint64 * len(words))(*words)
-        self._create = ctypes.addressof(self._attributes), ctypes.sizeof(self._attributes)
-        self._rules = [self._rule(out_of_the_way(fd), allowed[path]) for path in allowed if (fd := _open(path)) >= 0]
-        self._addresses = [ctypes.addressof(rule) for rule in self._rules]
-
-    def ruleset(self, more: dict[str, int]) -> int:
-        made = call("landlock_create_ruleset", *self._create)
-        for address in self._addresses:
-            call("landlock_add_rule", made, _PATH_BENEATH, address)
-        for path, rights in more.items():
-            if (fd := _open(path)) >= 0:
-                try:
-                    rule = self._rule(fd, rights)
-                    call("landlock_add_rule", made, _PATH_BENEATH, ctypes.addressof(rule))
-                finally:
-                    os.close(fd)
-        return made
-
-    def _rule(self, fd: int, rights: int) -> _PathBeneath:
-        rights &= self._files
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights &= _FILE_RIGHTS
-        return _PathBeneath(rights, fd)
+    files, net, scoped = handled(version) if only is None else (only, 0, 0)
+    words = [files, net, scoped][: 1 if version < 4 else 2 if version < 6 else 3]
+    attributes = (ctypes.c_uint64 * len(words))(*words)
+    rules = call("landlock_create_ruleset", ctypes.addressof(attributes), ctypes.sizeof(attributes))
+    for path, rights in allowed.items():
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            own = files if stat.S_ISDIR(os.fstat(fd).st_mode) else files & _FILE_RIGHTS
+            rule = _PathBeneath(rights & own, fd)
+            call("landlock_add_rule", rules, _PATH_BENEATH, ctypes.addressof(rule))
+        finally:
+            os.close(fd)
+    return rules
 
 
 def enforce(rules: int) -> None:
@@ -113,12 +96,4 @@ def beside(path: str, hidden: set[str]) -> list[str]:
     with os.scandir(path) as entries:
         # The target of a link needs rights of its own.
         around = [entry.path for entry in entries if entry.path not in hidden and not entry.is_symlink()]
-    return [found for each in around for found in beside(each, hidden)]
-
-
-def _open(path: str) -> int:
-    """Return a descriptor of a path; -1 if it does not exist."""
-    try:
-        return os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return -1
+    return [each for sibling in around for each in beside(sibling, hidden)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from .meter import Exceeded
@@ -97,10 +98,10 @@ class BootMessage:
 
     tier_module: str
     user: int | None
-    preload: tuple[str, ...]
-    path: tuple[str, ...]
-    readable: tuple[str, ...]
-    hidden: tuple[str, ...] = ()
+    preload: Sequence[str]
+    path: Sequence[str]
+    readable: Sequence[str]
+    hidden: Sequence[str] = ()
     folders: str = ""
     preload_early: bool = False
 
@@ -109,6 +110,4 @@ class BootMessage:
 
     @classmethod
     def decode(cls, data: bytes) -> BootMessage:
-        fields = json.loads(data)
-        sequences = {name: tuple(fields[name]) for name in ("preload", "path", "readable", "hidden")}
-        return cls(**fields | sequences)
+        return cls(**json.loads(data))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import kernel, landlock
@@ -51,7 +52,7 @@ class NamespaceTier:
     bounds_threads = True
     folder = ""
 
-    def __init__(self, kept: tuple[str, ...]) -> None:
+    def __init__(self, kept: Sequence[str]) -> None:
         self._kept_paths = kept
         self._parents = {parent for path in kept for parent in (path, *map(str, Path(path).parents))} - {"/", _TMP}
         self._abi = landlock.abi()
@@ -62,24 +63,18 @@ class NamespaceTier:
             syscall_policy: Filter(template(syscall_policy, changes=True, open_flags=False))
             for syscall_policy in SyscallPolicy
         }
-        if self._abi:
-            self._rules_by_look = {
-                look: landlock.Rules(self._abi, {"/": look, "/dev/null": look | landlock.WRITE_FILE})
-                for look in (landlock.READ, landlock.READ | landlock.EXECUTE)
-            }
         self._kept: dict[str, int] = {}
         self._folders = self._rules = self._last_pid = -1
         self.reusable = False
 
     def precompute(self, order: SpawnRequest) -> None:
         no_exec = 0 if order.syscall_policy.starts_processes else kernel.MS_NOEXEC
-        size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
+        self._tmp_flags = _FLAGS | no_exec
+        self._tmp_size = f"mode=0700,size={order.tmp_bytes},nr_inodes={order.tmp_files + len(self._parents)}"
         self._memory = _meminfo(order.memory_bytes)
-        self._mount_tmp = kernel.mounting("none", _TMP, "tmpfs", _FLAGS | no_exec, size)
-        if self._abi:
-            look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
-            self._shared_rules = self._rules_by_look[look]
-            self._own_rules = {_TMP: look | landlock.CHANGE | landlock.TRUNCATE}
+        look = landlock.READ | (0 if order.syscall_policy is SyscallPolicy.THREADS else landlock.EXECUTE)
+        change = landlock.CHANGE | landlock.TRUNCATE
+        self._rights = {"/": look, "/dev/null": look | landlock.WRITE_FILE, _TMP: look | change}
 
     def fork(self) -> int:
         """Fork a supervisor: the first process of new namespaces."""
@@ -110,7 +105,7 @@ class NamespaceTier:
         kernel.renew_ipc()
         if self.reusable:
             self._restart_pids()
-        self._mount_tmp()
+        kernel.mount("none", _TMP, "tmpfs", self._tmp_flags, self._tmp_size)
         for path, fd in self._kept.items():
             Path(path).mkdir(parents=True)
             os.fchdir(fd)  # a name for what is covered, without /proc
@@ -121,7 +116,7 @@ class NamespaceTier:
             kernel.mount(f"{order.folder}{_SHARED}", _TMP + _SHARED, "", kernel.MS_BIND)
         os.chdir(_TMP)
         if self._abi:
-            self._rules = self._shared_rules.ruleset(self._own_rules)
+            self._rules = landlock.ruleset(self._abi, self._rights)
 
     def isolate(self, order: SpawnRequest) -> None:
         tasks = order.tasks + 1  # includes the supervisor: same user and namespace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 
 from . import kernel, landlock
 from .requests import BootMessage, SpawnRequest
@@ -28,7 +29,7 @@ class LandlockTier:
     reusable = True
     folder = ""
 
-    def __init__(self, readable: tuple[str, ...], hidden: tuple[str, ...], folders: str, *, own_user: bool) -> None:
+    def __init__(self, readable: Sequence[str], hidden: Sequence[str], folders: str, *, own_user: bool) -> None:
         self._abi = landlock.abi()
         if not self._abi:
             raise OSError("the kernel has no Landlock (Linux 5.13 or newer, with CONFIG_SECURITY_LANDLOCK)")

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -88,13 +89,13 @@ def _get_ready(requests: socket.socket) -> Tier:
     return tier
 
 
-def _refuse_threads(preload: tuple[str, ...]) -> None:
+def _refuse_threads(preload: Sequence[str]) -> None:
     others = len(list(Path("/proc/self/task").iterdir())) - 1
     if others:
         raise RuntimeError(f"preloading {', '.join(preload)} starts {others} threads, which do not survive a fork")
 
 
-def _preload(names: tuple[str, ...]) -> dict[str, str]:
+def _preload(names: Sequence[str]) -> dict[str, str]:
     missing: dict[str, str] = {}
     for name in ("random", "linecache", "traceback", *names):
         try:

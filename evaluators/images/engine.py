@@ -41,18 +41,8 @@ _NOBODY: Final = 65_534
 _OPEN_FILES: Final = 1024
 _USER_PROCESSES: Final = 1 << 15
 """Processes of all containers together: they share a user. Each container has a limit of its own."""
-_KEPT: Final = (
-    "PATH",
-    "HOME",
-    "USER",
-    "DOCKER_",
-    "CONTAINER",
-    "XDG_",
-    "DBUS_",
-    "REGISTRY_AUTH_FILE",
-    "TMPDIR",
-    "STORAGE_",
-)
+_VARIABLES: Final = "PATH HOME USER DOCKER_ CONTAINER XDG_ DBUS_ REGISTRY_AUTH_FILE TMPDIR STORAGE_"
+"""Beginnings of the variables of an engine's commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +78,9 @@ class Engine:
         memory = f"{limits.memory_bytes + limits.tmp_bytes * (1 + len(writable))}b"
         tasks = limits.threads + limits.processes
         argv = [self.name, "run", "--interactive", "--pull", "never", "--network", "none", "--read-only"]
-        argv += [
-            "--cap-drop",
-            "all",
-            "--security-opt",
-            "no-new-privileges",
-            "--ipc",
-            "private",
-            "--hostname",
-            "candidate",
-        ]
+        argv += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
+        argv += ["--hostname", "candidate", "--label", f"{HOST}={_host()}"]
         argv += ["--memory", memory, "--memory-swap", memory, "--pids-limit", str(tasks), "--log-driver", "none"]
-        argv += ["--label", f"{HOST}={_host()}"]
         argv += ["--cpus", str(limits.cores)] if self.shares else []
         for name, value in {
             "cpu": _whole(limits.cpu_s),
@@ -200,7 +181,7 @@ def container_name() -> str:
 
 def environment() -> dict[str, str]:
     """Return the environment of an engine's commands, without the worker's secrets."""
-    return {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
+    return {name: value for name, value in os.environ.items() if name.startswith(tuple(_VARIABLES.split()))}
 
 
 def _examine(name: str, path: str | None) -> Engine:

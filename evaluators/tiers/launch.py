@@ -19,36 +19,15 @@ _HERE = Path(__file__).resolve().parent.parent
 _CONTAINED = _HERE / "contained"
 _BOOT = "import sys; sys.path.insert(0, {here!r}); from contained.zygote import main; del sys.path[0]; main({fd})"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_SYSTEM = (
-    "/usr",
-    "/lib",
-    "/lib64",
-    "/lib32",
-    "/bin",
-    "/sbin",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/etc/localtime",
-    "/etc/R",  # Debian keeps R's start files there
-)
+# Debian keeps R's start files in /etc/R.
+_SYSTEM = "/usr /lib /lib64 /lib32 /bin /sbin /etc/ld.so.cache /etc/alternatives /etc/localtime /etc/R"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # OpenMP (also PyTorch's), BLAS of several makers, numexpr, numba, Polars, joblib, XLA, Rayon, Go, Julia, Python 3.13.
-_CORES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "LOKY_MAX_CPU_COUNT",
-    "NPROC",
-    "RAYON_NUM_THREADS",
-    "GOMAXPROCS",
-    "JULIA_NUM_THREADS",
-    "PYTHON_CPU_COUNT",
-)
+_CORES = """
+    OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS
+    NUMBA_NUM_THREADS POLARS_MAX_THREADS LOKY_MAX_CPU_COUNT NPROC RAYON_NUM_THREADS GOMAXPROCS JULIA_NUM_THREADS
+    PYTHON_CPU_COUNT
+"""
 _LAST_PID = "/proc/sys/kernel/ns_last_pid"  # acts on the namespace of the process that writes to it
 _CAP_SETGID, _CAP_SETUID = 6, 7
 # Debian policy reserves this range. Processes of one worker share an id that owns no files.
@@ -61,30 +40,6 @@ class Launch:
 
     argv: tuple[str, ...]
     boot: BootMessage
-
-
-def launch(
-    tier: str,
-    fd: int,
-    preload: tuple[str, ...],
-    folders: Path | None,
-    site: Path | None = None,
-    toolchains: tuple[str, ...] = (),
-) -> Launch:
-    """Return the command line and configuration of a tier's zygote.
-
-    Args:
-        tier: A key of ``TIERS``.
-        fd: Descriptor of the zygote's end of the socket.
-        preload: Modules that the zygote imports first.
-        folders: Root of the problem folders, or None.
-        site: Folder of the packages; None uses those of the worker.
-        toolchains: Folders of compilers and interpreters outside the system's (tier A).
-
-    Raises:
-        EvaluatorUnavailableError: The tier needs a program that is not installed.
-    """
-    return TIERS[tier](fd, preload, folders, site, toolchains)
 
 
 def _tier_a(
@@ -146,7 +101,12 @@ TIERS: dict[str, Callable[[int, tuple[str, ...], Path | None, Path | None, tuple
     tier_b.NAME: _tier_b,
     unsafe.NAME: _unsafe,
 }
-"""Every tier by name, strongest first."""
+"""Every tier by name, strongest first: the function that returns how its zygote starts.
+
+It takes the descriptor of the zygote's end of the socket, the modules that the zygote imports first, the root of the
+problem folders, the folder of the packages (None: those of the worker), and the folders of compilers and interpreters
+outside the system's, which only tier A shows. It raises ``EvaluatorUnavailableError``.
+"""
 
 
 def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
@@ -166,7 +126,7 @@ def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
 def core_variables(cores: int) -> dict[str, str]:
     """Return the environment variables that make libraries compute with a number of threads, on processors."""
     return {
-        **dict.fromkeys(_CORES, str(cores)),
+        **dict.fromkeys(_CORES.split(), str(cores)),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()}",
         "JAX_PLATFORMS": "cpu",
     }
@@ -190,7 +150,7 @@ def readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
 
 
 def _wanted(site: Path | None) -> list[str]:
-    wanted = [*_SYSTEM, sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
+    wanted = [*_SYSTEM.split(), sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
     return sorted({path for path in wanted if Path(path).exists()})
 
 

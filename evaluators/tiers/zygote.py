@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from evaluators.tiers.launch import environment, launch
+from evaluators.tiers.launch import TIERS, environment
 from evaluators.tiers.sandbox import ProcessSpec
 from evaluators.tiers.supervisor import CREDENTIALS, Supervisor, sender
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -50,7 +50,7 @@ class Zygote:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs, os.fdopen(os.memfd_create("log"), "r+b") as log:
             undo.enter_context(self._requests)
-            started = launch(tier, theirs.fileno(), preload, folders, site, toolchains)
+            started = TIERS[tier](theirs.fileno(), preload, folders, site, toolchains)
             self._process = subprocess.Popen(
                 started.argv,
                 stdin=subprocess.DEVNULL,
