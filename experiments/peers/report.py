@@ -112,19 +112,22 @@ def _verdict(differences: Sequence[float]) -> str:
 
 
 def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequence[Result]) -> str:
-    lines = []
     measures: list[tuple[str, Measure]] = [
         ("best score", lambda r: max(r.curve, default=0.0)),
         ("area under the curve", area),
         ("best score at equal tokens", at_equal_tokens(search)),
     ]
-    for name, measure in measures:
-        for peer in systems[1:]:
+    heads = ["Speciate beside", *(name for name, _ in measures)]
+    lines = [f"Problems of {len(PROBLEMS)} on which Speciate is better : worse; on the others no difference is seen.\n"]
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for peer in systems[1:]:
+        cells = []
+        for _, measure in measures:
             verdicts = [_verdict(_paired(search, problem, peer, measure)) for problem in PROBLEMS]
-            counted = ", ".join(f"{verdicts.count(word)} {word}" for word in ("better", "worse", "no difference seen"))
-            lines.append(f"- Speciate's {name} beside {peer}, {len(PROBLEMS)} problems: {counted}.")
+            cells.append(f"{verdicts.count('better')} : {verdicts.count('worse')}")
+        lines.append(f"| {peer} | {' | '.join(cells)} |")
     spent = ", ".join(f"{r.system} {1000 * per_evaluation(r):.0f} ms" for r in costs)
-    lines += [f"- Processor time per evaluation: {spent}."] if costs else []
+    lines += [f"\nProcessor time per evaluation: {spent}."] if costs else []
     return "\n".join(lines) + "\n"
 
 

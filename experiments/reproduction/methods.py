@@ -230,16 +230,14 @@ def _trainings(controls: _Controls) -> str:
 def _sweep(controls: _Controls) -> str:
     ways = [way for way in SAMPLING if way.name not in _SEED_FORMAT]
     within = controls.plan.within
-    rows = [
-        f"| within {within} answers | {' | '.join(way.label for way in ways)} |",
-        "|---" * (len(ways) + 1) + "|",
-    ]
+    rows = ["| arm | as trained | best way | met |", "|---" * 4 + "|"]
     for arm in controls.arms:
         means = [float(np.mean(controls.met(arm, way, partial(_within, within)) or [np.nan])) for way in ways]
-        best = np.nanmax(means) if not np.isnan(means).all() else np.nan
-        cells = ["–" if np.isnan(m) else f"**{m:.0f}**" if m == best else f"{m:.0f}" for m in means]
-        rows.append(f"| {arm.label} | {' | '.join(cells)} |")
-    note = "Targets met; the best way of each arm is bold, chosen on these problems."
+        if not np.isnan(means).all():
+            best = int(np.nanargmax(means))
+            rows.append(f"| {arm.label} | {means[0]:.0f} | {ways[best].label} | {means[best]:.0f} |")
+    tried = "; ".join(way.label for way in ways[1:])
+    note = f"Targets met within {within} answers as trained and in the best of {tried}, chosen on these problems."
     return f"{controls.intro} {note}\n\n" + "\n".join(rows)
 
 

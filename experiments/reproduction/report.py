@@ -106,9 +106,8 @@ def write_report(evidence: Evidence, report: Path, plans: Sequence[TaskPlan], se
 
 
 def write_ablations(evidence: Evidence, report: Path, seeds: Sequence[int]) -> None:
-    """Write the results of the variants of Vector Max-at-K; arguments as of ``write_report``."""
-    result = _results(evidence, ABLATIONS, seeds)
-    replace_results(report, [tables(result), _made_with([result], report)])
+    """Write the values of the variants of Vector Max-at-K beside their page; arguments as of ``write_report``."""
+    replace_results(report, [_made_with([_results(evidence, ABLATIONS, seeds)], report)])
 
 
 def replace_results(report: Path, parts: Sequence[str]) -> None:

@@ -164,8 +164,8 @@ def test_the_page_shows_losses_as_plainly_as_wins() -> None:
     runs.append(result("openevolve", PROBLEMS[1], SEEDS[0], 0.5, kind="cost"))
     peers = {"openevolve": Installed("1.0", Path()), "gepa": Installed("", Path(), "no matching distribution")}
     text = page(runs, peers, MODEL)
-    assert "Speciate's best score beside openevolve, 3 problems: 3 better, 0 worse" in text
-    assert "Speciate's best score beside shinka-evolve, 3 problems: 0 better, 3 worse" in text
+    assert "| openevolve | 3 : 0 |" in text
+    assert "| shinka-evolve | 0 : 3 |" in text
     assert "gepa left out (no matching distribution)" in text
     assert "| gepa | 9 | 2 | 7 |" in text
     assert "| openevolve | 500 | 2.00 | 2 | 2.0 | 100 |" in text
