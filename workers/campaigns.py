@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from uuid import UUID
 
 from speciate.domain.campaign import AllocationMode, Campaign, waits_for_grant
-from speciate.domain.declaration import DeclarationState
+from speciate.domain.declaration import DeclarationKind, DeclarationState
 from speciate.domain.errors import ConflictError
 from speciate.domain.run import RunState
 from speciate.runs.declarations import campaign_policies
 from speciate.schema.declarations import CampaignProblem, CampaignRecord
 from speciate.search.allocation import Decision, Slice, adaptive, fixed
-from speciate.storage.declarations.campaigns import CampaignStore, StoredSlice
+from speciate.storage.declarations.campaigns import StoredSlice
 from speciate.storage.stores import Stores
-from workers.controller import WAITS_FOR_QUOTA, DeclarationController
+from workers.declarations import WAITS_FOR_QUOTA, reconcile_pending, steer
 
 
-class CampaignController(DeclarationController[CampaignStore]):
+class CampaignController:
     """Reconciles all campaigns."""
 
     def __init__(self) -> None:
-        self._settled: dict[UUID, list[Slice]] = {}  # the leading slices with a result
+        self._settled: dict[UUID, list[Slice]] = {}  # a cache: the leading slices with a result
 
-    def store(self, stores: Stores) -> CampaignStore:
-        return stores.campaigns
-
-    def forget(self, pending: Collection[UUID]) -> None:
+    def run(self, stores: Stores) -> None:
+        pending = reconcile_pending(stores, stores.campaigns, self._reconcile)
         self._settled = {campaign: slices for campaign, slices in self._settled.items() if campaign in pending}
 
-    def reconcile(self, stores: Stores, declared_id: UUID) -> None:
+    def _reconcile(self, stores: Stores, declared_id: UUID) -> None:
         """Advance the open slices, decide further ones, and complete the campaign when none is possible."""
         store = stores.campaigns
         record = store.get(declared_id)
         for run in record.problems:
             if run.run_id is not None and run.state is not None and not run.ended:
-                self.steer(stores, record, run.run_id, run.state, run.reason)
+                steer(stores, DeclarationKind.CAMPAIGN, record, run.run_id, run.state, run.reason)
         settled = self._settled.setdefault(declared_id, [])
         for stored in store.slices(declared_id, after=len(settled)):
             if stored.slice.spent is None:

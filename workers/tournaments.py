@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from speciate.schema.declarations import TournamentRecord
 from speciate.storage.declarations.tournaments import ActiveRun, TournamentStore
 from speciate.storage.stores import Stores
 from speciate.tournaments.report.comparisons import decided_after
-from workers.controller import WAITS_FOR_QUOTA, DeclarationController
+from workers.declarations import WAITS_FOR_QUOTA, reconcile_pending, steer
 
 MAX_ACTIVE: Final = 32
 """Runs of a tournament that are active at once. Each has one lane, so this also bounds its work units."""
@@ -25,27 +24,23 @@ MAX_ACTIVE: Final = 32
 _log = logging.getLogger(__name__)
 
 
-class TournamentController(DeclarationController[TournamentStore]):
+class TournamentController:
     """Reconciles all tournaments."""
 
     def __init__(self) -> None:
-        self._inspected: dict[UUID, int] = {}  # problems at the last look of the e-process
+        self._inspected: dict[UUID, int] = {}  # a cache: problems at the last look of the e-process
 
-    def store(self, stores: Stores) -> TournamentStore:
-        return stores.tournaments
+    def run(self, stores: Stores) -> None:
+        pending = reconcile_pending(stores, stores.tournaments, self._reconcile)
+        self._inspected = {name: problems for name, problems in self._inspected.items() if name in pending}
 
-    def forget(self, pending: Collection[UUID]) -> None:
-        self._inspected = {
-            tournament: problems for tournament, problems in self._inspected.items() if tournament in pending
-        }
-
-    def reconcile(self, stores: Stores, declared_id: UUID) -> None:
+    def _reconcile(self, stores: Stores, declared_id: UUID) -> None:
         """Record ended runs, then complete the tournament or start its next runs."""
         store = stores.tournaments
         store.summaries.record_ended(store.get(declared_id))
         record, active = store.get(declared_id), store.active_runs(declared_id)
         for run in active:
-            self.steer(stores, record, run.run_id, run.state, run.reason)
+            steer(stores, DeclarationKind.TOURNAMENT, record, run.run_id, run.state, run.reason)
         if record.state is not DeclarationState.RUNNING:
             return
         if (decided := self._decided_after(store, record)) is not None:

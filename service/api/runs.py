@@ -18,7 +18,7 @@ from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
 from speciate.ports.work import Commit
-from speciate.runs.declarations import problem_and_policies
+from speciate.runs.run_policies import problem_and_policies
 from speciate.runs.start import start_run
 from speciate.schema.base import Page
 from speciate.schema.runs import ActiveEvaluation, RunOrder, RunRecord, StrategyRecord

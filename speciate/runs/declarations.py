@@ -3,68 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from speciate.domain.campaign import MAX_SLICES, AllocationMode, Campaign
 from speciate.domain.declaration import DeclarationKind
 from speciate.domain.entrant import Entrant, Member
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError
-from speciate.domain.policy import PolicyRole
+from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.validation import validation_message
 from speciate.domain.values import digest_of
 from speciate.domain.visibility import require_visible
 from speciate.runs.checks import check_run
-from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
-from speciate.schema.problems import ProblemSet, ProblemSummary, ProblemVersion
+from speciate.runs.run_policies import Versions, policies_of
+from speciate.schema.policies import PolicyVersion, RunPolicies
+from speciate.schema.problems import ProblemSummary, ProblemVersion
 
 SET_PREFIX: Final = "set:"
 """Prefix of a problem set's name where a problem is expected: it stands for all problems of the set."""
 
 M = TypeVar("M", bound=BaseModel)
-WeightedNames = Iterable[tuple[str, float]]
-
-
-class Versions(Protocol):
-    """Lookup of versions by name; raises ``NotFoundError`` for an unknown name."""
-
-    def problem(self, name: str) -> ProblemVersion: ...
-
-    def problem_set(self, name: str) -> ProblemSet: ...
-
-    def policy(self, name: str) -> PolicyVersion: ...
-
-
-def policies_of(proposers: WeightedNames, mutators: WeightedNames, versions: Versions) -> RunPolicies:
-    """Return the policies of a run by names with weights; raises ``NotFoundError`` for an unknown policy."""
-    members_of = {
-        role: [WeightedPolicyVersion(version=versions.policy(name), weight=weight) for name, weight in names]
-        for role, names in ((PolicyRole.PROPOSE, proposers), (PolicyRole.MUTATE, mutators))
-    }
-    several = any(len(members) > 1 for members in members_of.values())
-    mutating = members_of[PolicyRole.MUTATE]
-    return RunPolicies(
-        members_of[PolicyRole.PROPOSE][0].version,
-        mutating[0].version if mutating else None,
-        {role: members for role, members in members_of.items() if several and members},
-    )
-
-
-def problem_and_policies(
-    problem: str, proposers: WeightedNames, mutators: WeightedNames, versions: Versions
-) -> tuple[ProblemVersion, RunPolicies]:
-    """Return the problem and the policies of a run; the ``NotFoundError`` names an unknown problem and policy alike."""
-    try:
-        version = versions.problem(problem)
-    except NotFoundError as unknown:
-        try:
-            policies_of(proposers, mutators, versions)
-        except NotFoundError as error:
-            raise NotFoundError(f"{unknown} Moreover, {error}") from None
-        raise
-    return version, policies_of(proposers, mutators, versions)
 
 
 def entrant_policies(entrant: Entrant, versions: Versions) -> RunPolicies:

@@ -32,9 +32,8 @@ class StrategyConfig(Value):
 class EvolutionConfig(StrategyConfig):
     """Base of the options of strategies that select parents from an archive."""
 
-    toward_targets: float = Field(
-        default=0.25, ge=0, le=1, description="Probability of a parent near an unmet target instead."
-    )
+    toward_targets: float = Field(default=0.25, ge=0, le=1)
+    """Probability of a parent near an unmet target instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
 from speciate.domain.seeds import SeedSource
 from speciate.policies import can_advise
-from speciate.runs.declarations import policies_of
+from speciate.runs.run_policies import policies_of
 from speciate.runs.start import start_run
 from speciate.schema.runs import RunRecord
 

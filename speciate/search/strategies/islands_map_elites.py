@@ -52,42 +52,38 @@ def _distinct(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
 class IslandsMapElitesConfig(EvolutionConfig):
     """Options of ``islands_map_elites``. An island holds at most ``25 + bins ** len(features)`` elites."""
 
-    islands: int = Field(default=4, ge=1, le=64, description="Number of islands; batches take them in turn.")
+    islands: int = Field(default=4, ge=1, le=64)
+    """Number of islands; batches take them in turn."""
     selection: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(_OPERATORS)})] = Field(
-        default="epsilon_lexicase",
-        description="Operator that selects parents among an island's elites; puct reads the whole run.",
+        default="epsilon_lexicase"
     )
-    puct_constant: float = Field(
-        default=1.0, ge=0, le=100, description="Weight of rarely selected parents in puct; 0 for the best child only."
-    )
-    exploration: float = Field(
-        default=0.2, ge=0, le=1, description="Probability of a uniformly drawn parent, as in MAP-Elites."
-    )
-    crossover: float = Field(default=0.3, ge=0, le=1, description="Probability of a second parent to recombine with.")
-    inspirations: int = Field(
-        default=2, ge=0, le=16, description="Further programs to show, drawn by their distance in rewards."
-    )
-    migration_interval: int = Field(
-        default=4, ge=0, le=100_000, description="Batches of an island between two migrations; 0 for none."
-    )
-    migrants: int = Field(default=3, ge=1, le=64, description="Elites copied to the next island per migration.")
+    """Operator that selects parents among an island's elites; puct reads the whole run."""
+    puct_constant: float = Field(default=1.0, ge=0, le=100)
+    """Weight of rarely selected parents in puct; 0 for the best child only."""
+    exploration: float = Field(default=0.2, ge=0, le=1)
+    """Probability of a uniformly drawn parent, as in MAP-Elites."""
+    crossover: float = Field(default=0.3, ge=0, le=1)
+    """Probability of a second parent to recombine with."""
+    inspirations: int = Field(default=2, ge=0, le=16)
+    """Further programs to show, drawn by their distance in rewards."""
+    migration_interval: int = Field(default=4, ge=0, le=100_000)
+    """Batches of an island between two migrations; 0 for none."""
+    migrants: int = Field(default=3, ge=1, le=64)
+    """Elites copied to the next island per migration."""
     features: Annotated[tuple[Feature, ...], AfterValidator(_distinct)] = Field(
-        default=(Feature.LENGTH, Feature.NESTING),
-        max_length=3,
-        description="Features that define a program's cell; empty for trade-off cells only.",
+        default=(Feature.LENGTH, Feature.NESTING), max_length=3
     )
-    bins: int = Field(default=8, ge=1, le=16, description="Bins of each feature.")
-    reset_interval: int = Field(
-        default=0, ge=0, le=100_000, description="Batches of an island between two resets of the weakest; 0 for none."
-    )
-    resets: int = Field(default=2, ge=1, le=63, description="Weakest islands to reset; one is always spared.")
-    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites that found a reset island.")
-    seeding: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="Share of an empty island's first children with parents from the previous island.",
-    )
+    """Features that define a program's cell; empty for trade-off cells only."""
+    bins: int = Field(default=8, ge=1, le=16)
+    """Bins of each feature."""
+    reset_interval: int = Field(default=0, ge=0, le=100_000)
+    """Batches of an island between two resets of the weakest; 0 for none."""
+    resets: int = Field(default=2, ge=1, le=63)
+    """Weakest islands to reset; one is always spared."""
+    founders: int = Field(default=5, ge=1, le=64)
+    """Diverse elites that found a reset island."""
+    seeding: float = Field(default=0.5, ge=0, le=1)
+    """Share of an empty island's first children with parents from the previous island."""
 
 
 class IslandsMapElites(Strategy):

@@ -48,22 +48,26 @@ _TURN: Final = f"{CLOCKED}turn"
 class MindEvolutionConfig(EvolutionConfig):
     """Options of ``mind_evolution``; an island holds at most ``25 + population + conversations`` elites."""
 
-    islands: int = Field(default=2, ge=1, le=64, description="Number of islands; batches take them in turn.")
-    population: int = Field(
-        default=20, ge=1, le=256, description="Random classes of programs of which an island keeps the best."
-    )
-    conversations: int = Field(default=5, ge=1, le=64, description="Latest children that the next turn may refine.")
-    turns: int = Field(default=2, ge=1, le=64, description="Batches of an island per generation; 1 for no refinement.")
-    parents: int = Field(
-        default=5, ge=1, le=16, description="Most parents; their number is drawn uniformly from 0 (from scratch)."
-    )
-    temperature: float = Field(
-        default=0.02, gt=0, le=100, description="Temperature of the Boltzmann selection, in units of normalised reward."
-    )
-    migrants: int = Field(default=5, ge=0, le=64, description="Best elites copied to the next island per generation.")
-    reset_interval: int = Field(default=3, ge=0, le=100_000, description="Generations between resets; 0 for none.")
-    resets: int = Field(default=1, ge=1, le=63, description="Weakest islands to reset; one is always spared.")
-    founders: int = Field(default=5, ge=1, le=64, description="Diverse elites that found a reset island.")
+    islands: int = Field(default=2, ge=1, le=64)
+    """Number of islands; batches take them in turn."""
+    population: int = Field(default=20, ge=1, le=256)
+    """Random classes of programs of which an island keeps the best."""
+    conversations: int = Field(default=5, ge=1, le=64)
+    """Latest children that the next turn may refine."""
+    turns: int = Field(default=2, ge=1, le=64)
+    """Batches of an island per generation; 1 for no refinement."""
+    parents: int = Field(default=5, ge=1, le=16)
+    """Most parents; their number is drawn uniformly from 0 (from scratch)."""
+    temperature: float = Field(default=0.02, gt=0, le=100)
+    """Temperature of the Boltzmann selection, in units of normalised reward."""
+    migrants: int = Field(default=5, ge=0, le=64)
+    """Best elites copied to the next island per generation."""
+    reset_interval: int = Field(default=3, ge=0, le=100_000)
+    """Generations between resets; 0 for none."""
+    resets: int = Field(default=1, ge=1, le=63)
+    """Weakest islands to reset; one is always spared."""
+    founders: int = Field(default=5, ge=1, le=64)
+    """Diverse elites that found a reset island."""
 
 
 class MindEvolution(Strategy):

@@ -49,23 +49,14 @@ class Acceptance(StrEnum):
 class SequentialRevisionConfig(StrategyConfig):
     """Options of ``sequential_revision``. A chain holds at most 26 elites."""
 
-    chains: int = Field(default=2, ge=1, le=64, description="Parallel chains; every prompt goes to one of them.")
-    accept: Acceptance = Field(
-        default=Acceptance.NOT_WORSE,
-        description="Revision to continue from: one that is not worse, or always the latest.",
-    )
-    drafts: int = Field(
-        default=3,
-        ge=0,
-        le=10_000,
-        description="First batches of a chain that write from scratch; the best answer is then revised.",
-    )
-    length: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="Batches of the run, more than `drafts`, after which a chain restarts; 0 for never.",
-    )
+    chains: int = Field(default=2, ge=1, le=64)
+    """Parallel chains; every prompt goes to one of them."""
+    accept: Acceptance = Field(default=Acceptance.NOT_WORSE)
+    """Revision to continue from: one that is not worse, or always the latest."""
+    drafts: int = Field(default=3, ge=0, le=10_000)
+    """First batches of a chain that write from scratch; the best answer is then revised."""
+    length: int = Field(default=0, ge=0, le=1_000_000)
+    """Batches of the run, more than `drafts`, after which a chain restarts; 0 for never."""
 
     @model_validator(mode="after")
     def _length_exceeds_drafts(self) -> Self:

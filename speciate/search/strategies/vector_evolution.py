@@ -41,24 +41,22 @@ _ISLAND: Final = 0
 class VectorEvolutionConfig(EvolutionConfig):
     """Options of ``vector_evolution``; it holds at most ``25 + population`` elites."""
 
-    population: int = Field(
-        default=32, ge=0, le=256, description="Members selected by dominated novelty, besides the records."
-    )
-    scratch: float = Field(
-        default=0.05, ge=0, le=1, description="Probability of a program from scratch; higher below `min_elites`."
-    )
-    min_elites: int = Field(default=8, ge=1, le=256, description="Distinct elites below which more start from scratch.")
-    focus: float = Field(default=0.8, ge=0, le=1, description="Probability of a parent for a poorly served weighting.")
-    weightings: int = Field(
-        default=4, ge=1, le=64, description="Weightings drawn, of which the most poorly served is used."
-    )
-    exploration: float = Field(default=0.1, ge=0, le=1, description="Probability of a uniformly drawn parent.")
-    crossover: float = Field(
-        default=0.3, ge=0, le=1, description="Probability of a second parent that complements the first."
-    )
-    inspirations: int = Field(
-        default=2, ge=0, le=16, description="Further programs to show, drawn by their distance in rewards."
-    )
+    population: int = Field(default=32, ge=0, le=256)
+    """Members selected by dominated novelty, besides the records."""
+    scratch: float = Field(default=0.05, ge=0, le=1)
+    """Probability of a program from scratch; higher below `min_elites`."""
+    min_elites: int = Field(default=8, ge=1, le=256)
+    """Distinct elites below which more start from scratch."""
+    focus: float = Field(default=0.8, ge=0, le=1)
+    """Probability of a parent for a poorly served weighting."""
+    weightings: int = Field(default=4, ge=1, le=64)
+    """Weightings drawn, of which the most poorly served is used."""
+    exploration: float = Field(default=0.1, ge=0, le=1)
+    """Probability of a uniformly drawn parent."""
+    crossover: float = Field(default=0.3, ge=0, le=1)
+    """Probability of a second parent that complements the first."""
+    inspirations: int = Field(default=2, ge=0, le=16)
+    """Further programs to show, drawn by their distance in rewards."""
 
 
 class VectorEvolution(Strategy):
