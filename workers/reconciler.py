@@ -42,7 +42,7 @@ _DEPOSE: Final = sa.text(
 )
 _PASS_S: Final = 1.0
 # Most installations rest most of the time: one statement, the sign of life, says so, and a pass has no other.
-_PENDING: Final = (UNENDED, TournamentStore.pending_query, CampaignStore.pending_query)
+_PENDING: Final = (UNENDED, TournamentStore.sql.pending, CampaignStore.sql.pending)
 _STALL_CHECK_S: Final = 10.0
 _log = logging.getLogger(__name__)
 

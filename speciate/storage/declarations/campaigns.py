@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import DeclarationKind
@@ -23,47 +22,20 @@ from speciate.storage.database import reading, with_retries
 from speciate.storage.declarations.learner import learned_by, move_learner, steps_of
 from speciate.storage.declarations.store import DeclarationStore
 from speciate.storage.lookup import read_stored
-from speciate.storage.tables import campaign_runs, campaign_slices, campaigns
-
-_PROBLEMS = sa.text("""
-SELECT r.problem, r.run_id, p.state, p.reason, coalesce(p.granted, 0) AS granted,
-  coalesce(p.evaluations, 0) AS spent, coalesce(s.slices, 0) AS slices, coalesce(k.reached, '{}') AS reached,
-  coalesce(k.latest, 0) AS latest, coalesce(k.unlocked, false) AS unlocked
-FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id
-  LEFT JOIN (SELECT position, count(*) AS slices FROM campaign_slices WHERE campaign_id = :id GROUP BY position) s
-    ON s.position = r.position
-  LEFT JOIN LATERAL (SELECT array_agg(target ORDER BY evaluations, target) AS reached, max(evaluations) AS latest,
-    bool_or("unlock") AS unlocked FROM claims k WHERE k.run_id = r.run_id AND k.state = 'confirmed') k ON true
-WHERE r.campaign_id = :id ORDER BY r.position
-""")
-_SLICES = sa.text("SELECT * FROM campaign_slices WHERE campaign_id = :id AND ord > :after ORDER BY ord")
-_DECISIONS = sa.text("""
-SELECT s.*, r.problem FROM campaign_slices s
-  JOIN campaign_runs r ON r.campaign_id = s.campaign_id AND r.position = s.position
-WHERE s.campaign_id = :id AND s.ord < coalesce(cast(:before AS bigint), s.ord + 1) ORDER BY s.ord DESC LIMIT :limit
-""")
-# Targets that no earlier slice reached: a claim may be confirmed long after its candidate, when another is refuted.
-_REACHED = sa.text("""
-SELECT coalesce(array_agg(k.target ORDER BY k.evaluations, k.target) FILTER (WHERE NOT EXISTS (
-    SELECT FROM campaign_slices s WHERE s.campaign_id = :id AND s.position = :position AND s.ord < :ord
-      AND k.target = ANY(s.reached))), '{}') AS reached,
-  coalesce(max(k.evaluations), 0) AS latest FROM claims k WHERE k.run_id = :run_id AND k.state = 'confirmed'
-""")
+from speciate.storage.statements import Statements
+from speciate.storage.tables import campaigns
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A slice with its position among the decisions.
-
-    Attributes:
-        ord: Position, from 1.
-        first: Evaluations that the problem had spent before the slice.
-        slice: The slice as the allocation reads it.
-    """
+    """A slice with its position among the decisions."""
 
     ord: int
+    """Position, from 1."""
     first: int
+    """Evaluations that the problem had spent before the slice."""
     slice: Slice
+    """The slice as the allocation reads it."""
 
     @property
     def upto(self) -> int:
@@ -77,33 +49,19 @@ class CampaignStore(DeclarationStore[Campaign, CampaignRecord]):
 
     kind: ClassVar[DeclarationKind] = DeclarationKind.CAMPAIGN
     _table: ClassVar[sa.Table] = campaigns
-    _select: ClassVar[str] = """
-SELECT d.*, n.spent, n.unlocked, (SELECT count(*) FROM campaign_slices s WHERE s.campaign_id = d.id) AS slices
-FROM campaigns d CROSS JOIN LATERAL (
-  SELECT coalesce(sum(p.evaluations), 0)::bigint AS spent, count(*) FILTER (WHERE EXISTS (
-    SELECT FROM claims k WHERE k.run_id = r.run_id AND k.state = 'confirmed' AND k."unlock")) AS unlocked
-  FROM campaign_runs r LEFT JOIN run_progress p ON p.run_id = r.run_id WHERE r.campaign_id = d.id) n
-"""
-    # Running and paused campaigns, and cancelled ones with an open run or slice.
-    pending_query: ClassVar[sa.TextClause] = sa.text("""
-SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'cancelled' AND EXISTS (
-  SELECT FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id
-    LEFT JOIN campaign_slices s ON s.campaign_id = r.campaign_id AND s.position = r.position AND s.spent IS NULL
-  WHERE r.campaign_id = c.id AND (s.ord IS NOT NULL OR p.state NOT IN ('completed', 'failed', 'cancelled'))) ORDER BY id
-""")
+    sql: ClassVar[Statements] = Statements(__file__)
 
     def _fill(self, connection: sa.Connection, new_id: UUID, declared: Campaign) -> None:
         quota = lock_quota(connection, self._home)
         quota.require(connection, declared.evaluations, None, besides=new_id)
-        rows = [{"campaign_id": new_id, "position": i, "problem": p} for i, p in enumerate(declared.problems)]
-        connection.execute(sa.insert(campaign_runs), rows)
+        connection.execute(self.sql.add_problems, {"id": new_id, "problems": list(declared.problems)})
 
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:  # noqa: ARG002
         values = {**row._asdict(), "declaration": read_stored(Campaign, row.declaration)}
         return CampaignRecord.model_validate(values)
 
     def _detailed(self, connection: sa.Connection, row: sa.Row[Any]) -> CampaignRecord:
-        problems = tuple(_problem(each) for each in connection.execute(_PROBLEMS, {"id": row.id}))
+        problems = tuple(_problem(each) for each in connection.execute(self.sql.problems, {"id": row.id}))
         record = self._record(connection, row)
         learning = None if record.declaration.learning is None else learned_by(connection, row.id)
         return record.model_copy(update={"problems": problems, "learning": learning})
@@ -114,14 +72,14 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
         before = cursors.decode(cursor, [int])[0] if cursor else None
         with reading(self._engine) as connection:
             binds = {"id": campaign_id, "before": before, "limit": limit + 1}
-            rows = connection.execute(_DECISIONS, binds).all()
+            rows = connection.execute(self.sql.decisions, binds).all()
         return cursors.page(rows, limit, _decision, lambda row: [row.ord])
 
     @with_retries
     def slices(self, campaign_id: UUID, *, after: int = 0) -> tuple[StoredSlice, ...]:
         """Return the slices after a position, in order, as the allocation reads them."""
         with reading(self._engine) as connection:
-            rows = connection.execute(_SLICES, {"id": campaign_id, "after": after})
+            rows = connection.execute(self.sql.slices, {"id": campaign_id, "after": after})
             return tuple(
                 StoredSlice(
                     row.ord,
@@ -135,7 +93,7 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
     def decide(self, campaign_id: UUID, ordinal: int, first: int, decision: Decision) -> bool:
         """Store a decision; return False if another leader already stored one at its position."""
         values = {
-            "campaign_id": campaign_id,
+            "id": campaign_id,
             "ord": ordinal,
             "position": decision.problem,
             "first": first,
@@ -143,16 +101,14 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
             "gap": decision.gap,
             "chance": decision.chance,
         }
-        statement = insert(campaign_slices).values(values).on_conflict_do_nothing().returning(campaign_slices.c.ord)
         with self._engine.begin() as connection:
-            return connection.execute(statement).one_or_none() is not None
+            return connection.execute(self.sql.decide, values).one_or_none() is not None
 
     @with_retries
     def attach(self, campaign_id: UUID, position: int, run_id: UUID) -> None:
         """Record the run that was created for a problem."""
-        where = (campaign_runs.c.campaign_id == campaign_id) & (campaign_runs.c.position == position)
         with self._engine.begin() as connection:
-            connection.execute(sa.update(campaign_runs).where(where).values(run_id=run_id))
+            connection.execute(self.sql.attach, {"id": campaign_id, "position": position, "run_id": run_id})
 
     @with_retries
     def move_learner(self, record: CampaignRecord, run_id: UUID) -> tuple[Commit, ...]:
@@ -170,19 +126,16 @@ SELECT id FROM campaigns c WHERE state IN ('running', 'paused') OR state = 'canc
     @with_retries
     def settle(self, campaign_id: UUID, stored: StoredSlice, run: CampaignProblem, closed: str | None) -> None:
         """Record the result of a slice that is spent or whose run has ended; a repetition changes nothing."""
-        where = (campaign_slices.c.campaign_id == campaign_id) & (campaign_slices.c.ord == stored.ord)
+        keys = {"id": campaign_id, "position": stored.slice.problem, "ord": stored.ord}
         with self._engine.begin() as connection:
-            place = {"id": campaign_id, "position": stored.slice.problem, "ord": stored.ord}
-            found = connection.execute(_REACHED, {**place, "run_id": run.run_id}).one()
+            result = connection.execute(self.sql.reached, {**keys, "run_id": run.run_id}).one()
             values = {
                 "spent": run.spent - stored.first,
-                "gap_after": run.spent - found.latest,
-                "reached": found.reached,
+                "gap_after": run.spent - result.latest,
+                "reached": result.reached,
                 "closed": None if closed is None else storable(closed)[:2000],
             }
-            connection.execute(
-                sa.update(campaign_slices).where(where & campaign_slices.c.spent.is_(None)).values(values)
-            )
+            connection.execute(self.sql.settle, keys | values)
 
 
 def _problem(row: sa.Row[Any]) -> CampaignProblem:

@@ -7,7 +7,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from speciate.domain.errors import ConflictError
 from speciate.domain.learning import learned_slug
@@ -17,26 +16,10 @@ from speciate.runs.learning import LearningState, SharedLearner, receive_learner
 from speciate.runs.progress import Effects
 from speciate.schema.runs import LearningRecord
 from speciate.storage.runs.progress import lock_progress
+from speciate.storage.statements import Statements
 from speciate.storage.work.effects import write_effects
 
-_HOLDER = sa.text(
-    "SELECT run_id FROM campaign_runs WHERE campaign_id = :id AND learner"
-    " AND (SELECT id FROM campaigns WHERE id = :id FOR UPDATE) IS NOT NULL"
-)
-_MARK = sa.text("UPDATE campaign_runs SET learner = (run_id = :run_id) WHERE campaign_id = :id AND run_id IS NOT NULL")
-# Nothing else of the run changes, which may have ended.
-_TAKE = sa.text(
-    "UPDATE run_progress SET learning = :learning, revision = revision + 1 WHERE run_id = :run_id"
-    " RETURNING revision, events"
-).bindparams(sa.bindparam("learning", type_=JSONB))
-_LEARNED = sa.text(
-    "SELECT r.learner, p.learning FROM campaign_runs r JOIN run_progress p ON p.run_id = r.run_id"
-    " WHERE r.campaign_id = :id ORDER BY r.position"
-)
-_STEPS = sa.text(
-    "SELECT e.data FROM events e JOIN campaign_runs r ON r.run_id = e.run_id WHERE r.campaign_id = :id"
-    " AND e.kind = 'learning.step' ORDER BY cast(e.data ->> 'step' AS bigint) DESC LIMIT :limit"
-)
+SQL = Statements(__file__)
 _COUNTS: Final = ("taken", "seen", "used", "flat", "stale", "dropped", "tokens", "seconds")
 
 
@@ -55,46 +38,43 @@ def move_learner(
     Raises:
         ConflictError: The run that has the learner is still at work.
     """
-    holder = connection.execute(_HOLDER, {"id": campaign_id}).scalar_one_or_none()
+    holder = connection.execute(SQL.holder, {"id": campaign_id}).scalar_one_or_none()
     if holder == run_id:
         return ()
     shared = SharedLearner(learned_slug(base, campaign_id.hex), campaign)
-    found = {each: lock_progress(connection, each) for each in sorted({run_id, *([holder] if holder else [])})}
-    locked, before = found[run_id], found.get(holder) if holder else None
+    runs = {each: lock_progress(connection, each) for each in sorted({run_id, *([holder] if holder else [])})}
+    locked, before = runs[run_id], runs.get(holder) if holder else None
     if before is not None and before.progress.live:
         raise ConflictError(f"run {holder} is still at work.")
     if locked.progress.state not in {RunState.CREATED, RunState.PAUSED} or locked.progress.live:
         raise ConflictError(f"run {run_id} does not begin a turn.")
     effects = Effects()
     receive_learner(locked.progress, effects, shared, None if before is None else before.progress, holder)
-    connection.execute(_MARK, {"id": campaign_id, "run_id": run_id})
+    connection.execute(SQL.give, {"id": campaign_id, "run_id": run_id})
     commits = [write_effects(connection, locked, effects)]
     if before is not None:
-        row = connection.execute(_TAKE, {"run_id": holder, "learning": before.progress.learning}).one()
+        row = connection.execute(SQL.take, {"run_id": holder, "learning": before.progress.learning}).one()
         commits.append(Commit(before.run_id, revision=row.revision, last_event=row.events))
     return tuple(commits)
 
 
 def learned_by(connection: sa.Connection, campaign_id: UUID) -> LearningRecord:
     """Return what the runs of a campaign learned: their counts together, and the version in use if they share one."""
-    total, shared = LearningRecord(), LearningState()
-    states = [(row.learner, LearningState.model_validate(row.learning))
-              for row in connection.execute(_LEARNED, {"id": campaign_id})]  # fmt: skip
-    shared = next((state for learner, state in states if learner), shared)
-    sums: Mapping[str, Any] = {name: sum(getattr(state, name) for _, state in states) for name in _COUNTS}
-    return total.model_copy(
-        update={
-            **sums,
-            "step": shared.step,
-            "campaign": shared.campaign,
-            "version": f"{shared.slug}@{shared.step}" if shared.slug and shared.step else None,
-            "ended": shared.ended,
-            "busy": any(state.busy for _, state in states),
-            "waiting": sum(len(state.waiting) for _, state in states),
-        }
+    rows = connection.execute(SQL.learned, {"id": campaign_id}).all()
+    states = [LearningState.model_validate(row.learning) for row in rows]
+    shared = next((state for row, state in zip(rows, states, strict=True) if row.learner), LearningState())
+    sums: Mapping[str, Any] = {name: sum(getattr(state, name) for state in states) for name in _COUNTS}
+    return LearningRecord(
+        **sums,
+        step=shared.step,
+        campaign=shared.campaign,
+        version=f"{shared.slug}@{shared.step}" if shared.slug and shared.step else None,
+        ended=shared.ended,
+        busy=any(state.busy for state in states),
+        waiting=sum(len(state.waiting) for state in states),
     )
 
 
 def steps_of(connection: sa.Connection, campaign_id: UUID, *, limit: int = 10_000) -> tuple[dict[str, Any], ...]:
     """Return the data of the newest training steps of a campaign's runs, by number of the step."""
-    return tuple(reversed(connection.execute(_STEPS, {"id": campaign_id, "limit": limit}).scalars().all()))
+    return tuple(reversed(connection.execute(SQL.steps, {"id": campaign_id, "limit": limit}).scalars().all()))

@@ -18,6 +18,7 @@ from speciate.schema.declarations import TournamentRecord, TournamentRun
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.declarations.summaries import STATES, versions_by_name
 from speciate.storage.lookup import attested_sql
+from speciate.storage.statements import Statements
 from speciate.tournaments.report.build import make_matrix, make_report, make_standings
 from speciate.tournaments.report.models import Matrix, PolicyFacts, ProblemFacts, Report, Standings
 from speciate.tournaments.report.results import Results
@@ -28,39 +29,11 @@ T = TypeVar("T")
 
 _MAX_CACHED: Final = 4  # tournaments; a large one takes 30 MB
 
-# One row of arrays: unpacking 80,000 rows would take longer than reading them. The numbers arrive in the server's
-# binary format: a header before each array, the length before each number.
-_NEWER = sa.text(
-    "SELECT array_agg(problem) AS problems, array_agg(seed) AS seeds,"
-    " array_agg(entrant) AS entrants, array_agg(state) AS states,"
-    " string_agg(array_send(numbers), ''::bytea) AS numbers FROM tournament_runs"
-    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND ord > :first AND ord <= :first + :most"
-)
-_REASONS = sa.text(
-    "SELECT problem, seed, entrant, state, reason FROM tournament_runs"
-    " WHERE tournament_id = :id AND revision > :seen AND revision <= :now AND state <> 'completed'"
-)
+SQL = Statements(__file__, attested=attested_sql(""))
 _HEADER_BYTES: Final = 20
 _NUMBER: Final = np.dtype([("bytes", ">i4"), ("value", ">f8")])
 _CHUNK: Final = 100_000
 _EXPORT_CHUNK: Final = 2000
-_PART = sa.text(
-    "SELECT ord, problem, seed, entrant, run_id, state, reason, numbers FROM tournament_runs"
-    " WHERE tournament_id = :id AND ord > :last ORDER BY ord LIMIT :limit"
-)
-_PROBLEMS = sa.text(
-    "SELECT slug || '@' || version AS name, digest, evaluator_digest,"
-    f" definition ->> 'kind' = 'in_process' AS forgeable, {attested_sql('')} AS attested,"
-    " definition -> 'targets' AS targets FROM problems"
-    " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
-    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
-)
-_POLICIES = sa.text(
-    "SELECT slug || '@' || version AS name, digest, definition ->> 'checkpoint_digest' AS checkpoint_digest,"
-    " definition ->> 'training_method' AS training_method, definition -> 'training' AS training FROM policies"
-    " WHERE slug || '@' || version = ANY(:names) AND slug = ANY(:slugs)"
-    " AND project_id = (SELECT project_id FROM tournaments WHERE id = :id)"
-)
 
 
 @dataclass
@@ -109,7 +82,7 @@ class TournamentResults(Store):
         entrants = {entrant.name: (entrant.strategy, *entrant.role_labels()) for entrant in record.declaration.entrants}
         while True:
             with reading(self._engine) as connection:
-                rows = connection.execute(_PART, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}).all()
+                rows = connection.execute(SQL.runs, {"id": record.id, "last": last, "limit": _EXPORT_CHUNK}).all()
             for row in rows:
                 yield _run(record.slug, row, *entrants[row.entrant])
             if len(rows) < _EXPORT_CHUNK:
@@ -151,10 +124,10 @@ class TournamentResults(Store):
         with reading(self._engine) as connection:
             newer = {"id": record.id, "seen": cached.seen, "now": record.revision}
             parts = [
-                connection.execute(_NEWER, {**newer, "first": first, "most": _CHUNK}).one()
+                connection.execute(SQL.newer, {**newer, "first": first, "most": _CHUNK}).one()
                 for first in range(0, cached.results.state.size, _CHUNK)
             ]
-            missing = connection.execute(_REASONS, newer).all()
+            missing = connection.execute(SQL.reasons, newer).all()
         for part in parts:
             if part.numbers is not None:
                 states = np.array([STATES[state] for state in part.states], dtype=np.int8)
@@ -168,14 +141,14 @@ class TournamentResults(Store):
     @with_retries
     def _problems(self, tournament_id: UUID, schedule: Schedule) -> dict[str, ProblemFacts]:
         with reading(self._engine) as connection:
-            rows = connection.execute(_PROBLEMS, {"id": tournament_id, **versions_by_name(schedule.problems)}).all()
+            rows = connection.execute(SQL.problems, {"id": tournament_id, **versions_by_name(schedule.problems)}).all()
         return {row.name: _problem_facts(row, schedule.declared.target) for row in rows}
 
     @with_retries
     def _policies(self, tournament_id: UUID, schedule: Schedule) -> dict[str, PolicyFacts]:
         names = [name for entrant in schedule.declared.entrants for name in entrant.policy_names]
         with reading(self._engine) as connection:
-            rows = connection.execute(_POLICIES, {"id": tournament_id, **versions_by_name(names)}).all()
+            rows = connection.execute(SQL.policies, {"id": tournament_id, **versions_by_name(names)}).all()
         return {row.name: PolicyFacts.model_validate(row._asdict()) for row in rows}
 
 
@@ -207,31 +180,20 @@ def _unpacked(raw: bytes, rows: int) -> FloatArray:
 
 def _problem_facts(row: sa.Row[Any], target: str | None) -> ProblemFacts:
     unlock = next(each["name"] for each in row.targets if each["unlock"])
-    return ProblemFacts(
-        name=row.name,
-        digest=row.digest,
-        evaluator_digest=row.evaluator_digest,
-        target=target or unlock,
-        forgeable=row.forgeable,
-        attested=row.attested,
-    )
+    return ProblemFacts.model_validate({**row._asdict(), "target": target or unlock})
 
 
 def _run(slug: str, row: sa.Row[Any], strategy: str, policy: str, mutator: str | None) -> TournamentRun:
     numbers = dict(zip(RUN_NUMBERS, row.numbers or (), strict=False))
     return TournamentRun.model_validate(
-        {
+        row._asdict()
+        | {
             "tournament": slug,
             "number": row.ord,
-            "problem": row.problem,
-            "seed": row.seed,
-            "entrant": row.entrant,
             "policy": policy,
             "mutator": mutator,
             "strategy": strategy,
-            "run_id": row.run_id,
             "state": row.state or ("planned" if row.run_id is None else "under way"),
-            "reason": row.reason,
             **{name: None if math.isnan(value) else value for name, value in numbers.items()},
         }
     )

@@ -21,6 +21,8 @@ from speciate.storage import cursors
 from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.lookup import named, not_found, require_page_name
+from speciate.storage.statements import Statements
+from speciate.storage.tables import idempotency_keys
 from speciate.storage.webhooks.queue import enqueue
 
 D = TypeVar("D", bound=Declaration)
@@ -29,23 +31,16 @@ R = TypeVar("R", bound=DeclarationRecord[Any])
 
 @dataclass
 class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
-    """Creates, reads and moves the declarations of one kind.
+    """Creates, reads and moves the declarations of one kind; a subclass reads its own rows.
 
-    A subclass sets the class attributes and reads its own rows.
-
-    Attributes:
-        kind: The kind of declaration.
-        _table: Its table.
-        _select: ``SELECT … FROM <table> d …`` without ``WHERE``; ``id``, ``state`` and ``project_id`` are unambiguous.
-        pending_query: Query of the ids that the controller must look at.
-        _open_work: Query of a row that keeps a declaration from being completed without a reason.
+    Its SQL file has the statements ``by_id``, ``page`` and ``pending``, and ``open_work`` if a row of it keeps a
+    declaration from being completed without a reason.
     """
 
     kind: ClassVar[DeclarationKind]
     _table: ClassVar[sa.Table]
-    _select: ClassVar[str]
-    pending_query: ClassVar[sa.TextClause]
-    _open_work: ClassVar[sa.TextClause | None] = None
+    sql: ClassVar[Statements]
+    _has_open_work: ClassVar[bool] = False
 
     @abstractmethod
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> R:
@@ -85,9 +80,9 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         with self._engine.begin() as connection:
             if key is not None:
                 key = scoped_key(self._home, key)
-                held = claim_key(connection, key, request_digest, new_id)
-                if held != new_id:
-                    return held, False
+                claimed_id = claim_key(connection, key, request_digest, new_id)
+                if claimed_id != new_id:
+                    return claimed_id, False
             values = {
                 "id": new_id,
                 "project_id": self._home,
@@ -107,10 +102,8 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
                     remedy="Declarations are immutable: choose another name.",
                 )
             if key is not None and row.id != new_id:
-                connection.execute(
-                    sa.text("UPDATE idempotency_keys SET resource_id = :id WHERE key = :key"),
-                    {"id": row.id, "key": key},
-                )
+                mine = sa.update(idempotency_keys).where(idempotency_keys.c.key == key)
+                connection.execute(mine.values(resource_id=row.id))
             return row.id, row.id == new_id
 
     @with_retries
@@ -121,44 +114,43 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
             NotFoundError: It does not exist.
         """
         with reading(self._engine) as connection:
-            found = connection.execute(sa.select(self._table.c.id).where(named(self._table, name, self.project)))
-            row = self._row(connection, found.scalar_one_or_none())
+            query = sa.select(self._table.c.id).where(named(self._table, name, self.project))
+            row = self._row(connection, connection.execute(query).scalar_one_or_none())
             if row is None:
                 raise not_found(connection, self._table, self.kind, name, self.project)
             return self._detailed(connection, row)
 
     def _row(self, connection: sa.Connection, declared_id: UUID | None) -> sa.Row[Any] | None:
-        return connection.execute(sa.text(f"{self._select} WHERE d.id = :id"), {"id": declared_id}).one_or_none()
+        return connection.execute(self.sql.by_id, {"id": declared_id}).one_or_none()
 
     @with_retries
     def list(self, *, state: DeclarationState | None = None, limit: int = 100, cursor: str | None = None) -> Page[R]:
         """Return a page of declarations, newest first."""
-        wanted = {
-            "state = :state": state,
-            "id < :after": cursors.decode_id(cursor) if cursor else None,
-            "project_id = :project": self.project,
-        }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
-        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
-        binds = {clause.rpartition(":")[2]: value for clause, value in wanted.items() if value is not None}
-        query = sa.text(f"{self._select}{where} ORDER BY id DESC LIMIT :limit")
+        conditions, binds = cursors.where(
+            {
+                "state = :state": state,
+                "id < :after": cursors.decode_id(cursor) if cursor else None,
+                "project_id = :project": self.project,
+            }
+        )
+        query = self.sql.build("page", conditions=conditions)
         with reading(self._engine) as connection:
             rows = connection.execute(query, {**binds, "limit": limit + 1}).all()
-            return cursors.page(rows, limit, lambda row: self._record(connection, row), lambda row: [str(row.id)])
+            return cursors.page(rows, limit, lambda row: self._record(connection, row), cursors.by_id)
 
     @with_retries
     def project_of(self, declared_id: UUID) -> UUID:
         """Return the project of a declaration."""
         query = sa.select(self._table.c.project_id).where(self._table.c.id == declared_id)
         with reading(self._engine) as connection:
-            found: UUID = connection.execute(query).scalar_one()
-        return found
+            project: UUID = connection.execute(query).scalar_one()
+        return project
 
     @with_retries
     def pending(self) -> tuple[UUID, ...]:
         """Return the declarations that the controller must look at."""
         with reading(self._engine) as connection:
-            return tuple(connection.execute(self.pending_query).scalars())
+            return tuple(connection.execute(self.sql.pending).scalars())
 
     @with_retries
     def move(
@@ -196,8 +188,8 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
             is_open = False
-            if reason is None and self._open_work is not None:
-                is_open = connection.execute(self._open_work, {"id": declared_id}).one_or_none() is not None
+            if reason is None and self._has_open_work:
+                is_open = connection.execute(self.sql.open_work, {"id": declared_id}).one_or_none() is not None
             if row.state != DeclarationState.RUNNING or is_open:
                 return False
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)
