@@ -33,14 +33,12 @@ R = TypeVar("R", bound=DeclarationRecord[Any])
 class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     """Creates, reads and moves the declarations of one kind; a subclass reads its own rows.
 
-    Its SQL file has the statements ``by_id``, ``page`` and ``pending``, and ``open_work`` if a row of it keeps a
-    declaration from being completed without a reason.
+    The SQL file of the subclass has the statements ``by_id``, ``page`` and ``pending``.
     """
 
     kind: ClassVar[DeclarationKind]
     _table: ClassVar[sa.Table]
     sql: ClassVar[Statements]
-    _has_open_work: ClassVar[bool] = False
 
     @abstractmethod
     def _record(self, connection: sa.Connection, row: sa.Row[Any]) -> R:
@@ -53,6 +51,10 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
     def _detailed(self, connection: sa.Connection, row: sa.Row[Any]) -> R:
         """Return the record of a row as ``get`` returns it."""
         return self._record(connection, row)
+
+    def _has_open_work(self, connection: sa.Connection, declared_id: UUID) -> bool:  # noqa: ARG002
+        """True if work of the declaration keeps it from being completed without a reason."""
+        return False
 
     def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
         """Update other rows when a declaration resumes."""
@@ -187,9 +189,7 @@ class DeclarationStore(ScopedStore, ABC, Generic[D, R]):
         """
         with self._engine.begin() as connection:
             row = self._lock(connection, declared_id)
-            is_open = False
-            if reason is None and self._has_open_work:
-                is_open = connection.execute(self.sql.open_work, {"id": declared_id}).one_or_none() is not None
+            is_open = reason is None and self._has_open_work(connection, declared_id)
             if row.state != DeclarationState.RUNNING or is_open:
                 return False
             self._set_state(connection, declared_id, DeclarationState.COMPLETED, reason)

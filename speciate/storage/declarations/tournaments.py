@@ -40,7 +40,6 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
     kind: ClassVar[DeclarationKind] = DeclarationKind.TOURNAMENT
     _table: ClassVar[sa.Table] = tournaments
     sql: ClassVar[Statements] = Statements(__file__)
-    _has_open_work: ClassVar[bool] = True
 
     summaries: RunSummaries
     """Writes the summaries of ended runs."""
@@ -62,6 +61,9 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
         amendments = tuple(TournamentAmendment.model_validate(each._asdict()) for each in rows)
         values = {**row._asdict(), "declaration": read_stored(Tournament, row.declaration), "amendments": amendments}
         return TournamentRecord.model_validate(values)
+
+    def _has_open_work(self, connection: sa.Connection, declared_id: UUID) -> bool:
+        return connection.execute(self.sql.open_work, {"id": declared_id}).one_or_none() is not None
 
     def _resumed(self, connection: sa.Connection, row: sa.Row[Any]) -> None:
         connection.execute(self.sql.adopt_paused, {"id": row.id, "reason": paused_with(self.kind, row.slug)})
