@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
-from service.api import run_results
+from service import responses
 from service.middleware import access_control
 from speciate.problems.template import example
 from speciate.settings import Settings
@@ -215,7 +215,7 @@ def test_export_of_a_revoked_token_is_visibly_incomplete(
         stores.tokens.revoke(DEFAULT_PROJECT_ID, UUID(made["id"]))
         yield "{}\n"
 
-    monkeypatch.setattr(run_results, "json_lines", lines)
+    monkeypatch.setattr(responses, "_json_lines", lines)
     with pytest.raises(httpx.RemoteProtocolError):
         lab.get(f"/v1/runs/{run_id}/export", headers=bearer(made["token"]))
 
