@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final
-from uuid import UUID
-
-from fastapi import Depends, Query
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final
 
 from service.dashboard.best_result import BestResult, ProgramView, find_best_result
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
-from service.dashboard.figures.learning import age_chart, drift_chart, gap_chart, learning_chart, version_chart
+from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart, version_chart
 from service.dashboard.figures.parallel import parallel_chart
 from service.dashboard.figures.population import MAX_AXES, Population, axes, best_matrix, population_chart
 from service.dashboard.figures.progress import best_so_far_chart, failures_chart, throughput_chart, tokens_chart
@@ -23,24 +20,12 @@ from service.dashboard.figures.targets import targets_chart
 from service.dashboard.live import LivePart
 from service.dashboard.pages import fragment
 from speciate.domain.diagnosis import Fault
-from speciate.domain.errors import NotFoundError
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.schema.candidates import AdviceRecord, EliteRecord, RolloutDetail
 from speciate.schema.runs import ActiveEvaluation, RunRecord
 from speciate.schema.unlocks import UnlockRecord
 
-
-async def parse_run_id(run_id: str) -> UUID:
-    """Return the run id of a path."""
-    try:
-        return UUID(run_id)
-    except ValueError:
-        raise NotFoundError(f"there is no run {run_id[:60]!r}.") from None
-
-
-RunIdDep = Annotated[UUID, Depends(parse_run_id)]
-Axis = Annotated[str, Query(max_length=80)]
 _MAX_CLAIMS: Final = 500
 _MAPS: Final = frozenset({"cells", "tradeoffs"})
 
@@ -112,10 +97,8 @@ class RunView:
             charts["population"] = lambda: population_chart(self.population, self.x, self.y)
         charts["best"] = lambda: best_so_far_chart(self.population)
         if self.run.spec.learning is not None:
-            charts["learning"] = lambda: learning_chart(self.steps)
-            charts["drift"] = lambda: drift_chart(self.steps)
-            charts["gap"] = lambda: gap_chart(self.steps)
-            charts["age"] = lambda: age_chart(self.steps)
+            for name in LEARNING_CHARTS:
+                charts[name] = partial(self._learning_chart, name)
             charts["version"] = lambda: version_chart(self.steps)
         charts["throughput"] = lambda: throughput_chart(self.population)
         charts["failures"] = lambda: failures_chart(self.population)
@@ -127,6 +110,9 @@ class RunView:
         )
         charts["tradeoffs"] = lambda: tradeoff_map_chart(self.archive, self.axes[0], f"/runs/{self.run.id}")
         return charts
+
+    def _learning_chart(self, name: str) -> Chart:
+        return learning_chart(name, self.steps)
 
     @cached_property
     def charts(self) -> list[Chart]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -16,9 +15,10 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.fields import parse_number
 from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import page
+from service.dashboard.parameters import parse_id
 from service.principal import NeedsAdmin, NeedsOperator, Principal, PrincipalDep
 from speciate.domain.access import Quota, Scope
-from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.errors import FieldError, InvalidInputError, SpeciateError
 from speciate.schema.projects import NewToken, ProjectUsage
 
 router = APIRouter(include_in_schema=False, prefix="/access")
@@ -50,11 +50,7 @@ def create_token(request: Request, form: FormDep, dashboard: DashboardDep, princ
 
 @router.post("/tokens/{token_id}/revoke", dependencies=[SubmittedForm, NeedsAdmin])
 def revoke_token(token_id: str, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
-    try:
-        parsed = UUID(token_id)
-    except ValueError:
-        raise NotFoundError(f"there is no token {token_id[:60]!r}.") from None
-    dashboard.stores.tokens.revoke(principal.project_id, parsed)
+    dashboard.stores.tokens.revoke(principal.project_id, parse_id(token_id, "token"))
     return RedirectResponse("/access", 303)
 
 

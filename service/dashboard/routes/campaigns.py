@@ -12,14 +12,14 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.figures.campaign import allocation_chart, campaign_progress_chart
-from service.dashboard.figures.learning import learning_charts
+from service.dashboard.figures.learning import LEARNING_CHARTS, learning_chart
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
+from service.dashboard.parameters import Text
 from service.dashboard.routes.declarations import (
     MAX_REASON_LENGTH,
     PAGE_SIZE,
-    CursorText,
     chart_named,
     goal_of,
     list_page,
@@ -36,7 +36,7 @@ _MAX_PROBLEMS: Final = 300
 
 
 @router.get("")
-def list_campaigns(request: Request, dashboard: DashboardDep, cursor: CursorText = "") -> Response:
+def list_campaigns(request: Request, dashboard: DashboardDep, cursor: Text = "") -> Response:
     records = dashboard.stores.campaigns.list(limit=PAGE_SIZE, cursor=cursor or None)
     return list_page(request, "campaign", records)
 
@@ -106,5 +106,6 @@ def _charts(dashboard: DashboardContext, record: CampaignRecord) -> Sequence[Cha
     slices = dashboard.stores.campaigns.decisions(record.id, limit=MAX_SLICES).items[::-1]
     charts = [allocation_chart(slices), campaign_progress_chart(slices)]
     if record.declaration.shares_learner:
-        charts += learning_charts(dashboard.stores.campaigns.learning_steps(record.id))
+        steps = dashboard.stores.campaigns.learning_steps(record.id)
+        charts += [learning_chart(name, steps) for name in LEARNING_CHARTS]
     return charts

@@ -18,7 +18,7 @@ from service.dashboard.highlighting import highlight_diff
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
-from service.dashboard.run_view import RunIdDep
+from service.dashboard.parameters import RunIdDep, Text, Word, parse_count, parse_id
 from service.diffs import Diff, unified_diff
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
@@ -41,22 +41,20 @@ MAX_CHARACTERS: Final = 60_000
 _LIMIT: Final = 60
 _ANCESTORS: Final = 40
 _COLUMNS: Final = 6
-_Word = Annotated[str, Query(max_length=80)]
-_Text = Annotated[str, Query(max_length=2000)]
 
 
 @dataclass(frozen=True)
 class CandidateListQuery:
     """Filters and sort key of the list, as in the URL; empty or unknown ones are ignored."""
 
-    status: _Word = ""
-    island: _Word = ""
-    role: _Word = ""
-    policy: _Text = ""
-    target: _Word = ""
-    rule: _Text = ""
-    elite: _Word = ""
-    sort: _Word = ""
+    status: Word = ""
+    island: Word = ""
+    role: Word = ""
+    policy: Text = ""
+    target: Word = ""
+    rule: Text = ""
+    elite: Word = ""
+    sort: Word = ""
 
     def filter(self, dashboard: DashboardContext) -> CandidateFilter:
         island = self.island
@@ -79,7 +77,7 @@ def list_candidates(
     dashboard: DashboardDep,
     query: Annotated[CandidateListQuery, Depends()],
     show: Annotated[list[str] | None, Query(max_length=600)] = None,
-    cursor: _Text = "",
+    cursor: Text = "",
 ) -> Response:
     run = dashboard.stores.runs.get(run_id)
     problem = dashboard.stores.catalog.problem(run.problem_id).definition
@@ -121,11 +119,7 @@ def _find(
 
 @router.get("/candidates/{candidate_id}")
 def find_candidate(candidate_id: str, dashboard: DashboardDep) -> Response:
-    try:
-        parsed = UUID(candidate_id)
-    except ValueError:
-        raise NotFoundError(f"there is no candidate {candidate_id[:60]!r}.") from None
-    candidate = dashboard.stores.queries.candidate(parsed)
+    candidate = dashboard.stores.queries.candidate(parse_id(candidate_id, "candidate"))
     return RedirectResponse(f"/runs/{candidate.run_id}/candidates/{candidate.number}", 303)
 
 
@@ -289,9 +283,9 @@ def _candidate(dashboard: DashboardContext, run_id: UUID, number: str) -> Candid
 
 
 def _number(run_id: UUID, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+    if (number := parse_count(text)) is None:
         raise NotFoundError(f"there is no candidate {text[:60]!r} in run {run_id}.")
-    return int(text)
+    return number
 
 
 def _texts(candidate: CandidateDetail, rollout: RolloutDetail | None) -> dict[str, str]:

@@ -25,6 +25,7 @@ from service.dashboard.figures.population import MAX_AXES, Population, axes
 from service.dashboard.formatting import clip, number, short
 from service.dashboard.objectives import shared_objectives
 from service.dashboard.pages import page
+from service.dashboard.parameters import Word, parse_id
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
@@ -36,7 +37,6 @@ router = APIRouter(include_in_schema=False, prefix="/compare")
 
 MAX_RUNS: Final = 8
 _Runs = Annotated[list[str] | None, Query(max_length=100)]
-_Name = Annotated[str, Query(max_length=80)]
 _Tags = Annotated[list[str] | None, Query(max_length=MAX_RUNS * MAX_TAGS)]
 
 
@@ -95,7 +95,7 @@ class RunComparison:
 
 
 def _comparison(
-    dashboard: DashboardDep, run: _Runs = None, by: _Name = "", x: _Name = "", y: _Name = "", tag: _Tags = None
+    dashboard: DashboardDep, run: _Runs = None, by: Word = "", x: Word = "", y: Word = "", tag: _Tags = None
 ) -> RunComparison:
     views = _views(dashboard, run)
     return RunComparison(views, by, x, y, [each for each in _tags(views) if each in (tag or [])])
@@ -136,13 +136,7 @@ def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
-    ids: dict[UUID, None] = {}
-    for text in filter(str.strip, runs or []):
-        try:
-            ids[UUID(text.strip())] = None
-        except ValueError:
-            raise NotFoundError(f"there is no run {text[:60]!r}.") from None
-    return list(ids)
+    return list(dict.fromkeys(parse_id(text, "run") for text in filter(str.strip, runs or [])))
 
 
 def _tags(views: list[RunView]) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
-from fastapi import Query, Request, Response
+from fastapi import Request, Response
 
 from service.dashboard.charts import Chart
 from service.dashboard.context import DashboardContext
@@ -19,7 +19,6 @@ from speciate.schema.declarations import DeclarationRecord
 
 PAGE_SIZE: Final = 60
 MAX_REASON_LENGTH: Final = 2000
-CursorText = Annotated[str, Query(max_length=2000)]
 
 
 def list_page(request: Request, kind: str, records: Page[Any]) -> Response:

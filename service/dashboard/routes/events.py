@@ -12,7 +12,7 @@ from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.formatting import clip, number
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
-from service.dashboard.run_view import RunIdDep
+from service.dashboard.parameters import RunIdDep, parse_count
 from speciate.domain.event import EventKind
 from speciate.schema.runs import EventRecord, RunRecord
 
@@ -28,8 +28,9 @@ def show_events(
     request: Request, run_id: RunIdDep, dashboard: DashboardDep, before: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
     run = dashboard.stores.runs.get(run_id)
-    end = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else run.last_event + 1
-    return page(request, "events.html", **_context(dashboard, run, end), newest=not before)
+    end = parse_count(before)
+    context = _context(dashboard, run, run.last_event + 1 if end is None else end)
+    return page(request, "events.html", **context, newest=not before)
 
 
 @router.get("/live")

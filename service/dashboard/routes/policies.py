@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from service import policy_registration
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.pages import address, page
+from service.dashboard.parameters import Text
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
 from service.policy_registration import PingResult
@@ -21,11 +22,10 @@ from speciate.schema.policies import PolicyVersion
 router = APIRouter(include_in_schema=False, prefix="/policies")
 
 _LIMIT: Final = 60
-_Text = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("")
-def list_policies(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
+def list_policies(request: Request, dashboard: DashboardDep, visibility: Text = "", cursor: Text = "") -> Response:
     shown_visibility = visibility_from(visibility)
     versions = dashboard.stores.catalog.policies(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
     older = versions.next_cursor and address("/policies", visibility=visibility, cursor=versions.next_cursor)

@@ -15,6 +15,7 @@ from service.dashboard.figures.record_history import record_history_chart
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, page
+from service.dashboard.parameters import Text
 from service.dashboard.policy_pairs import known_pairs
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.routes.visibility import visibility_from
@@ -35,7 +36,6 @@ _LATEST: Final = 500
 _FILE: Final = "file:"
 _AROUND: Final = 2
 _MAX_EXCERPTS: Final = 20
-_Text = Annotated[str, Query(max_length=2000)]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Excerpt:
 
 
 @router.get("")
-def list_problems(request: Request, dashboard: DashboardDep, visibility: _Text = "", cursor: _Text = "") -> Response:
+def list_problems(request: Request, dashboard: DashboardDep, visibility: Text = "", cursor: Text = "") -> Response:
     shown_visibility = visibility_from(visibility)
     versions = dashboard.stores.catalog.problems(visibility=shown_visibility, limit=_LIMIT, cursor=cursor or None)
     older = versions.next_cursor and address("/problems", visibility=visibility, cursor=versions.next_cursor)

@@ -12,7 +12,8 @@ from service.api.proposals import HintRequest, ProposedCandidate, proposer
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.pages import page
-from service.dashboard.run_view import RunIdDep, RunView
+from service.dashboard.parameters import RunIdDep
+from service.dashboard.run_view import RunView
 from service.principal import PrincipalDep
 from speciate.domain.errors import InvalidInputError, NotFoundError, SpeciateError
 from speciate.domain.values import digest_of

@@ -14,8 +14,9 @@ from service.dashboard.forms import FormDep, FormErrors, SubmittedForm, form_err
 from service.dashboard.label_fields import changed_labels, labels_from_run, read_labels
 from service.dashboard.live import Seen
 from service.dashboard.pages import address, page
+from service.dashboard.parameters import RunIdDep, Word
 from service.dashboard.routes.figures import Figure, add_figure_routes
-from service.dashboard.run_view import Axis, RunIdDep, RunView
+from service.dashboard.run_view import RunView
 from speciate.domain.errors import NotFoundError
 from speciate.domain.labels import Relabelling
 
@@ -25,7 +26,7 @@ _MAX_REASON_LENGTH: Final = 2000
 
 
 @router.get("/{run_id}")
-def show_run(request: Request, run_id: RunIdDep, dashboard: DashboardDep, x: Axis = "", y: Axis = "") -> Response:
+def show_run(request: Request, run_id: RunIdDep, dashboard: DashboardDep, x: Word = "", y: Word = "") -> Response:
     return _page(request, RunView(dashboard, dashboard.stores.runs.get(run_id), x, y))
 
 
@@ -84,7 +85,7 @@ def _page(
 
 
 def _figure(
-    run_id: RunIdDep, name: str, dashboard: DashboardDep, x: Axis = "", y: Axis = "", narrow: bool = False
+    run_id: RunIdDep, name: str, dashboard: DashboardDep, x: Word = "", y: Word = "", narrow: bool = False
 ) -> Figure:
     view = RunView(dashboard, dashboard.stores.runs.get(run_id), x, y, narrow)
     if name not in view.makers:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.label_fields import parse_tags
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import address, fragment, page
+from service.dashboard.parameters import Text
 from service.dashboard.routes.visibility import visibility_from
 from speciate.domain.run import RunState
 from speciate.domain.values import storable
@@ -22,27 +23,26 @@ from speciate.schema.runs import RunOrder
 router = APIRouter(include_in_schema=False)
 
 _LIMIT = 50
-_Text = Annotated[str, Query(max_length=2000)]
 
 
 @dataclass(frozen=True)
 class RunListQuery:
     """Filters and order of the list; empty filters are ignored."""
 
-    state: _Text = ""  # or "archived" or "deleted", which other values leave out
-    problem: _Text = ""
-    policy: _Text = ""
-    tag: _Text = ""  # one, or several that the run must all have
-    name: _Text = ""
-    sort: _Text = ""
-    reverse: _Text = ""  # "1" for the opposite order
+    state: Text = ""  # or "archived" or "deleted", which other values leave out
+    problem: Text = ""
+    policy: Text = ""
+    tag: Text = ""  # one, or several that the run must all have
+    name: Text = ""
+    sort: Text = ""
+    reverse: Text = ""  # "1" for the opposite order
 
 
 RunListQueryDep = Annotated[RunListQuery, Depends()]
 
 
 @router.get("/runs")
-def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: _Text = "") -> Response:
+def show_runs(request: Request, dashboard: DashboardDep, filters: RunListQueryDep, cursor: Text = "") -> Response:
     return page(
         request,
         "runs.html",

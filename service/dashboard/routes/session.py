@@ -38,12 +38,12 @@ def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
         return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
     secret = app_state.stores.tokens.log_in(bearer, authenticator.operator_token)
     request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
-    answer = RedirectResponse(local_path(form.text("next")), 303)
+    response = RedirectResponse(local_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
-    answer.set_cookie(
+    response.set_cookie(
         SESSION_COOKIE, secret, max_age=life, httponly=True, samesite="lax", secure=_secure(request, app_state)
     )
-    return answer
+    return response
 
 
 @router.post("/logout", dependencies=[SubmittedForm])
@@ -51,27 +51,27 @@ async def log_out(request: Request, app_state: AppStateDep) -> Response:
     credentials: Credentials = request.state.credentials
     if credentials.session:
         await run_in_threadpool(app_state.stores.tokens.log_out, credentials.session)
-    answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(SESSION_COOKIE)
-    return answer
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(SESSION_COOKIE)
+    return response
 
 
 @router.post("/project", dependencies=[NeedsOperator])
 def choose_project(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
     project = app_state.stores.projects.get(form.text("project")[:80])
-    answer = RedirectResponse("/", 303)
-    answer.set_cookie(
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
         PROJECT_COOKIE, project.slug, max_age=_YEAR_S, httponly=True, samesite="lax", secure=_secure(request, app_state)
     )
-    return answer
+    return response
 
 
 @router.post("/theme")
 def choose_theme(form: FormDep) -> Response:
-    answer = RedirectResponse(local_path(form.text("back")), 303)
+    response = RedirectResponse(local_path(form.text("back")), 303)
     theme = form.text("theme")
-    answer.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=_YEAR_S, samesite="lax")
-    return answer
+    response.set_cookie(THEME_COOKIE, theme if theme in THEMES else "light", max_age=_YEAR_S, samesite="lax")
+    return response
 
 
 def _secure(request: Request, app_state: AppStateDep) -> bool:

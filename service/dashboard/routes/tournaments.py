@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.charts import Chart, Table, download
@@ -15,10 +15,10 @@ from service.dashboard.figures.tournament import differences_chart, reach_chart,
 from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
+from service.dashboard.parameters import Text, Word
 from service.dashboard.routes.declarations import (
     MAX_REASON_LENGTH,
     PAGE_SIZE,
-    CursorText,
     chart_named,
     goal_of,
     list_page,
@@ -38,11 +38,9 @@ MAX_ROWS: Final = 300
 _PLACED: Final = frozenset({"design", "standings", "methods", "comparisons", "matrix"})
 """Tables with a place of their own on the page."""
 
-_Entrant = Annotated[str, Query(max_length=80)]
-
 
 @router.get("")
-def list_tournaments(request: Request, dashboard: DashboardDep, cursor: CursorText = "") -> Response:
+def list_tournaments(request: Request, dashboard: DashboardDep, cursor: Text = "") -> Response:
     records = dashboard.stores.tournaments.list(limit=PAGE_SIZE, cursor=cursor or None)
     return list_page(request, "tournament", records)
 
@@ -71,13 +69,13 @@ async def watch_tournament(name: str, dashboard: DashboardDep, seen: Seen = "") 
 
 
 @router.get("/{name}/pair")
-def show_pair(request: Request, name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "") -> Response:
+def show_pair(request: Request, name: str, dashboard: DashboardDep, a: Word = "", b: Word = "") -> Response:
     return page(request, "pair.html", **_pair_context(dashboard, dashboard.stores.tournaments.get(name), a, b))
 
 
 @router.get("/{name}/pair/live")
 async def watch_pair(
-    name: str, dashboard: DashboardDep, a: _Entrant = "", b: _Entrant = "", seen: Seen = ""
+    name: str, dashboard: DashboardDep, a: Word = "", b: Word = "", seen: Seen = ""
 ) -> StreamingResponse:
     def render(record: TournamentRecord) -> str:
         return fragment("pair_live.html", **_pair_context(dashboard, record, a, b))

@@ -11,7 +11,7 @@ from service.api.schemas import NameInPath
 from service.dashboard.context import DashboardDep
 from service.dashboard.forms import Form, FormDep, local_path
 from service.dashboard.pages import address
-from service.dashboard.run_view import RunIdDep
+from service.dashboard.parameters import RunIdDep
 from speciate.domain.visibility import Visibility, VisibilityChange
 
 router = APIRouter(include_in_schema=False)
