@@ -141,7 +141,7 @@ def series_marker(rank: int, size: int) -> dict[str, Any]:
 def step_line(rank: int, x: Any, y: Any, hovertemplate: str, **more: Any) -> dict[str, Any]:
     """Return a step line with the colour and dash of series ``rank``; ``more`` overrides."""
     look = {"shape": "hv", "width": 2, "color": SERIES[rank % len(SERIES)], "dash": DASHES[rank % len(DASHES)]}
-    return scatter("lines", x, y, hovertemplate, **{"line": look, **more})
+    return {**scatter("lines", x, y, hovertemplate, line=look), **more}
 
 
 class ChartCache:

@@ -186,7 +186,7 @@ def world(settings: Settings, serve: Callable[..., Api], stores: Stores) -> Worl
             "token_id": [str(owner.id)],
             "webhook_id": [str(hook.id)],
             "text": ["program"],
-            "figure": ["standings"],
+            "chart": ["standings"],
             "verb": ["pause"],
         },
         "/problems": {"name": [str(problem), f"{MARK}-problem", f"{MARK}-problem@1"]},
