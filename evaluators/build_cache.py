@@ -40,8 +40,8 @@ class BuildCache:
         except OSError:
             return None
         with open(descriptor, "rb") as file:  # noqa: PTH123
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size > self._max_bytes:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > self._max_bytes:
                 return None
             digest, body = file.read(_DIGEST_BYTES), file.read()
         if digest != _digest(key, body):
@@ -67,15 +67,15 @@ class BuildCache:
 
     def _prune(self, max_bytes: int) -> None:
         """Remove the least recently used programs beyond a size, and what killed processes left."""
-        found = []
+        entries = []
         for path in self._root.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()
-                found.append((status.st_mtime, status.st_size, path))
-        kept = 0
-        for _, size, path in sorted(found, reverse=True):
-            kept += size
-            if kept > max_bytes:
+                entries.append((status.st_mtime, status.st_size, path))
+        total = 0
+        for _, size, path in sorted(entries, reverse=True):
+            total += size
+            if total > max_bytes:
                 path.unlink(missing_ok=True)
 
 

@@ -43,8 +43,8 @@ def build_program(batch: EvaluationBatch, program: str) -> BuiltFiles | Failure:
     if language is None or not language.build:
         return files
     key = digest_of([_FORMAT, files, language.model_dump(mode="json"), batch.surroundings])
-    if batch.builds is not None and (found := batch.builds.find(key)) is not None:
-        return found
+    if batch.builds is not None and (cached := batch.builds.find(key)) is not None:
+        return cached
     built = _Build(batch, language).run(files)
     if isinstance(built, Failure):
         return built
@@ -100,7 +100,7 @@ def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
         case {"error": "too_large", "detail": str(detail)}:
             return Failure(FailureKind.INVALID_OUTPUT, "build_too_large", sanitize(detail))
         case {"built": dict(listed)} if len(listed) <= MAX_BUILT_FILES:
-            built = {name: file for name, given in listed.items() if (file := _file(name, given)) is not None}
+            built = {name: file for name, entry in listed.items() if (file := _file(name, entry)) is not None}
             if len(built) == len(listed) and _size(built) <= max_bytes:
                 return built
     return Failure(FailureKind.INVALID_OUTPUT, "build_malformed", "the build reported something else than its files")
@@ -112,8 +112,8 @@ def _named(failure: Failure) -> Failure:
     return Failure(failure.kind, f"build_{failure.reason}", f"the build: {failure.detail}")
 
 
-def _file(name: str, given: object) -> tuple[str, bool] | None:
-    match given:
+def _file(name: str, entry: object) -> tuple[str, bool] | None:
+    match entry:
         case [str(content), bool(program)] if _PATH.fullmatch(name):
             try:
                 base64.b64decode(content, validate=True)

@@ -102,16 +102,16 @@ class _CaseSession:
 
     def _measure(self, step: CascadeStage) -> StageRewards | Failure:
         names = [objective.name for objective in step.objectives]
-        asked = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
+        cases = [i for i in range(len(self._problem.cases)) if self._counts_towards(i) in names]
         values, self._refusal = self._values, self._unloadable
         for hidden in (False, True):
-            self._ask([i for i in asked if self._problem.cases[i].hidden is hidden], hidden)
+            self._ask([i for i in cases if self._problem.cases[i].hidden is hidden], hidden)
         if self._stop is not None and self._stop.reason in NOT_THE_PROGRAMS_FAULT:
             return self._stop  # too few answered cases to score the stage
         if self._values == values and (failure := self._stop or self._refusal) is not None:
             return failure
-        total = Counter(map(self._counts_towards, asked))
-        won = Counter(self._counts_towards(i) for i in asked if i in self._passed)
+        total = Counter(map(self._counts_towards, cases))
+        won = Counter(self._counts_towards(i) for i in cases if i in self._passed)
         return tuple(won[name] / total[name] if total[name] else 0.0 for name in names)
 
     def _ask(self, indices: list[int], hidden: bool) -> None:

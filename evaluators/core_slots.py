@@ -34,14 +34,14 @@ class CoreSlots:
         While one process collects slots, no other takes any, so that a large evaluation waits for those that run, not
         for those that come. Yields the number of slots: 0 if the evaluation was interrupted while it waited.
         """
-        held: list[int] = []
+        slots: list[int] = []
         try:
-            yield self._collect(held, min(max(cores, 1), self._count))
+            yield self._collect(slots, min(max(cores, 1), self._count))
         finally:
-            for slot in held:
+            for slot in slots:
                 self._unlock(slot)
 
-    def _collect(self, held: list[int], wanted: int) -> int:
+    def _collect(self, slots: list[int], count: int) -> int:
         turn = self._count
         while not self._locked(turn):
             if interrupted():
@@ -50,10 +50,10 @@ class CoreSlots:
         try:
             while True:
                 for slot in range(self._count):
-                    if len(held) < wanted and slot not in held and self._locked(slot):
-                        held.append(slot)
-                if len(held) == wanted:
-                    return wanted
+                    if len(slots) < count and slot not in slots and self._locked(slot):
+                        slots.append(slot)
+                if len(slots) == count:
+                    return count
                 if interrupted():
                     return 0
                 time.sleep(_POLL_S)

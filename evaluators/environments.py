@@ -75,17 +75,17 @@ class EnvironmentStore:
 
     def prune(self) -> int:
         """Remove environments that are old or exceed the size limit and are not in use; return how many."""
-        found = []
+        environments = []
         for lock in self._root.glob(f"*{_LOCK}"):
             folders = [*self._root.glob(f"{lock.name.removesuffix(_LOCK)}-*")]
             with contextlib.suppress(FileNotFoundError):
-                found.append((lock.stat().st_mtime, lock, sum(map(_size, folders))))
-        kept, removed, oldest = 0, 0, time.time() - self._max_days * 86_400
-        for used, lock, size in sorted(found, reverse=True):
-            if (used < oldest or kept + size > self._max_bytes) and self._remove_unused(lock):
+                environments.append((lock.stat().st_mtime, lock, sum(map(_size, folders))))
+        total, removed, oldest = 0, 0, time.time() - self._max_days * 86_400
+        for used, lock, size in sorted(environments, reverse=True):
+            if (used < oldest or total + size > self._max_bytes) and self._remove_unused(lock):
                 removed += 1
             else:
-                kept += size
+                total += size
         return removed
 
     def _find_or_build(
@@ -93,7 +93,7 @@ class EnvironmentStore:
     ) -> Environment:
         os.utime(lock)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        while (found := self._find(name)) is None:
+        while (environment := self._find(name)) is None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._find(name) is None:
                 self._clear(name)
@@ -103,7 +103,7 @@ class EnvironmentStore:
                     raise _unavailable(requirements, str(error)) from error
             fcntl.flock(lock, fcntl.LOCK_SH)  # not atomic: another process may prune in between
             self.prune()
-        return found
+        return environment
 
     def _find(self, name: str) -> Environment | None:
         """Return the sealed environment of this name if it is unchanged."""
@@ -175,15 +175,15 @@ def _name(requirements: Sequence[str]) -> str:
 
 def _digests(site: Path) -> dict[str, str]:
     """Return the SHA-256 of every file by path; ``ValueError`` if something is neither a file nor a folder."""
-    found = {}
+    digests = {}
     for path in sorted(site.rglob("*")):
         name = path.relative_to(site).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise ValueError(f"{name} is a link or a special file")
         if path.is_file():
             with path.open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def _seal(files: dict[str, str]) -> dict[str, str]:

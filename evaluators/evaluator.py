@@ -102,7 +102,7 @@ class SandboxEvaluator:
         """Return the version of each known language in which programs can be evaluated, by name."""
         if self.tier == TIER_B:
             return {}
-        return {found.name: found.version for found in self._toolchains.languages() if not found.problem}
+        return {language.name: language.version for language in self._toolchains.languages() if not language.problem}
 
     def evaluate(
         self,

@@ -46,22 +46,23 @@ def open_toolchains(settings: Settings) -> Toolchains:
     return Toolchains(settings.toolchains)
 
 
-def open_evaluator(wanted: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
+def open_evaluator(tier_name: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
     """Return an evaluator in the strongest tier that passes its attacks (``auto``), or in the requested tier.
 
     Raises:
         ConfigurationError: The tier is unknown.
         EvaluatorUnavailableError: No tier, or not the requested tier, passes its attacks.
     """
-    if wanted == UNSAFE:
+    if tier_name == UNSAFE:
         _log.warning(UNSAFE_WARNING)
         return _evaluator(UNSAFE, settings)
-    if wanted != AUTO and wanted not in TIERS:
+    if tier_name != AUTO and tier_name not in TIERS:
         raise ConfigurationError(
-            f"Unknown evaluator tier {wanted!r}.", remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}."
+            f"Unknown evaluator tier {tier_name!r}.",
+            remedy=f"Set SPECIATE_SANDBOX to one of: auto, {', '.join(TIERS)}.",
         )
     refused = []
-    for tier in TIERS if wanted == AUTO else (wanted,):
+    for tier in TIERS if tier_name == AUTO else (tier_name,):
         if tier == UNSAFE:
             continue
         verdict = probe_tier(tier)
@@ -88,5 +89,5 @@ def _why(refused: list[TierProbe]) -> str:
 
 
 def _remedy(refused: list[TierProbe]) -> str:
-    known = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
-    return " ".join([*known, _NEEDS] if len(refused) > 1 or not known else known)
+    remedies = dict.fromkeys(verdict.remedy for verdict in refused if verdict.remedy)
+    return " ".join([*remedies, _NEEDS] if len(refused) > 1 or not remedies else remedies)

@@ -18,11 +18,11 @@ _CLONE_NEWUSER = 0x10000000
 
 def kernel_features() -> str:
     system = os.uname()
-    known = "" if system.machine in MACHINES else " (unsupported architecture: no tier works)"
+    support = "" if system.machine in MACHINES else " (unsupported architecture: no tier works)"
     abi = landlock.abi()
     return ", ".join(
         [
-            f"Linux {system.release} on {system.machine}{known}",
+            f"Linux {system.release} on {system.machine}{support}",
             f"Landlock {abi}" if abi else "no Landlock",
             "user namespaces" if _user_namespaces() else "no user namespaces",
             _bubblewrap(),
@@ -42,5 +42,5 @@ def _bubblewrap() -> str:
     if program is None:
         return "no bubblewrap"
     said = subprocess.run([program, "--version"], check=False, capture_output=True, text=True).stdout
-    found = re.search(r"[\d.]+", said)
-    return f"bubblewrap {found[0] if found else Path(program).name}"
+    version = re.search(r"[\d.]+", said)
+    return f"bubblewrap {version[0] if version else Path(program).name}"

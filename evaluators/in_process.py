@@ -97,8 +97,8 @@ class _InProcessRun:
                 numbers = "\n".join(f"{name} = {value}" for name, value in others.items() if name not in texts)
                 if numbers:
                     self._findings.notes[OTHER] = sanitize(numbers)
-                given = message.get("notes")
-                notes = [*(given if isinstance(given, list) else []), *map(list, texts.items())]
+                notes_sent = message.get("notes")
+                notes = [*(notes_sent if isinstance(notes_sent, list) else []), *map(list, texts.items())]
                 message = message | {
                     "rewards": {name: rewards[name] for name in rewards if name in names},
                     "notes": notes,

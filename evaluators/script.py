@@ -235,8 +235,8 @@ class ScriptOutput:
         nothing = scores_nothing(problem, evaluation)
         failed = evaluation.failure is not None or (nothing and problem.kind is ProblemKind.IN_PROCESS)
         texts = {"failed call": self.failed_call if nothing else "", "evaluator_log": self.log if failed else ""}
-        shown = {label: text for label, text in texts.items() if text}
-        return replace(evaluation, artifacts={**self.notes, **shown, **evaluation.artifacts})
+        explanations = {label: text for label, text in texts.items() if text}
+        return replace(evaluation, artifacts={**self.notes, **explanations, **evaluation.artifacts})
 
 
 def read_outcome(
@@ -275,17 +275,17 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
     unmeasured = RewardSpace(objectives).unmeasured(rewards) if isinstance(rewards, dict) else []
     notes = {NOT_MEASURED: ", ".join(unmeasured)} if unmeasured else {}
     room = problem.limits.log_bytes
-    given = message.get("notes")
-    for note in given[:_MAX_NOTES] if isinstance(given, list) else []:
+    sent = message.get("notes")
+    for note in sent[:_MAX_NOTES] if isinstance(sent, list) else []:
         match note:
             case [str(label), str(text)]:
                 if label == OUTPUT and problem.carry is not None and len(text) > room:
                     # Part of an output is no start for others.
                     label, text = "output left out", f"it has {len(text)} characters, limits.log_bytes leaves {room}"
-                kept = sanitize(text[:room], room)
-                room -= len(kept)
+                note_text = sanitize(text[:room], room)
+                room -= len(note_text)
                 label = sanitize(label, 80)
-                notes[label] = f"{notes[label]}\n{kept}" if label in notes else kept
+                notes[label] = f"{notes[label]}\n{note_text}" if label in notes else note_text
             case _:
                 continue
     return notes

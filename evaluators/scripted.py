@@ -67,7 +67,7 @@ def _carry(
     limit = _TimeLimit(script, candidate, batch.author_s)
     while True:
         message = script.receive(limit)
-        asked, candidate_s = time.monotonic(), limit.direct_s()
+        call_began, candidate_s = time.monotonic(), limit.direct_s()
         if (call := _call_in(message)) is not None:
             name = call[0]
             answer = candidate.call(*call, candidate_s)
@@ -83,7 +83,7 @@ def _carry(
         if (failure := answer.failure) is not None:
             reasons.add(failure.reason)
             findings.failed_call = f"{name}: {failure.kind.value} ({failure.reason})\n{failure.detail}"
-        limit.relayed_s += time.monotonic() - asked  # do not count the candidate's time
+        limit.relayed_s += time.monotonic() - call_began  # do not count the candidate's time
 
 
 _GLANCE_S: Final = 0.01

@@ -19,7 +19,7 @@ from speciate.domain.language import Language
 from speciate.domain.values import digest_of
 
 _VERSION_S: Final = 30.0
-_VERSIONS: Final = {known.version[0]: known.version for known in KNOWN.values()}
+_VERSIONS: Final = {language.version[0]: language.version for language in KNOWN.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Toolchains:
 
     def find(self, tool: str) -> Path | None:
         """Return the path of a program, or None if candidates cannot see one."""
-        found = shutil.which(tool, path=self._path)
-        if found is None:
+        path = shutil.which(tool, path=self._path)
+        if path is None:
             return None
-        real = Path(found).resolve()
+        real = Path(path).resolve()
         return real if any(real.is_relative_to(root) for root in self._roots) else None
 
     @cached_property
@@ -78,16 +78,16 @@ class Toolchains:
 
     def languages(self) -> Iterator[FoundLanguage]:
         """Yield every known language with its version, or why this machine lacks it."""
-        for known in KNOWN.values():
-            yield self._look_up(known)
+        for language in KNOWN.values():
+            yield self._look_up(language)
 
-    def _look_up(self, known: KnownLanguage) -> FoundLanguage:
-        tool = known.version[0]
-        for needed in programs_of(known.version, known.build, known.run):
+    def _look_up(self, language: KnownLanguage) -> FoundLanguage:
+        tool = language.version[0]
+        for needed in programs_of(language.version, language.build, language.run):
             if not self.works(needed):
-                return FoundLanguage(known.name, tool, problem=f"{needed} {self._where(needed)}")
+                return FoundLanguage(language.name, tool, problem=f"{needed} {self._where(needed)}")
         path = self.find(tool) or Path(tool)
-        return FoundLanguage(known.name, tool, version=self._version(tool, path).splitlines()[0])
+        return FoundLanguage(language.name, tool, version=self._version(tool, path).splitlines()[0])
 
     def _where(self, tool: str) -> str:
         if (path := self.find(tool)) is not None:

@@ -14,13 +14,13 @@ from speciate.settings import is_loopback
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
     """Return the token of ``Authorization: Bearer``; None without such a header."""
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    return given.strip() if scheme.lower() == "bearer" else None
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
-def same_token(given: str | None, token: str) -> bool:
+def same_token(sent: str | None, token: str) -> bool:
     """Return True if the tokens are equal; takes constant time, so that the delay reveals nothing."""
-    return given is not None and secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())
+    return sent is not None and secrets.compare_digest(sent.encode("utf-8", "replace"), token.encode())
 
 
 def from_own_page(headers: Mapping[str, str]) -> bool:

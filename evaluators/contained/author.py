@@ -148,8 +148,8 @@ def serve(wire: Wire) -> None:
         candidate = Candidate(wire, task["program"], direct)
         seed_generators(task["seed"])
         function = names[task["function"]]
-        given = candidate if first["calls"] else task["program"]
-        outcome = outcome_of(partial(function, given, context), first)
+        argument = candidate if first["calls"] else task["program"]
+        outcome = outcome_of(partial(function, argument, context), first)
         candidate.close_direct()
         report(wire, outcome, context.notes)
 

@@ -24,8 +24,8 @@ class Bounds:
     def __init__(self, order: SpawnRequest, warm: Footprint, meter: Meter, *, threads: bool) -> None:
         data = warm.data + order.memory_bytes + order.tasks * STACK_BYTES
         space = warm.space + order.memory_bytes + _SPARE_SPACE
-        wanted = {**order.rlimits, "RLIMIT_DATA": (data, data), "RLIMIT_AS": (space, space)}
-        self.rlimits: RLimits = tuple(_lowered(getattr(resource, name), *values) for name, values in wanted.items())
+        limits = {**order.rlimits, "RLIMIT_DATA": (data, data), "RLIMIT_AS": (space, space)}
+        self.rlimits: RLimits = tuple(_lowered(getattr(resource, name), *values) for name, values in limits.items())
         self._meter = meter
         self._threads = order.tasks if threads else None
         self._resident = warm.resident + order.memory_bytes

@@ -231,7 +231,7 @@ def printed(said: IO[bytes]) -> str:
 
 def _collect(max_files: int, max_bytes: int) -> Files:
     """Return the regular files that a build left; links and other kinds of files are no part of a program."""
-    found: Files = {}
+    files: Files = {}
     left = max_bytes
     own = Path().stat().st_dev
     for folder, folders, names in os.walk("."):
@@ -244,10 +244,10 @@ def _collect(max_files: int, max_bytes: int) -> Files:
             if content is None:
                 continue
             left -= len(content)
-            if left < 0 or len(found) == max_files:
+            if left < 0 or len(files) == max_files:
                 raise _TooLargeError(f"the build left more than {max_bytes} bytes, or more than {max_files} files")
-            found[path] = [base64.b64encode(content).decode("ascii"), executable]
-    return found
+            files[path] = [base64.b64encode(content).decode("ascii"), executable]
+    return files
 
 
 def _read(path: str, most: int) -> tuple[bytes | None, bool]:

@@ -50,7 +50,7 @@ class LandlockTier:
         if hidden:
             # Possibly hundreds of paths: restrict the zygote once for all its forks.
             away = {os.path.realpath(path) for path in hidden}
-            paths = [found for path in readable for found in landlock.beside(os.path.realpath(path), away)]
+            paths = [each for path in readable for each in landlock.beside(os.path.realpath(path), away)]
             landlock.restrict(self._abi, dict.fromkeys([*paths, *own], landlock.READ_FILE), only=landlock.READ_FILE)
         self._folder = ""
         self._rules = self._rules_with("")

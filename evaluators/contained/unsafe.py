@@ -38,8 +38,8 @@ class UnsafeTier:
         kernel.adopt_orphans()
 
     def setup_candidate(self, order: SpawnRequest) -> None:
-        made = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
-        self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = made
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getppid()}-{os.getpid()}-")
+        self.folder = os.environ["HOME"] = os.environ["TMPDIR"] = folder
         if order.folder:
             Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
         os.chdir(self.folder)
@@ -59,16 +59,16 @@ def open_tier(_: BootMessage) -> UnsafeTier:
 def orphaned_folders(zygote: int) -> list[str]:
     """Return the folders of a zygote's ended supervisors, excluding folders of other users with such a name."""
     begin = f"{_PREFIX}{zygote}-"
-    found = [path for path in Path(tempfile.gettempdir()).glob(f"{begin}*") if _is_own_folder(path)]
-    return [str(path) for path in found if _has_ended(path.name.removeprefix(begin).partition("-")[0])]
+    folders = [path for path in Path(tempfile.gettempdir()).glob(f"{begin}*") if _is_own_folder(path)]
+    return [str(path) for path in folders if _has_ended(path.name.removeprefix(begin).partition("-")[0])]
 
 
 def _is_own_folder(path: Path) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _has_ended(pid: str) -> bool:

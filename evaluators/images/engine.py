@@ -163,9 +163,11 @@ def require_engine(capabilities: Collection[str]) -> Engine:
     """Return an engine with some capabilities; ``EvaluatorUnavailableError`` if there is none."""
     if (engine := find_engine()) is not None and engine.capabilities.issuperset(capabilities):
         return engine
-    known = "; ".join(f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines())
+    engine_problems = "; ".join(
+        f"{each.name} {each.problem or 'has no writable folders of images'}" for each in engines()
+    )
     raise EvaluatorUnavailableError(
-        f"The problem has an image, and this machine does not run it: {known}.",
+        f"The problem has an image, and this machine does not run it: {engine_problems}.",
         remedy="Install podman (package `podman`), for `writable` as well; `speciate doctor` lists the engines.",
     )
 
@@ -194,18 +196,18 @@ def _examine(name: str, path: str | None) -> Engine:
 def _examined(name: str, _path: str, _user: int, _period: int) -> Engine:
     answer = _answer([name, "info", "--format", "json" if name == "podman" else "{{json .}}"], _ANSWER_S)
     try:
-        found = json.loads(answer.text) if answer.ok else None
+        info = json.loads(answer.text) if answer.ok else None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        info = None
+    if not isinstance(info, dict):
         return Engine(name, problem=f"does not work: {' '.join(answer.text.split())[-200:] or 'no answer'}")
-    return _podman(found) if "host" in found else _docker(name, found)
+    return _podman(info) if "host" in info else _docker(name, info)
 
 
-def _podman(found: dict[str, Any]) -> Engine:
-    host = found["host"]
+def _podman(info: dict[str, Any]) -> Engine:
+    host = info["host"]
     rootless = bool(host["security"]["rootless"])
-    version = str(found.get("version", {}).get("Version", "?"))
+    version = str(info.get("version", {}).get("Version", "?"))
     lacking = [each for each in _NEEDED if each not in host.get("cgroupControllers", ())]
     if rootless and host.get("cgroupVersion") != "v2":
         lacking = [*_NEEDED]
@@ -215,16 +217,16 @@ def _podman(found: dict[str, Any]) -> Engine:
     )
 
 
-def _docker(name: str, found: dict[str, Any]) -> Engine:
-    version = str(found.get("ServerVersion") or "")
+def _docker(name: str, info: dict[str, Any]) -> Engine:
+    version = str(info.get("ServerVersion") or "")
     if not version:
         return Engine(
-            name, problem=f"does not work: {' '.join(map(str, found.get('ServerErrors') or ['no daemon']))[:200]}"
+            name, problem=f"does not work: {' '.join(map(str, info.get('ServerErrors') or ['no daemon']))[:200]}"
         )
-    rootless = any("rootless" in str(option) for option in found.get("SecurityOptions") or ())
-    lacking = [each for each, key in zip(_NEEDED, ("MemoryLimit", "PidsLimit"), strict=True) if not found.get(key)]
+    rootless = any("rootless" in str(option) for option in info.get("SecurityOptions") or ())
+    lacking = [each for each, key in zip(_NEEDED, ("MemoryLimit", "PidsLimit"), strict=True) if not info.get(key)]
     why = f"cannot limit {' and '.join(lacking)}" if lacking else ""
-    return Engine(name, version, rootless, why, shares=bool(found.get("CpuCfsQuota")))
+    return Engine(name, version, rootless, why, shares=bool(info.get("CpuCfsQuota")))
 
 
 def _answer(argv: Sequence[str], timeout_s: float) -> EngineReply:
@@ -264,9 +266,9 @@ def _host() -> str:
     return f"{socket.gethostname()}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def _allowed(which: int, wanted: int) -> int:
+def _allowed(which: int, limit: int) -> int:
     hard = resource.getrlimit(which)[1]
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 
 
 def _whole(seconds: float) -> int:

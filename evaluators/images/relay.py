@@ -170,10 +170,10 @@ class Containers:
         raise EngineError(ended.errors.strip()[-500:] or f"{self._engine.name} ended with status {ended.code}")
 
     def _state(self, name: str) -> dict[str, Any]:
-        asked = [self._engine.name, "inspect", "--format", "{{json .State}}", name]
+        command = [self._engine.name, "inspect", "--format", "{{json .State}}", name]
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-            said = subprocess.run(asked, env=self._environment, capture_output=True, check=True, timeout=30).stdout
-            return dict(json.loads(said))
+            state = subprocess.run(command, env=self._environment, capture_output=True, check=True, timeout=30).stdout
+            return dict(json.loads(state))
         return {}
 
     def _remove(self, name: str) -> None:
@@ -193,24 +193,24 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
     # Signals for the worker's group end the worker, and the worker's end is what ends this process.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    given = json.loads(order)
+    fields = json.loads(order)
     home = make_temporary_folder("image")
     try:
         folder = home / "candidate"
-        (folder / "data" if given["data"] else folder).mkdir(parents=True)
+        (folder / "data" if fields["data"] else folder).mkdir(parents=True)
         folder.chmod(0o755)
         os.chdir(folder)
         containers = Containers(
-            Engine(**given["engine"]),
-            given["image"],
-            given["options"],
-            data=given["data"],
+            Engine(**fields["engine"]),
+            fields["image"],
+            fields["options"],
+            data=fields["data"],
             folder=folder,
             channel=channel,
-            scratch_bytes=given["scratch_bytes"],
-            kill_s=given["kill_s"],
+            scratch_bytes=fields["scratch_bytes"],
+            kill_s=fields["kill_s"],
         )
-        serve(Wire(channel, given["frame_bytes"]), containers)
+        serve(Wire(channel, fields["frame_bytes"]), containers)
     except EngineError as error:
         os.write(complaints, str(error).encode("utf-8", "replace"))
     except (BrokenPipeError, ConnectionResetError, SystemExit):

@@ -185,4 +185,4 @@ class ImageStore:
     def forget(self, image: str) -> None:
         """Look for an image again at its next use: an evaluation in it failed, perhaps because it was removed."""
         with self._lock:
-            self._ready = {(name, known) for name, known in self._ready if known != image}
+            self._ready = {pair for pair in self._ready if pair[1] != image}

@@ -89,11 +89,11 @@ def _read(batch: EvaluationBatch, answer: CallResult) -> tuple[Evaluation, dict[
 
 def _rewards(line: str) -> dict[str, JsonValue]:
     try:
-        found = json.loads(line)
+        result = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    if isinstance(found, int | float):
-        found = {SINGLE: found}
-    if not isinstance(found, dict):
+    if isinstance(result, int | float):
+        result = {SINGLE: result}
+    if not isinstance(result, dict):
         return {}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    return {name: value for name, value in result.items() if isinstance(value, int | float)}

@@ -91,8 +91,8 @@ def _usable(group: Path) -> bool:
     try:
         if os.getxattr(group, "user.delegate") != b"1":
             return False
-        wanted = " ".join(f"+{name}" for name in _CONTROLLERS)
-        (group / "cgroup.subtree_control").write_text(wanted, "ascii")
+        enabled = " ".join(f"+{name}" for name in _CONTROLLERS)
+        (group / "cgroup.subtree_control").write_text(enabled, "ascii")
         return {*_CONTROLLERS} <= {*(group / "cgroup.subtree_control").read_text("ascii").replace("+", "").split()}
     except OSError:
         return False

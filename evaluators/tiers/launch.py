@@ -55,14 +55,14 @@ def _tier_a(
     argv = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     argv += ["--as-pid-1", "--cap-drop", "ALL"]
     argv += [] if user is None else ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    shown = readable(site, toolchains)
+    visible = readable(site, toolchains)
     # By default bubblewrap creates parent folders that only their owner may enter.
-    parents = {str(parent) for path in (*shown, *_DEVICES) for parent in Path(path).parents} - {"/"}
+    parents = {str(parent) for path in (*visible, *_DEVICES) for parent in Path(path).parents} - {"/"}
     for parent in sorted(parents):
         argv += ["--dir", parent]
-    for path in shown:
+    for path in visible:
         argv += ["--ro-bind", path, path]
-    argv += _covers(shown, site)
+    argv += _covers(visible, site)
     for device in _DEVICES:
         argv += ["--dev-bind", device, device]
     argv += ["--proc", "/proc", "--dir", "/tmp"]  # noqa: S108  # every evaluation mounts its own
@@ -73,19 +73,19 @@ def _tier_a(
     argv += ["--dir", tier_a.FOLDERS] if folders is None else ["--ro-bind", str(folders), tier_a.FOLDERS]
     argv += ["--dir", str(Path(tier_a.LAST_PID).parent), "--bind-try", _LAST_PID, tier_a.LAST_PID]
     argv += ["--remount-ro", "/", "--chdir", "/"]
-    covered = tuple(path for path in shown if path.startswith("/tmp/"))  # noqa: S108
+    covered = tuple(path for path in visible if path.startswith("/tmp/"))  # noqa: S108
     return Launch(
         (*argv, *_python(fd)), BootMessage("tier_a", user, preload, _site(site), covered, preload_early=site is None)
     )
 
 
 def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path | None, _: tuple[str, ...]) -> Launch:
-    shown = readable(site)
+    visible = readable(site)
     # Without namespaces another user may be unable to read Python or the folders; isolation does not depend on it.
-    reachable = all(map(_open_to_all, shown)) and (folders is None or _passable(folders))
+    reachable = all(map(_open_to_all, visible)) and (folders is None or _passable(folders))
     user = _own_user() if reachable else None
-    hidden = _hidden(shown, site)
-    paths = (*shown, *_kept(hidden, site), *_DEVICES)
+    hidden = _hidden(visible, site)
+    paths = (*visible, *_kept(hidden, site), *_DEVICES)
     # No namespaces contain this zygote: packages that a problem names are imported by its candidates only.
     preload = preload if site is None else ()
     boot = BootMessage("tier_b", user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
@@ -150,29 +150,29 @@ def readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
 
 
 def _wanted(site: Path | None) -> list[str]:
-    wanted = [*_SYSTEM.split(), sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
-    return sorted({path for path in wanted if Path(path).exists()})
+    needed = [*_SYSTEM.split(), sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
+    return sorted({path for path in needed if Path(path).exists()})
 
 
-def _hidden(shown: list[str], site: Path | None) -> list[str]:
-    """Return Speciate's folders beneath the shown paths; the canary reports one that Python needs as a whole."""
-    wanted = {Path(path).resolve() for path in _wanted(site)}
-    return [found for folder in hidden_folders() if folder not in wanted for found in _beneath(shown, folder)]
+def _hidden(visible: list[str], site: Path | None) -> list[str]:
+    """Return Speciate's folders beneath the visible paths; the canary reports one that Python needs as a whole."""
+    needed = {Path(path).resolve() for path in _wanted(site)}
+    return [each for folder in hidden_folders() if folder not in needed for each in _beneath(visible, folder)]
 
 
 def _kept(hidden: list[str], site: Path | None) -> list[str]:
     """Return the required paths beneath hidden folders, such as the virtual environment in a checkout."""
-    return [found for path in _wanted(site) for found in _beneath(hidden, Path(path).resolve())]
+    return [each for path in _wanted(site) for each in _beneath(hidden, Path(path).resolve())]
 
 
-def _beneath(shown: list[str], folder: Path) -> list[str]:
-    """Return every path of a folder beneath the shown paths, which may be links."""
-    reals = {path: Path(path).resolve() for path in shown}
+def _beneath(visible: list[str], folder: Path) -> list[str]:
+    """Return every path of a folder beneath the visible paths, which may be links."""
+    reals = {path: Path(path).resolve() for path in visible}
     return [str(Path(path, folder.relative_to(real))) for path, real in reals.items() if real in folder.parents]
 
 
-def _covers(shown: list[str], site: Path | None) -> list[str]:
-    hidden = _hidden(shown, site)
+def _covers(visible: list[str], site: Path | None) -> list[str]:
+    hidden = _hidden(visible, site)
     kept = _kept(hidden, site)
     argv = []
     for path in sorted({*hidden, *kept}):  # sorted, so that nested folders follow their parents

@@ -117,7 +117,7 @@ class ZygotePool:
 
     def _drop(self, zygote: Zygote) -> None:
         with self._lock:
-            self._zygotes = OrderedDict((key, kept) for key, kept in self._zygotes.items() if kept is not zygote)
+            self._zygotes = OrderedDict((key, each) for key, each in self._zygotes.items() if each is not zygote)
         zygote.close()
 
     def _forget(self) -> None:

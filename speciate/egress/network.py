@@ -56,13 +56,13 @@ def resolve(host: str, port: int) -> list[str]:
     The lookup has its own thread: the name server of a host that a user submits may be the user's own and never answer,
     and ``getaddrinfo`` then blocks for tens of seconds.
     """
-    found: list[str] = []
+    addresses: list[str] = []
     failures: list[OSError] = []
 
     def look_up() -> None:
         try:
             entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.extend(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            addresses.extend(dict.fromkeys(str(entry[4][0]) for entry in entries))
         except UnicodeError:
             failures.append(socket.gaierror(socket.EAI_NONAME, "invalid host name"))
         except OSError as error:
@@ -75,7 +75,7 @@ def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN, f"no answer of the name server within {RESOLVE_S:g} s")
     if failures:
         raise failures[0]
-    return found
+    return addresses
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class AllowedNetworks:
     @cached_property
     def _ranges(self) -> tuple[Range, ...]:
         entries = [part for entry in self.allowed for part in _WORDS.get(entry, (entry,))]
-        return tuple(found for entry in entries if (found := _range_of(entry)) is not None)
+        return tuple(network for entry in entries if (network := _range_of(entry)) is not None)
 
     def addresses(self, host: str, port: int, resolve: Resolve = resolve) -> list[str]:
         """Return the allowed addresses of a host, at least one.
@@ -128,7 +128,7 @@ class AllowedNetworks:
     def _reason(self, address: Address, name: str) -> str | None:
         """Return why an address is refused, or None."""
         for part in (address, *_inside(address)):
-            if any(part.version == known.version and part in known for known in self._ranges):
+            if any(part.version == network.version and part in network for network in self._ranges):
                 continue
             kind = _kind(part)
             if kind is not None and (name not in self.allowed or kind == _LINK_LOCAL):
@@ -150,7 +150,7 @@ def _kind(address: Address) -> str | None:
     if address.is_multicast:
         return "a multicast"
     site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    reserved = any(address.version == known.version and address in known for known in _RESERVED)
+    reserved = any(address.version == network.version and address in network for network in _RESERVED)
     return None if address.is_global and not site_local and not reserved else "a private or reserved"
 
 
@@ -161,9 +161,9 @@ def _inside(address: Address) -> Iterable[Address]:
     # ``::a.b.c.d`` and ``::ffff:0:a.b.c.d`` are obsolete forms that some translators still accept.
     if int(address) >> 32 in {0, 0xFFFF0000} and int(address) > 0xFFFF:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    for found in (address.ipv4_mapped, address.sixtofour):
-        if found is not None:
-            yield found
+    for embedded in (address.ipv4_mapped, address.sixtofour):
+        if embedded is not None:
+            yield embedded
     if address in _NAT64:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     if address.teredo is not None:

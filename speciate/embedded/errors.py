@@ -27,14 +27,12 @@ class RuntimeDirectoryError(EmbeddedServerError):
 class ClusterVersionError(EmbeddedServerError):
     """Another major version of PostgreSQL created the cluster in the data directory."""
 
-    def __init__(self, cluster: Path, found: int, available: int) -> None:
+    def __init__(self, cluster: Path, major: int, available: int) -> None:
         super().__init__(
-            f"{cluster} was created by PostgreSQL {found}, but the programs found are PostgreSQL {available}. "
-            f"Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {found}, "
+            f"{cluster} was created by PostgreSQL {major}, but the programs found are PostgreSQL {available}. "
+            f"Point SPECIATE_POSTGRES_BIN at the bin directory of a PostgreSQL {major}, "
             "or start on an empty directory with --data-dir."
         )
-        self.found = found
-        self.available = available
 
 
 class PasswordsLostError(EmbeddedServerError):

@@ -146,8 +146,10 @@ def _fork(spec: dict[str, Any], environment: int, log: int, inherit: list[int]) 
         os.environ.clear()
         os.environ.update(_read_environment(environment))
         _give_standard_files(log)
-        kept = sorted({2, log, environment, *inherit})  # the frames of the guard close both files as they are left
-        for low, high in zip(kept, [*kept[1:], 1 << 16], strict=True):
+        descriptors = sorted(
+            {2, log, environment, *inherit}
+        )  # the frames of the guard close both files as they are left
+        for low, high in zip(descriptors, [*descriptors[1:], 1 << 16], strict=True):
             os.closerange(low + 1, high)
     except BaseException:  # noqa: BLE001 - this fork must never go on as the guard
         traceback.print_exc()
@@ -172,17 +174,17 @@ def _read_environment(file: int) -> dict[str, str]:
     return dict(json.loads(os.pread(file, size, 0)))
 
 
-def _preload(wanted: dict[str, Any]) -> bool:
+def _preload(preload: dict[str, Any]) -> bool:
     """Import modules for forks to share; return True if a fork of this process is safe."""
-    sys.path[:] = wanted["path"]
+    sys.path[:] = preload["path"]
     with contextlib.suppress(ImportError):
         # Its first call finds the memory of the title by that of the environment, which forks replace.
         importlib.import_module("setproctitle").getproctitle()
-    os.environ.update(wanted["environment"])
+    os.environ.update(preload["environment"])
     gc.disable()  # a collection in a fork writes to every page
     files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     try:
-        for module in wanted["modules"]:
+        for module in preload["modules"]:
             importlib.import_module(module)
     except Exception as error:  # noqa: BLE001 - whatever a package does at its import
         sys.stderr.write(f"The processes share no memory: {error!r}\n")
@@ -360,12 +362,12 @@ def _ended_child() -> int | None:
 
 
 def _processes_below(parent: int) -> list[int]:
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def _emit(**event: Any) -> None:

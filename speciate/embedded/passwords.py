@@ -41,8 +41,8 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
 
 def _parse(path: Path) -> Passwords:
     try:
-        kept = json.loads(path.read_text())
-        return Passwords(str(kept["postgres"]), str(kept["valkey"]))
+        fields = json.loads(path.read_text())
+        return Passwords(str(fields["postgres"]), str(fields["valkey"]))
     except (ValueError, KeyError, TypeError):
         raise PasswordsLostError(
             f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."

@@ -29,10 +29,10 @@ def make_runtime_dir(parent: Path | None) -> Path:
     for candidate in candidates:
         if len(os.fsencode(candidate / _LONGEST_SOCKET)) > _SOCKET_PATH_LIMIT or not os.access(candidate, os.W_OK):
             continue
-        made = Path(tempfile.mkdtemp(prefix="speciate-", dir=candidate))
+        directory = Path(tempfile.mkdtemp(prefix="speciate-", dir=candidate))
         if os.geteuid() == 0:
-            made.chmod(0o711)  # PostgreSQL's account can enter its own directory but list nothing
-        return made
+            directory.chmod(0o711)  # PostgreSQL's account can enter its own directory but list nothing
+        return directory
     raise RuntimeDirectoryError(
         f"No place for unix sockets: {', '.join(map(str, candidates))} is not writable, or longer than "
         f"{_SOCKET_PATH_LIMIT - len(_LONGEST_SOCKET) - 1} bytes. "

@@ -58,8 +58,8 @@ class Postgres:
         version_file = self.cluster / "PG_VERSION"
         if not version_file.exists():
             self._create(password)
-        elif (found := int(version_file.read_text())) != self.binaries.major:
-            raise ClusterVersionError(self.cluster, found, self.binaries.major)
+        elif (major := int(version_file.read_text())) != self.binaries.major:
+            raise ClusterVersionError(self.cluster, major, self.binaries.major)
 
     def command(self) -> ChildCommand:
         """Return the command of the server."""

@@ -122,7 +122,7 @@ class GuardedProcesses:
             return
         flags = ["-I"] if self._preload else ["-I", "-S"]
         # Forks share the guard's memory: it holds no variable that a child may not need.
-        kept = {name: value for name, value in os.environ.items() if not self._preload or name in _PLAIN}
+        environment = {name: value for name, value in os.environ.items() if not self._preload or name in _PLAIN}
         self._commands_to, theirs = socket.socketpair()
         with theirs:
             self._guard = subprocess.Popen(
@@ -131,7 +131,7 @@ class GuardedProcesses:
                 stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 cwd="/",
-                env=kept,
+                env=environment,
                 pass_fds=self._inherit,
                 start_new_session=True,  # Ctrl-C must not reach the guard, which stops the children in order
             )
@@ -141,8 +141,8 @@ class GuardedProcesses:
 
     def start(self, command: ChildCommand) -> int:
         """Start a child, or start it again after it ended, and return its process id; raises `ServerStartError`."""
-        if (known := self.poll().get(command.name)) is not None and known.running:
-            raise ValueError(f"{command.name} is already running, as process {known.pid}")
+        if (child := self.poll().get(command.name)) is not None and child.running:
+            raise ValueError(f"{command.name} is already running, as process {child.pid}")
         self._status.pop(command.name, None)
         self._failures.pop(command.name, None)
         limit_s = _ANSWER_LIMIT_S + (0.0 if self._preload is None else _PRELOAD_LIMIT_S)

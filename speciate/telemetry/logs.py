@@ -24,19 +24,19 @@ _ids: ContextVar[dict[str, str] | None] = ContextVar("ids", default=None)
 @contextmanager
 def log_context(**ids: str) -> Iterator[dict[str, str]]:
     """Add ids to every line that is logged inside the block; yield all ids in force."""
-    held = (_ids.get() or {}) | ids
-    token = _ids.set(held)
+    context = (_ids.get() or {}) | ids
+    token = _ids.set(context)
     try:
-        yield held
+        yield context
     finally:
         _ids.reset(token)
 
 
 def add_log_context(**ids: str) -> None:
     """Add ids to the current ``log_context`` block, also from a thread with its context; outside a block do nothing."""
-    held = _ids.get()
-    if held is not None:
-        held.update(ids)
+    context = _ids.get()
+    if context is not None:
+        context.update(ids)
 
 
 class TextFormatter(logging.Formatter):

@@ -72,7 +72,9 @@ def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterat
         yield
 
 
-def record_request(name: str, seconds: float, headers: Mapping[str, str], made: UUID | None, **attributes: Any) -> None:
+def record_request(
+    name: str, seconds: float, headers: Mapping[str, str], created_run: UUID | None, **attributes: Any
+) -> None:
     """Record a request that has just been answered.
 
     A request that created the run ``made`` is the root span of the run's trace, with a link to the client's trace. Any
@@ -85,14 +87,14 @@ def record_request(name: str, seconds: float, headers: Mapping[str, str], made: 
 
     sender = TraceContextTextMapPropagator().extract(dict(headers))
     links = []
-    if made is not None and (link := trace.get_current_span(sender).get_span_context()).is_valid:
+    if created_run is not None and (link := trace.get_current_span(sender).get_span_context()).is_valid:
         links.append(trace.Link(link))
     ended = time.time_ns()
-    _ids().root_of = made
+    _ids().root_of = created_run
     try:
         booked = _tracer().start_span(
             name,
-            context=None if made is not None else sender,
+            context=None if created_run is not None else sender,
             kind=trace.SpanKind.SERVER,
             attributes=attributes,
             links=links,
@@ -138,10 +140,10 @@ def _provider(_pid: int) -> TracerProvider:
             return super().generate_span_id() if self.root_of is None else self.root_of.int & _LOW_64
 
     endpoint, service = _target[0]
-    made = TracerProvider(resource=Resource.create({"service.name": service}), id_generator=Ids())
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")))
-    atexit.register(made.shutdown)
-    return made
+    provider = TracerProvider(resource=Resource.create({"service.name": service}), id_generator=Ids())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")))
+    atexit.register(provider.shutdown)
+    return provider
 
 
 def _context_of(run_id: UUID) -> Context:
