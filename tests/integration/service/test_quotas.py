@@ -15,7 +15,7 @@ from tests.integration.service.tournament_lab import body as tournament
 from tests.integration.service.tournament_lab import declare, fair, play
 from tests.support.runs import toy_spec
 from workers.campaigns import CampaignController
-from workers.controller import WAITS_FOR_QUOTA
+from workers.declarations import WAITS_FOR_QUOTA
 from workers.tournaments import TournamentController
 
 __all__ = ["fair"]
