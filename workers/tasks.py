@@ -40,7 +40,7 @@ def perform_evaluation(work_id: str) -> None:
 
 def _pass_on(work_id: UUID) -> None:
     """Send the message of a unit again if this worker cannot evaluate it and another one can."""
-    run_id = fair_queue().foreign_run(work_id)
+    run_id = fair_queue().unsupported_run(work_id)
     if run_id is not None and evaluate_workers().can_evaluate(stores().work.context(run_id).problem):
         time.sleep(_PASS_ON_S)  # this slot has nothing else to do
         send_work(stores().celery, WorkRef(work_id, WorkKind.EVALUATE))

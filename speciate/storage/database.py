@@ -236,26 +236,20 @@ class Retrying(Protocol):
 
 @dataclass
 class Store:
-    """Base of the stores.
-
-    Attributes:
-        retry_for_s: Seconds to retry a call while the server restarts.
-    """
+    """Base of the stores."""
 
     _engine: sa.Engine
     retry_for_s: float = field(default=5.0, kw_only=True)
+    """Seconds to retry a call while the server restarts."""
 
 
 @dataclass
 class ScopedStore(Store):
-    """Base of stores that can be restricted to one project.
-
-    Attributes:
-        project: Project to read from and write to. None reads the ids of all projects and the names of the default
-            one, and writes to the default one.
-    """
+    """Base of stores that can be restricted to one project."""
 
     project: UUID | None = field(default=None, kw_only=True)
+    """Project to read from and write to. None reads the ids of all projects and the names of the default one, and
+    writes to the default one."""
 
     @property
     def _home(self) -> UUID:

@@ -38,16 +38,13 @@ from speciate.storage.work.store import PostgresWorkStore
 
 @dataclass(frozen=True)
 class Stores:
-    """Connections to PostgreSQL, Redis and the broker, and the stores that use them.
-
-    Attributes:
-        direct: Engine that bypasses the pooler, for session locks; the same engine without a pooler.
-        surplus: Connections of both that are not needed.
-    """
+    """Connections to PostgreSQL, Redis and the broker, and the stores that use them."""
 
     engine: sa.Engine
     direct: sa.Engine
+    """Engine that bypasses the pooler, for session locks; the same engine without a pooler."""
     surplus: tuple[SurplusConnections, ...]
+    """Connections of both that are not needed."""
     redis: redis.Redis
     celery: Celery
     catalog: Catalog

@@ -19,7 +19,7 @@ def worker(monkeypatch):
         found.executed.append(work_id)
         return True
 
-    queue = SimpleNamespace(choose=lambda _: found.chosen, foreign_run=lambda _: run)
+    queue = SimpleNamespace(choose=lambda _: found.chosen, unsupported_run=lambda _: run)
     work = SimpleNamespace(context=lambda run_id: SimpleNamespace(problem=run_id))
     others = SimpleNamespace(can_evaluate=lambda problem: problem == run and found.others_can)
     monkeypatch.setattr(tasks, "fair_queue", lambda: queue)

@@ -95,17 +95,14 @@ def key_purpose(key_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SecretsCheck:
-    """Result of trying to open all sealed secrets.
-
-    Attributes:
-        keyless: True if no secret key is configured.
-        opened: Number of secrets that open.
-        unopened: Descriptions of the others: ``the key of policy hosted``, ``webhook 019a…``.
-    """
+    """Result of trying to open all sealed secrets."""
 
     keyless: bool
+    """True if no secret key is configured."""
     opened: int
+    """Number of secrets that open."""
     unopened: tuple[str, ...]
+    """Descriptions of the others: ``the key of policy hosted``, ``webhook 019a…``."""
 
 
 @dataclass

@@ -28,18 +28,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A counter, or with ``buckets`` a histogram.
-
-    Attributes:
-        name: Name without ``_total``.
-        labels: Names of its labels; their values hold no ``|``.
-        buckets: Upper bounds, in seconds.
-    """
+    """A counter, or with ``buckets`` a histogram."""
 
     name: str
+    """Name without ``_total``."""
     help: str
     labels: tuple[str, ...] = ()
+    """Names of its labels; their values hold no ``|``."""
     buckets: tuple[float, ...] = ()
+    """Upper bounds, in seconds."""
 
     def field(self, labels: tuple[str, ...], part: str = "") -> str:
         """Return the Redis hash field of a count, a bucket or a sum."""
@@ -143,16 +140,13 @@ class WorkerCounters:
 
 @dataclass(frozen=True, slots=True)
 class CounterSeries:
-    """Counts of one combination of labels.
-
-    Attributes:
-        counts: The count; for a histogram, one per bucket and one for larger values.
-        total: Sum of a histogram's values.
-    """
+    """Counts of one combination of labels."""
 
     labels: tuple[str, ...]
     counts: tuple[float, ...]
+    """The count; for a histogram, one per bucket and one for larger values."""
     total: float = 0.0
+    """Sum of a histogram's values."""
 
 
 def read_counters(client: redis.Redis) -> dict[MetricFamily, list[CounterSeries]]:

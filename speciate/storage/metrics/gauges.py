@@ -16,44 +16,38 @@ SQL = Statements(__file__)
 
 @dataclass(frozen=True, slots=True)
 class WorkGauge:
-    """Work units of running runs, by kind and state.
-
-    Attributes:
-        state: ``ready``, ``leased``, or ``parked`` until external evaluations arrive.
-        oldest_s: Age of the oldest in seconds.
-        overdue: Number of units whose lease has expired.
-    """
+    """Work units of running runs, by kind and state."""
 
     kind: str
     state: str
+    """``ready``, ``leased``, or ``parked`` until external evaluations arrive."""
     units: int
     oldest_s: float
+    """Age of the oldest in seconds."""
     overdue: int
+    """Number of units whose lease has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """The installation at one moment.
-
-    Attributes:
-        runs: Runs by state.
-        candidates: Candidates by outcome: ``ok`` or the kind of failure.
-        spent: Evaluations, tokens and running seconds of all runs.
-        left: Remaining budgets of running runs.
-        stalled: Running runs without a commit for long.
-        alarmed: Running runs most of whose latest candidates failed.
-        reconciler_age_s: Seconds since the last pass of the reconciler; None before the first.
-    """
+    """The installation at one moment."""
 
     runs: dict[str, int]
+    """Runs by state."""
     candidates: dict[str, int]
+    """Candidates by outcome: ``ok`` or the kind of failure."""
     spent: dict[str, float]
+    """Evaluations, tokens and running seconds of all runs."""
     left: dict[str, float]
+    """Remaining budgets of running runs."""
     unlocks: int
     work: tuple[WorkGauge, ...]
     stalled: int
+    """Running runs without a commit for long."""
     alarmed: int
+    """Running runs most of whose latest candidates failed."""
     reconciler_age_s: float | None
+    """Seconds since the last pass of the reconciler; None before the first."""
 
 
 def read_gauges(engine: sa.Engine, *, stall_s: float) -> Gauges:

@@ -40,22 +40,19 @@ _KEYS: Final[dict[RunOrder, tuple[str, type]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs to list; None is all.
-
-    Attributes:
-        policy_id: Policy version, alone or as a proposer of an ensemble.
-        tags: Required tags.
-        name: Part of the name, ignoring case.
-        visibility: Visible, archived or deleted runs, or all.
-    """
+    """Which runs to list; None is all."""
 
     project: UUID | None = None
     problem_id: UUID | None = None
     policy_id: UUID | None = None
+    """Policy version, alone or as a proposer of an ensemble."""
     state: RunState | None = None
     tags: Sequence[str] = ()
+    """Required tags."""
     name: str | None = None
+    """Part of the name, ignoring case."""
     visibility: Visibility = Visibility.VISIBLE
+    """Visible, archived or deleted runs, or all."""
 
     def conditions(self) -> dict[str, Any]:
         """SQL conditions with their values."""
@@ -71,19 +68,16 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A page of runs in an order.
-
-    Attributes:
-        key: SQL expression of the sort key.
-        after: Condition that skips the previous pages; empty on the first page.
-        name: Name of the order, which its cursors carry; empty for orders by id.
-    """
+    """A page of runs in an order."""
 
     key: str
+    """SQL expression of the sort key."""
     direction: str
     after: str
+    """Condition that skips the previous pages; empty on the first page."""
     binds: dict[str, Any]
     name: str
+    """Name of the order, which its cursors carry; empty for orders by id."""
 
     def rows(self, connection: sa.Connection, runs: RunFilter, limit: int) -> Sequence[sa.Row[Any]]:
         clause, binds = where(runs.conditions())

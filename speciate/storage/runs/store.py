@@ -53,14 +53,12 @@ class PostgresRunStore(ScopedStore):
 
     Methods that change a run's state raise ``NotFoundError`` for an unknown run and ``ConflictError`` if the state does
     not allow the change.
-
-    Attributes:
-        own: True if runs count towards the day's quotas; those of tournaments and campaigns count with these.
-        require: Precondition of a change, called with revision and state under the run's lock; raises if it fails.
     """
 
     own: bool = True
+    """True if runs count towards the day's quotas; those of tournaments and campaigns count with these."""
     require: Callable[[int, RunState], None] | None = None
+    """Precondition of a change, called with revision and state under the run's lock; raises if it fails."""
 
     def create(
         self,

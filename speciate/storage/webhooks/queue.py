@@ -44,14 +44,14 @@ class DeliveryQueue(ScopedStore):
         return tuple(DueDelivery(**{**row._asdict(), "event": WebhookEvent(row.event)}) for row in rows)
 
     @with_retries
-    def delivered(self, parcel: DueDelivery, status: int) -> None:
+    def delivered(self, delivery: DueDelivery, status: int) -> None:
         with self._engine.begin() as connection:
-            connection.execute(SQL.delivered, {"id": parcel.id, "status": status})
+            connection.execute(SQL.delivered, {"id": delivery.id, "status": status})
 
     @with_retries
-    def postpone(self, parcel: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
+    def postpone(self, delivery: DueDelivery, status: int | None, error: str, wait_s: float) -> None:
         """Record a failed attempt; retry after ``wait_s`` seconds, or give up if that is too late."""
-        values = {"id": parcel.id, "status": status, "error": error, "wait_s": wait_s, "attempts": parcel.attempts}
+        values = {"id": delivery.id, "status": status, "error": error, "wait_s": wait_s, "attempts": delivery.attempts}
         with self._engine.begin() as connection:
             connection.execute(SQL.postpone, {**values, "tried_for_s": GIVE_UP_AFTER_S})
 

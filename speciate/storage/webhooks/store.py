@@ -132,9 +132,9 @@ class WebhookStore(DeliveryQueue):
                 connection.execute(sa.update(webhooks).where(webhooks.c.id == row.id).values(sealed=sealed))
         return len(rows)
 
-    def secret_of(self, parcel: DueDelivery) -> str:
+    def secret_of(self, delivery: DueDelivery) -> str:
         """Return the secret that signs a delivery; raises ``SecretKeyError``."""
-        return self._sealer.open(webhook_purpose(parcel.webhook_id), parcel.sealed)
+        return self._sealer.open(webhook_purpose(delivery.webhook_id), delivery.sealed)
 
     def _mine(self, webhook_id: UUID) -> sa.ColumnElement[bool]:
         by_id = webhooks.c.id == webhook_id

@@ -24,15 +24,12 @@ _RECENT: Final = 8
 
 @dataclass
 class FairQueue(Store):
-    """Chooses among the ready evaluations of all runs.
-
-    Attributes:
-        slots: Returns the number of evaluation slots of all workers; 0 if unknown.
-        can: Returns True if this worker can evaluate the candidates of a run.
-    """
+    """Chooses among the ready evaluations of all runs."""
 
     slots: Callable[[], int] = field(default=lambda: 0, kw_only=True)
+    """Returns the number of evaluation slots of all workers; 0 if unknown."""
     can: Callable[[UUID], bool] = field(default=lambda _: True, kw_only=True)
+    """Returns True if this worker can evaluate the candidates of a run."""
 
     @with_retries
     def choose(self, work_id: UUID) -> UUID | None:
@@ -55,7 +52,7 @@ class FairQueue(Store):
         return None if (lasts_s or 0.0) >= LONG_S else row.id
 
     @with_retries
-    def foreign_run(self, work_id: UUID) -> UUID | None:
+    def unsupported_run(self, work_id: UUID) -> UUID | None:
         """Return the run of a ready unit if this worker cannot evaluate it."""
         with reading(self._engine) as connection:
             run_id: UUID | None = connection.execute(SQL.run, {"id": work_id}).scalar_one_or_none()

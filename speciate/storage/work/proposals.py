@@ -51,7 +51,7 @@ class Proposals(ScopedStore):
     work: WorkStore
     queries: RunQueries
     retry_for_s: float = field(default=5.0, kw_only=True)
-    own: dict[UUID, bool] = field(default_factory=dict, kw_only=True, repr=False)
+    independent: dict[UUID, bool] = field(default_factory=dict, kw_only=True, repr=False)
     """Cache: True for runs that no tournament or campaign started, which never changes."""
 
     def ask(
@@ -68,7 +68,7 @@ class Proposals(ScopedStore):
         """
         with reading(self._engine) as connection:
             run = connection.execute(SQL.run_state, {"id": run_id}).one()
-        self._require_own(run_id)
+        self._require_independent(run_id)
         require_open(run_id, RunState(run.state), run.reason)
         context = self.work.context(run_id)
         if context.seed_programs and not run.evaluations:
@@ -137,7 +137,7 @@ class Proposals(ScopedStore):
         idempotency_key: str | None,
     ) -> tuple[tuple[ProposalReceipt, ...], Commit | None]:
         context = self.work.context(run_id)
-        self._require_own(run_id)  # before the transaction, which must not wait for a second connection
+        self._require_independent(run_id)  # before the transaction, which must not wait for a second connection
         proposals, duplicates = self._read(context, policy, sent, author)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
@@ -189,7 +189,7 @@ class Proposals(ScopedStore):
             ConflictError: The run has ended.
         """
         context = self.work.context(run_id)
-        self._require_own(run_id)
+        self._require_independent(run_id)
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             if locked.progress.state.ended:
@@ -198,15 +198,15 @@ class Proposals(ScopedStore):
             insert_hint(connection, run_id, advice, author)
             return advice.number, write_effects(connection, locked, effects)
 
-    def _require_own(self, run_id: UUID) -> None:
-        own = self.own.get(run_id)
-        if own is None:
+    def _require_independent(self, run_id: UUID) -> None:
+        independent = self.independent.get(run_id)
+        if independent is None:
             with reading(self._engine) as connection:
-                own = bool(connection.execute(SQL.belongs_to_itself, {"id": run_id}).scalar_one())
-            if len(self.own) >= _CACHED:
-                self.own.clear()
-            self.own[run_id] = own
-        if not own:
+                independent = bool(connection.execute(SQL.independent, {"id": run_id}).scalar_one())
+            if len(self.independent) >= _CACHED:
+                self.independent.clear()
+            self.independent[run_id] = independent
+        if not independent:
             raise ConflictError(
                 f"run {run_id} belongs to a tournament or campaign and takes neither proposals nor hints.",
                 remedy="Start a run of its own.",

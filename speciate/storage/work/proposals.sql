@@ -1,7 +1,7 @@
 -- run_state: State of a run, its clock, and whether its prompts have advice.
 SELECT state, reason, batches, evaluations, advice <> '{}'::jsonb AS hinted FROM run_progress WHERE run_id = :id
 
--- belongs_to_itself: True for runs that no tournament or campaign started.
+-- independent: True for runs that no tournament or campaign started.
 SELECT own FROM runs WHERE id = :id
 
 -- insert_asks: Keep what the answers of prompts will inherit.

@@ -78,13 +78,10 @@ class FinishedUnit:
 
 @dataclass
 class PostgresWorkStore(Store):
-    """``WorkStore`` on PostgreSQL, optionally with cached archives in Redis.
-
-    Attributes:
-        lease_s: Seconds until the lease of a silent worker expires.
-    """
+    """``WorkStore`` on PostgreSQL, optionally with cached archives in Redis."""
 
     lease_s: float = 30.0
+    """Seconds until the lease of a silent worker expires."""
     retry_for_s: float = field(default=60.0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -252,10 +249,10 @@ class PostgresWorkStore(Store):
         try:
             return self._release(lease, reason, spent)
         except StorageFullError:
-            return self._halt(lease, reason, spent)
+            return self._pause_in_place(lease, reason, spent)
 
     @with_retries
-    def _halt(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
+    def _pause_in_place(self, lease: Lease, reason: str, spent: Charge | None) -> Commit | None:
         """Pause without inserting a row: on a full disk only updates in place succeed."""
         with self._engine.begin() as connection:
             lock_progress(connection, lease.run_id)

@@ -46,10 +46,10 @@ def test_a_worker_chooses_only_what_it_can_evaluate(stores: Stores) -> None:
     foreign, its_unit = begin(stores, "rust")
     queue = FairQueue(stores.engine, slots=lambda: 8, can=lambda run_id: run_id != foreign)
     assert queue.choose(its_unit) is None
-    assert queue.foreign_run(its_unit) == foreign
+    assert queue.unsupported_run(its_unit) == foreign
     _, own = begin(stores)
     assert queue.choose(its_unit) == own
-    assert queue.foreign_run(own) is None
+    assert queue.unsupported_run(own) is None
     assert FairQueue(stores.engine, slots=lambda: 8).choose(its_unit) == its_unit
 
 

@@ -1,4 +1,4 @@
-"""SQL files: every statement has a name, a description and a use, and SQL stands nowhere else."""
+"""SQL files: every statement has a name, a description and a use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _STORAGE = Path(__file__).parents[3] / "speciate" / "storage"
 _SHARED = _STORAGE / "fragments.sql"
 _FILES = sorted({*_STORAGE.rglob("*.sql")} - {_SHARED})
 _USE = re.compile(r"\b(?:SQL|self\.sql|Store\.sql)\.(?:(?:text|build)\(\s*\"(\w+)\"|(\w+))")
+_BUILT = re.compile(r"\bsa\.(?:select|insert|update|delete|text)\(|postgresql import .*\binsert\b")
 _PLACEHOLDER = re.compile(r"(?<!')\{(\w+)\}")
 _FRAGMENTS = set(re.findall(r"^-- (\w+): \S", _SHARED.read_text(), re.MULTILINE))
 
@@ -64,3 +65,9 @@ def test_every_statement_is_used_and_every_used_one_exists(path: Path) -> None:
 def test_every_fragment_is_used() -> None:
     used = {name for path in (*_FILES, _SHARED) for name in _PLACEHOLDER.findall(path.read_text())}
     assert used >= _FRAGMENTS
+
+
+def test_a_module_has_a_sql_file_or_builds_its_statements() -> None:
+    """Plain reads and writes of rows are built with SQLAlchemy; everything else stands in SQL files."""
+    for path in _FILES:
+        assert not _BUILT.search(path.with_suffix(".py").read_text()), path
