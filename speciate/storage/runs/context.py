@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -95,11 +95,6 @@ def load_context(connection: sa.Connection, run_id: UUID) -> RunContext:
         proposer_version=row.version,
         seeds=tuple(SeedProgram(program, origin) for program, origin in row.seeds or ()),
     )
-
-
-NAMES: Final = SQL.text("policy_names")
-ALONE: Final = SQL.text("alone")
-MUTATOR: Final = SQL.text("mutator")
 
 
 def insert_shares(connection: sa.Connection, run_id: UUID, ensembles: Ensembles) -> None:

@@ -25,7 +25,6 @@ def _assignment(name: str) -> str:
 
 
 SQL = Statements(__file__, fields=", ".join(_FIELDS), assignments=", ".join(map(_assignment, _FIELDS)))
-RUNNING_SECONDS: Final = SQL.text("running_seconds")
 SAVE: Final = SQL.text("save")
 
 
