@@ -40,7 +40,6 @@ from speciate.domain.policy import Policy
 from speciate.policies.manifest import policy_of, read_manifest
 
 RESULTS: Final = "## Comparison"
-TRAINING: Final = "## Training"
 SAMPLES: Final = "## All seeds"
 _TEMPERATURE: Final = 0.8
 _OPTIONS: Final = {"concurrency": EVALUATIONS}
@@ -156,19 +155,19 @@ def measure(run: RunHandle, declared: DeclaredRun) -> Line:
 
 
 def write_page(page: Path, out: Path) -> None:
-    """Write the results so far: training, samples, and the comparison last."""
-    text = page.read_text("utf-8").partition(f"{TRAINING}\n")[0]
+    """Write the results so far: training into a CSV file beside the page, samples, and the comparison last."""
+    text = page.read_text("utf-8").partition(f"{SAMPLES}\n")[0]
+    page.with_name("smollm2-training.csv").write_text(training_rows(out), "utf-8")
     sampled = [line for path in sorted(out.glob("samples/*.jsonl")) for line in read_lines(path)]
-    parts = f"{TRAINING}\n\n{training_table(out)}\n{SAMPLES}\n\n{samples_table(sampled)}\n{RESULTS}\n"
-    page.write_text(text + parts, "utf-8")
+    page.write_text(f"{text}{SAMPLES}\n\n{samples_table(sampled)}\n{RESULTS}\n", "utf-8")
     write_results(page, RESULTS, report(read_lines(out / "comparison.jsonl")))
 
 
-def training_table(out: Path) -> str:
-    """Return the means of the first and last steps of each complete training, with its time."""
+def training_rows(out: Path) -> str:
+    """Return the means of the first and last steps of each complete training, with its time, as CSV."""
     spent = read_lines(out / "training.jsonl")
-    head = f"mean reward, first {_TAIL} steps | last {_TAIL} | best of a group, first | last | entropy, first | last"
-    rows = [f"| method | seed | steps | {head} | minutes |", f"|---|{'---|' * 9}"]
+    measures = [f"{name}_{part}_{_TAIL}" for name in ("mean", "best", "entropy") for part in ("first", "last")]
+    rows = [",".join(["method", "seed", "steps", *measures, "minutes"])]
     for method, seed in ((method, seed) for method in METHODS for seed in SEEDS):
         folder = out / folder_name(method, seed)
         if not (folder / "manifest.json").is_file():
@@ -180,8 +179,8 @@ def training_table(out: Path) -> str:
             for part in (steps[:_TAIL], steps[-_TAIL:])
         ]
         wall_s = sum(line["wall_s"] for line in spent if (line["method"], line["seed"]) == (method, seed))
-        rows.append(f"| {method} | {seed} | {len(steps)} | {' | '.join(cells)} | {wall_s / 60:.0f} |")
-    return "\n".join(rows) + "\n" if len(rows) > 2 else "No training is complete.\n"
+        rows.append(",".join([method, str(seed), str(len(steps)), *cells, f"{wall_s / 60:.0f}"]))
+    return "\n".join(rows) + "\n"
 
 
 def _mean(steps: Sequence[dict[str, float]], name: str) -> float:
