@@ -144,12 +144,6 @@ def checkpoint_of(
 ) -> Checkpoint:
     """Return the checkpoint of a model in memory.
 
-    Args:
-        name: Name of the model in messages.
-        config: Contents of its ``config.json``.
-        tensors: Its weights, float32; they are not copied.
-        eos_ids: Tokens that end a completion.
-
     Raises:
         ConfigurationError: This server does not implement its architecture.
     """

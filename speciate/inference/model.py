@@ -53,11 +53,7 @@ class Layer:
 
 
 class Model:
-    """Model that computes the logits of the next token.
-
-    Args:
-        checkpoint: Configuration and weights.
-    """
+    """Model that computes the logits of the next token."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.config = c = checkpoint.config

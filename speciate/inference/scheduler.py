@@ -19,12 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Owner of the thread that runs the engines; no other thread touches them. The caller closes it.
-
-    Args:
-        engines: Engines by model name.
-        max_waiting: Sequences that may wait for one model.
-    """
+    """Owner of the thread that runs the engines; no other thread touches them. The caller closes it."""
 
     def __init__(self, engines: Mapping[str, Engine], *, max_waiting: int = MAX_WAITING) -> None:
         self._engines = dict(engines)

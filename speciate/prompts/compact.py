@@ -83,15 +83,7 @@ def with_opening(text: str, problem: Problem, policy: Policy, parent: str | None
 def compact_prompt(
     problem: Problem, parent: Individual | None, policy: Policy, request: str, causes: Sequence[str] = ()
 ) -> Prompt:
-    """Return a compact prompt.
-
-    Args:
-        problem: A problem whose candidates are single Python programs.
-        parent: The program to change; None to start from the seed program, or from scratch if there is none.
-        policy: Determines the number of answers and the length of the prompt.
-        request: One sentence that asks for a program or a change.
-        causes: Causes of recent failures, of which the most frequent one is shown.
-    """
+    """Return a short prompt for a single Python program; without ``parent`` it starts from the seed program, if any."""
     base = parent.program if parent is not None else problem.seed_program
     code = _changeable(base)
     room = max(_MOST_TASK_CHARS, policy.prompt_tokens // 2)

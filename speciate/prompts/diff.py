@@ -111,12 +111,7 @@ def _unfenced(lines: list[str]) -> list[str]:
 
 
 def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
-    """Return the edits of a completion, grouped by answer.
-
-    Args:
-        text: The completion.
-        several: True if separator lines divide answers; otherwise all edits belong to one answer.
-    """
+    """Return the edits of a completion, grouped by answer."""
     if "SEARCH" not in text:  # shortcut: most answers are whole programs
         return []
     edits = _scanned(text, several=several)
@@ -146,13 +141,7 @@ def _scanned(text: str, *, several: bool) -> list[Edit]:
 
 
 def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) -> str | Failure:
-    """Return the base with the edits applied in order, or the failure.
-
-    Args:
-        base: The program.
-        edits: Edits in the order written.
-        apply: Applies one edit; ``apply_edit`` by default.
-    """
+    """Return the base with the edits applied in order, or the failure."""
     if len(edits) > _MAX_EDITS:
         return rejected(Reason.DIFF_MALFORMED, f"{len(edits)} SEARCH/REPLACE blocks: at most {_MAX_EDITS} are read")
     text = base

@@ -27,13 +27,7 @@ _CONTENT_KEYS: Final = ("content", "contents", "code", "program", "source", "tex
 
 
 def unwrapped(text: str, problem: Problem, *, several: bool) -> str | None:
-    """Return an answer in JSON as fenced blocks; empty if the JSON has no program, None if the answer is not JSON.
-
-    Args:
-        text: The completion without its reasoning.
-        problem: Determines what a program is.
-        several: True if the elements of an array are answers of their own.
-    """
+    """Return an answer in JSON as fenced blocks; empty if the JSON has no program, None if the answer is not JSON."""
     value = _envelope(text)
     within_prose = value is None
     if within_prose and "```" not in text and not MARK.search(text) and not is_program(text):

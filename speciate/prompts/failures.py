@@ -71,13 +71,9 @@ def is_of_program(failure: Failure) -> bool:
 
 
 def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tuple[str, ...]:
-    """Return the most frequent causes of failure in one line each, with their counts.
+    """Return the most frequent causes of failure in one line each, with their counts; ``failures`` come newest first.
 
     Failures that are not due to a program are left out. Messages that differ in their numbers count as one.
-
-    Args:
-        problem: The problem.
-        failures: Failures of the latest candidates, newest first; None for a scored one.
     """
     counts = Counter[str]()
     newest: dict[str, str] = {}

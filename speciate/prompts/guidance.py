@@ -38,14 +38,6 @@ def guidance_prompt(
 
     The prompt has at most ``policy.prompt_tokens`` tokens. Failed programs are dropped first, from the last one, then
     improved ones, then the problem's examples; finally the middle of the remaining text is cut.
-
-    Args:
-        problem: The problem.
-        policy: The policy to ask.
-        pieces: Current pieces of advice.
-        parent: Piece to improve on; no advice for a new idea.
-        improved: Programs that entered the archive, most useful first.
-        failed: Programs that failed, most useful first.
     """
     values = system_values(problem, policy, with_base=True) | {
         "form": _FORM,

@@ -350,13 +350,7 @@ def _all_fenced(whole: str) -> str | None:
 
 
 def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answer:
-    """Return the answer that a program makes.
-
-    Args:
-        raw: The program, or only its changed files; or why there is none.
-        base: Its parent, whose protected regions and other files are restored; None for a program from scratch.
-        problem: Determines the kind of candidate.
-    """
+    """Return the answer of a program, or of its changed files; ``base`` restores the others and protected regions."""
     if isinstance(raw, Failure):
         return Answer("", raw)
     raw = _repaired(raw, problem)

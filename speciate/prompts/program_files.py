@@ -20,13 +20,7 @@ _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
 def file_sets(text: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
-    """Return the answers of a completion, each with the files that it changes or adds.
-
-    Args:
-        text: The completion.
-        count: m. With one, all blocks are files of one answer; otherwise separators divide answers.
-        choose: Returns the main file among blocks without a heading.
-    """
+    """Return the answers of a completion, each with the files that it changes or adds."""
     blocks = filled_blocks(_headings_inside(text))
     if not blocks:
         parts = sections(text) if count > 1 else [text]
@@ -50,13 +44,7 @@ def _has_heading(text: str) -> bool:
 
 
 def with_files(base: str, answer: str, problem: Problem) -> str | Failure:
-    """Return the base with its files replaced by those of an answer; text without a heading is the main file.
-
-    Args:
-        base: The parent or the seed program; may be empty.
-        answer: Some files, each under its heading.
-        problem: Determines the main file.
-    """
+    """Return the base with its files replaced by those of an answer; text without a heading is the main file."""
     try:
         files = sections_of(answer) if _has_heading(answer) else {problem.main_file: answer.strip("\n") + "\n"}
         files = (sections_of(base) if base else {}) | files

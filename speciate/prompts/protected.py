@@ -43,10 +43,6 @@ def keep_protected(base: str, child: str) -> str | Failure:
     are undone, and new imports move into a region. A base without regions protects nothing, and its child may not add
     markers, because a policy must not decide what its descendants may change.
 
-    Args:
-        base: The parent, or the seed program.
-        child: The policy's program, or the parent with its diff applied.
-
     Returns:
         The child, or the failure ``protected_region_changed``: the place of some text is not certain, or only protected
         text was changed.

@@ -201,10 +201,6 @@ def repaired(text: str) -> str:
 def complete_part(text: str, needed: frozenset[str]) -> str | None:
     """Return the leading top-level statements of a program that breaks off, without the last one.
 
-    Args:
-        text: The program.
-        needed: Functions and classes that the part must define.
-
     Returns:
         The part, or None if it lacks one of them or does not parse either.
     """

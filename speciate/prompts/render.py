@@ -32,13 +32,7 @@ _NOT_SHOWN: Final = "measured on data that is not shown"
 
 
 def problem_text(problem: Problem, *, examples: bool = True, description_chars: int | None = None) -> str:
-    """Return the part of a prompt that is the same for a whole run: task, rewards, targets, limits, examples.
-
-    Args:
-        problem: The problem.
-        examples: True to include the visible cases.
-        description_chars: Length beyond which the middle of the description is cut; None for no limit.
-    """
+    """Return the part of a prompt that is the same for a whole run: task, rewards, targets, limits, examples."""
     secret = secret_objectives(problem)
     rewards = [_objective_line(o, secret=o.name in secret) for o in problem.objectives][: 2 * _MAX_REWARDS]
     targets = [

@@ -111,13 +111,7 @@ def requests(template: str, values: Mapping[str, str]) -> list[str]:
 
 
 def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
-    """Return the mistakes in a user's template.
-
-    Args:
-        name: Template name.
-        text: The template.
-        where: Path to report.
-    """
+    """Return the mistakes in a user's template."""
     names = PLACEHOLDERS[name]
     placeholders = list(_placeholders(text))
     mistakes = ((line, _placeholder_mistake(name, text, placeholder, line)) for placeholder, line in placeholders)

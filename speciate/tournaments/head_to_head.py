@@ -38,11 +38,6 @@ def head_to_head(
     In each group the policies are compared with the first policy; its searches are compared with its own independent
     answers. With the strategy ``best_of_n`` there is only the first group.
 
-    Args:
-        policies: Names of policies, the baseline first.
-        mutator: The common mutator.
-        strategy: Strategy of the evolved groups.
-
     Raises:
         InvalidInputError: There is a mutator, and the strategy never changes a parent.
     """
@@ -57,11 +52,6 @@ def methods_head_to_head(
 
     The groups are those of ``head_to_head``. Each training run is compared with the run of the first method at the same
     position, and the searches of the first method's runs with their own independent answers.
-
-    Args:
-        methods: Policies with their training seeds, by training method, the baseline first.
-        mutator: The common mutator.
-        strategy: Strategy of the evolved groups.
     """
     (baseline, first), *others = methods.items()
     competitors = [_Competitor(policy, None, baseline, seed) for policy, seed in first]

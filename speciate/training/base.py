@@ -53,14 +53,7 @@ Progress = Callable[[int, dict[str, float]], None]
 
 
 def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
-    """Train a model from scratch on demonstrations and write its checkpoint.
-
-    Args:
-        task: Task that makes problems and demonstrations.
-        config: Configuration of the training.
-        folder: Folder of the checkpoint.
-        progress: Called after every update.
-    """
+    """Train a model from scratch on demonstrations and write its checkpoint."""
     tokenizer = new_tokenizer(task.vocabulary())
     model = new_model(tokenizer, config.seed)
     texts = list(demonstrations(task, config.problems, np.random.default_rng([config.seed, 1])))
@@ -109,13 +102,7 @@ def train_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: 
 
 
 def demonstrations(task: GeneratedTask, count: int, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
-    """Yield prompts with answers, seven for most training problems.
-
-    Args:
-        task: The task.
-        count: Number of training problems.
-        rng: Draws the demonstrations.
-    """
+    """Yield prompts with answers, seven for most training problems."""
     codec = codec_of(str(task.codec))
     for problem in task.problems(Split.TRAIN, count):
         examples = [_tokens(codec, task.demonstrate(problem, rng)) for _ in range(_SINGLES + task.answers)]

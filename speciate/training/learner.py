@@ -54,11 +54,7 @@ class _Rows:
 
 
 class TorchLearner:
-    """Learner with torch, on a GPU if there is one. It keeps the last version in memory for the next step.
-
-    Args:
-        folder: Folder of the learned checkpoints, which the policy server also reads.
-    """
+    """Learner with torch, on a GPU if there is one. It keeps the last version in memory for the next step."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

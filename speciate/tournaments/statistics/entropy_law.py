@@ -46,10 +46,6 @@ class EntropyLaw:
 def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
     """Fit the law to measurements over a training run.
 
-    Args:
-        entropies: Mean token entropy, in nats.
-        rewards: Mean reward at the same times.
-
     Raises:
         InvalidInputError: Lengths differ, a value is not finite, there are fewer than 3, or the entropy is constant.
     """

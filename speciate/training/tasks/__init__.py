@@ -39,13 +39,7 @@ SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
 
 
 def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | None = None) -> Task:
-    """Return a task.
-
-    Args:
-        name: Key of ``GENERATED``, ``SANDBOXED`` or ``DATASETS``.
-        data: Folder with the files of a dataset.
-        evaluator: Evaluator that scores answers of ``SANDBOXED`` and ``DATASETS``; the caller closes it. Without it the
-            problems can be listed only.
+    """Return a task. Without ``evaluator``, tasks that need one can only list their problems.
 
     Raises:
         InvalidInputError: The name is unknown, the dataset's files are missing or invalid, or the task reads no files.

@@ -45,15 +45,7 @@ def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
 def text_problem(
     row: DatasetRow, script: ModuleType, weights: Mapping[str, float], files: Mapping[str, object], **rest: str
 ) -> Problem:
-    """Return a problem of kind ``data``.
-
-    Args:
-        row: Row of the dataset.
-        script: Module whose source is the evaluator's script.
-        weights: Weights by name of the reward.
-        files: Files of the script, as JSON values by name.
-        rest: Slug, title, description and source.
-    """
+    """Return a problem of kind ``data``."""
     return row.problem(
         {
             **rest,

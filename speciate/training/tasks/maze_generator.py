@@ -104,15 +104,7 @@ class Maze:
         return completion, gold, diamond, avoid_lava
 
     def shortest(self, goals: frozenset[Cell], *, within: int | None = None) -> int | None:
-        """Return the steps of the shortest route to the exit through given cells.
-
-        Args:
-            goals: Cells to pass.
-            within: Upper limit of the steps.
-
-        Returns:
-            The steps, or None if there is no such route within the limit.
-        """
+        """Return the steps of the shortest route to the exit through given cells; None beyond the limit."""
         # Breadth-first over boards: bit r · width + c of an integer is a cell, and the extra column is a wall.
         width = self.side + 1
         walkable = self._board(self.open - self.lava, width)
@@ -150,13 +142,7 @@ class Maze:
     def shortest_route(
         self, goals: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
     ) -> list[Cell] | None:
-        """Return a shortest route to the exit through given cells, or None.
-
-        Args:
-            goals: Cells to pass.
-            avoid_lava: True to treat lava as a wall.
-            rng: Draws among routes of equal length; without it the choice is fixed.
-        """
+        """Return a shortest route to the exit through given cells, or None."""
         bits = {cell: 1 << i for i, cell in enumerate(sorted(goals))}
         begin = (self.start, bits.get(self.start, 0))
         came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
