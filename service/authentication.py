@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 from uuid import UUID
 
-from service.principal import Principal, of_bearer
+from service.principal import Principal, principal_of_bearer
 from speciate.domain.access import DEFAULT_PROJECT, TOKEN_PREFIX, Scope
 from speciate.domain.errors import ForbiddenError, NotAllowedError, NotFoundError, TooManyRequestsError
 from speciate.loopback import same_token
@@ -68,7 +68,7 @@ class Authenticator:
         if self.requests is not None and bearer.token_id is not None:
             _require_rate(self.requests.wait_s(f"token:{bearer.token_id}"), "Too many requests with this token")
         project_id, project = self._project(bearer, credentials)
-        return of_bearer(bearer, project_id, project, session=credentials.token is None)
+        return principal_of_bearer(bearer, project_id, project, session=credentials.token is None)
 
     def bearer(self, credentials: Credentials) -> Bearer:
         """Return the bearer of a token or cookie. Raises as ``authenticate`` does."""
@@ -94,9 +94,9 @@ class Authenticator:
         if self._find_bearer(credentials) is None:
             raise _invalid_token(credentials)
 
-    def local(self, credentials: Credentials) -> Principal:
+    def authenticate_local(self, credentials: Credentials) -> Principal:
         project_id, project = self._project(OPERATOR, credentials)
-        return local(project_id, project)
+        return local_principal(project_id, project)
 
     def close(self) -> None:
         for limit in (self.requests, self.failures):
@@ -129,7 +129,7 @@ class Authenticator:
         return project.id, project.slug
 
 
-def local(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
+def local_principal(project_id: UUID = DEFAULT_PROJECT_ID, project: str = DEFAULT_PROJECT) -> Principal:
     return Principal("local", Scope.ADMIN, project_id, project, all_projects=True)
 
 

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from service.problem_details import problem
+from service.problem_details import problem_response
 from speciate.domain import errors
 from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, RuleError, SpeciateError
@@ -67,7 +67,7 @@ def error_response(error: SpeciateError) -> JSONResponse:
     if isinstance(error, errors.TooManyRequestsError):
         headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
     field_errors = _field_errors(error)[:_MAX_FIELD_ERRORS]
-    return problem(status, error.slug, error.title, str(error), field_errors=field_errors, headers=headers)
+    return problem_response(status, error.slug, error.title, str(error), field_errors=field_errors, headers=headers)
 
 
 def _field_errors(error: SpeciateError) -> tuple[FieldError, ...]:
@@ -110,9 +110,9 @@ async def _http(_: Request, error: Exception) -> JSONResponse:
     slug = status.phrase.lower().replace(" ", "-")
     if status is HTTPStatus.NOT_FOUND and error.detail == status.phrase:  # no route matches
         detail = "No route matches this path. The dashboards start at /, and /v1/openapi.json describes the REST API."
-        return problem(status, slug, status.phrase, detail, headers=error.headers)
+        return problem_response(status, slug, status.phrase, detail, headers=error.headers)
     detail = status.description if error.detail == status.phrase and status.description else error.detail
-    return problem(status, slug, status.phrase, detail, headers=error.headers)
+    return problem_response(status, slug, status.phrase, detail, headers=error.headers)
 
 
 async def _redis_unavailable(_: Request, error: Exception) -> JSONResponse:
@@ -136,7 +136,7 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _internal() -> JSONResponse:
-    return problem(
+    return problem_response(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "internal",
         "Internal error",

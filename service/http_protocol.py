@@ -13,7 +13,7 @@ from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.problem_details import problem
+from service.problem_details import problem_response
 from speciate.settings import KEEP_ALIVE_S
 
 HEAD_S: Final = 10.0
@@ -107,7 +107,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _reject(self, status: HTTPStatus, slug: str, detail: str) -> None:
         if self._rejected or self.transport.is_closing():
             return
-        answer = problem(status, slug, status.phrase, detail, headers={"Connection": "close"})
+        answer = problem_response(status, slug, status.phrase, detail, headers={"Connection": "close"})
         head = b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode())
         headers = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
         self._stop_timer()

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from service.middleware.access_control import OPEN_PATHS
-from service.problem_details import MEDIA_TYPE, ProblemDetails
+from service.problem_details import PROBLEM_JSON, ProblemDetails
 
 TAGS: Final = {
     "runs": "Start, steer and label runs.",
@@ -28,7 +28,7 @@ TAGS: Final = {
 
 _ERROR_RESPONSE: Final = {
     "description": "Error: RFC 9457 problem details with a stable type.",
-    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
 }
 _SENTENCE: Final = re.compile(r"(.+?)\.(?:\s+|$)", re.DOTALL)
 

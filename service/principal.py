@@ -38,7 +38,7 @@ class Principal:
             raise ForbiddenError("this request affects all projects and requires the operator token.")
 
 
-def of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:
+def principal_of_bearer(bearer: Bearer, project_id: UUID, project: str, *, session: bool) -> Principal:
     return Principal(bearer.name, bearer.scope, project_id, project, bearer.token_id, bearer.token_id is None, session)
 
 

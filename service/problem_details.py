@@ -11,7 +11,7 @@ from service.middleware.headers import SECURITY_HEADERS
 from speciate.domain.documented import Documented
 from speciate.domain.errors import FieldError
 
-MEDIA_TYPE: Final = "application/problem+json"
+PROBLEM_JSON: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:speciate:error:"
 
 
@@ -47,7 +47,7 @@ class ProblemDetails(Documented):
     """Invalid fields of the input."""
 
 
-def problem(
+def problem_response(
     status: int,
     slug: str,
     title: str,
@@ -74,7 +74,10 @@ def problem(
         ),
     )
     return JSONResponse(
-        details.model_dump(mode="json"), status, headers={**SECURITY_HEADERS, **(headers or {})}, media_type=MEDIA_TYPE
+        details.model_dump(mode="json"),
+        status,
+        headers={**SECURITY_HEADERS, **(headers or {})},
+        media_type=PROBLEM_JSON,
     )
 
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from speciate.domain.errors import SpeciateError, UnavailableError
 
-MEDIA_TYPE: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 MAX_STREAMS: Final = 1000
 """Maximum number of open streams of a hub."""
 
@@ -193,7 +193,7 @@ class _StreamResponse(StreamingResponse):
 
     def __init__(self, viewer: Viewer, leave: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(viewer.chunks(), headers=headers, media_type=MEDIA_TYPE)
+        super().__init__(viewer.chunks(), headers=headers, media_type=EVENT_STREAM)
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

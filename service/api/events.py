@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from service.api.schemas import RunId
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
-from service.streams import MEDIA_TYPE
+from service.streams import EVENT_STREAM
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.schema.base import Page
 from speciate.schema.runs import EventRecord
@@ -25,7 +25,7 @@ LastEventId = Annotated[str | None, Header(description="`id` of the last event r
 @router.get(
     "/events",
     response_model=Page[EventRecord],
-    responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "A page or a stream."}},
+    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}, "description": "A page or a stream."}},
 )
 async def list_events(
     request: Request,
@@ -43,7 +43,7 @@ async def list_events(
     its kind and `data` the event as JSON. `Last-Event-ID` resumes without loss or repetition. Comments keep a silent
     connection open. `event: end` follows the last event of a run.
     """
-    if MEDIA_TYPE in request.headers.get("accept", ""):
+    if EVENT_STREAM in request.headers.get("accept", ""):
         return await app_state.hub.watch(run_id, _position(last_event_id, after))
     start = cursors.decode(cursor, [int])[0] if cursor else after
     return await to_thread.run_sync(_page, stores, run_id, start, limit)

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.dashboard.pages import page
-from service.problem_details import MEDIA_TYPE
+from service.problem_details import PROBLEM_JSON
 
 _API_PATHS: Final = ("/v1/", "/healthz", "/readyz", "/metrics")
 _KEPT_HEADERS: Final = frozenset({b"retry-after", b"www-authenticate", b"allow", b"connection"})
@@ -74,5 +74,6 @@ def _accepts_html(scope: Scope) -> bool:
 
 def _has_problem_details(message: Message) -> bool:
     return any(
-        name.lower() == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in message["headers"]
+        name.lower() == b"content-type" and value.startswith(PROBLEM_JSON.encode())
+        for name, value in message["headers"]
     )

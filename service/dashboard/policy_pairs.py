@@ -41,7 +41,7 @@ def parse_pair(catalog: Catalog, name: str) -> PolicyPair:
     return PolicyPair(policy, None if mutator and mutator.id == policy.id else mutator)
 
 
-def known_pairs(catalog: Catalog, cells: Sequence[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
+def listed_pairs(catalog: Catalog, cells: Sequence[MatrixCell]) -> dict[tuple[UUID, UUID | None], PolicyPair]:
     """Return the policies, newest first, then every policy with a mutator that occurs in ``cells``.
 
     Archived policies and versions that runs learned are left out unless they occur in ``cells``.

@@ -16,7 +16,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.authentication import Credentials, local
+from service.authentication import Credentials, local_principal
 from service.dependencies import SAFE_METHODS, AppState
 from service.errors import error_response
 from service.middleware.audit import audited
@@ -84,9 +84,9 @@ class AccessControl:
         """Return the principal and, for tokens and sessions, a function that checks them again."""
         token = credentials.token
         if scope["path"] == METRICS_PATH and self._metrics_token and same_token(token or "", self._metrics_token):
-            return replace(local(), name="metrics", scope=AccessScope.READ), None
+            return replace(local_principal(), name="metrics", scope=AccessScope.READ), None
         if self._token is None and (token is None or not token.startswith(TOKEN_PREFIX)):
-            return await _local_principal(scope, headers, credentials), None
+            return await _authenticate_local(scope, headers, credentials), None
         if token is None:
             _require_session(scope, headers, credentials)
         authenticator = _app_state(scope).authenticator
@@ -104,15 +104,15 @@ def _require_session(scope: Scope, headers: Headers, credentials: Credentials) -
         raise ForbiddenError("the request has a session cookie but does not come from a page of this service.")
 
 
-async def _local_principal(scope: Scope, headers: Headers, credentials: Credentials) -> Principal:
+async def _authenticate_local(scope: Scope, headers: Headers, credentials: Credentials) -> Principal:
     client = scope.get("client")
     changes = scope["method"] not in SAFE_METHODS
     reason = refusal_reason(client and client[0], headers, "SPECIATE_TOKEN", changes=changes)
     if reason is not None:
         raise ForbiddenError(reason)
     if (credentials.project or credentials.project_cookie or DEFAULT_PROJECT) == DEFAULT_PROJECT:
-        return local()
-    return await to_thread.run_sync(_app_state(scope).authenticator.local, credentials)
+        return local_principal()
+    return await to_thread.run_sync(_app_state(scope).authenticator.authenticate_local, credentials)
 
 
 def _refusal(scope: Scope, headers: Headers, credentials: Credentials, error: SpeciateError) -> ASGIApp:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_response
-from service.problem_details import problem
+from service.problem_details import problem_response
 from speciate.domain.errors import TooLargeError
 
 BODY_S: Final = 20.0
@@ -73,7 +73,7 @@ class BodyLimit:
     async def _refuse_slow(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = HTTPStatus.REQUEST_TIMEOUT
         detail = f"The request body did not arrive in time: {self._body_s:g} s, or longer for a large body."
-        response = problem(status, "request-timeout", status.phrase, detail, headers={"Connection": "close"})
+        response = problem_response(status, "request-timeout", status.phrase, detail, headers={"Connection": "close"})
         await response(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:

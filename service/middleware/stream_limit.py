@@ -9,17 +9,17 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_response
-from service.streams import MEDIA_TYPE
+from service.streams import EVENT_STREAM
 from speciate.domain.errors import TooManyRequestsError
 
-MAX_STREAMS: Final = 250
+MAX_STREAMS_OF_CLIENT: Final = 250
 _RETRY_S: Final = 5.0
 
 
 class StreamLimit:
     """Responds 429 when a client has too many open streams."""
 
-    def __init__(self, app: ASGIApp, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, app: ASGIApp, max_streams: int = MAX_STREAMS_OF_CLIENT) -> None:
         self._app = app
         self._max_streams = max_streams
         self._open: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class _TooManyStreamsError(OSError):
 
 def is_stream(head: Message) -> bool:
     """Return True if a response head begins an event stream."""
-    return Headers(raw=head["headers"]).get("content-type", "").startswith(MEDIA_TYPE)
+    return Headers(raw=head["headers"]).get("content-type", "").startswith(EVENT_STREAM)
 
 
 def _client(scope: Scope) -> str:

@@ -16,7 +16,7 @@ from service.dashboard.forms import FormDep, FormErrors, form_errors
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, page
 from service.dashboard.parameters import Text
-from service.dashboard.policy_pairs import known_pairs
+from service.dashboard.policy_pairs import listed_pairs
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
@@ -99,7 +99,7 @@ def show_problem(request: Request, name: str, dashboard: DashboardDep) -> Respon
             cells,
             key=lambda cell: (-cell.unlocked / max(1, cell.runs), cell.fewest or 0),
         ),
-        "pairs": known_pairs(dashboard.stores.catalog, cells),
+        "pairs": listed_pairs(dashboard.stores.catalog, cells),
     }
     return page(request, "problem.html", **context)
 

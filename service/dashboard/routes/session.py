@@ -10,7 +10,7 @@ from service.authentication import Credentials
 from service.dashboard.forms import FormDep, SubmittedForm, form_errors, local_path
 from service.dashboard.pages import THEME_COOKIE, THEMES, page
 from service.dependencies import AppStateDep
-from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, of_bearer
+from service.principal import PROJECT_COOKIE, SESSION_COOKIE, NeedsOperator, principal_of_bearer
 from speciate.domain.errors import SpeciateError
 from speciate.storage.access.tokens import SESSION_LIFE
 from speciate.storage.tables import DEFAULT_PROJECT_ID
@@ -37,7 +37,9 @@ def log_in(request: Request, form: FormDep, app_state: AppStateDep) -> Response:
     except SpeciateError as error:
         return page(request, "login.html", 401, errors=form_errors(error), next=form.text("next"))
     secret = app_state.stores.tokens.log_in(bearer, authenticator.operator_token)
-    request.state.principal = of_bearer(bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True)
+    request.state.principal = principal_of_bearer(
+        bearer, bearer.project_id or DEFAULT_PROJECT_ID, bearer.project, session=True
+    )
     response = RedirectResponse(local_path(form.text("next")), 303)
     life = int(SESSION_LIFE.total_seconds())
     response.set_cookie(

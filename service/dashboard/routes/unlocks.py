@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from service.dashboard.charts import Table, download
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.pages import address, page
-from service.dashboard.policy_pairs import PolicyPair, known_pairs, parse_pair
+from service.dashboard.policy_pairs import PolicyPair, listed_pairs, parse_pair
 from speciate.domain.visibility import Visibility
 from speciate.schema.problems import ProblemSummary
 from speciate.schema.unlocks import MatrixCell
@@ -103,7 +103,7 @@ def _matrix(dashboard: DashboardContext, a: str, b: str, problems: str, most: in
     catalog = dashboard.stores.catalog
     first, second = parse_pair(catalog, a) if a else None, parse_pair(catalog, b) if b else None
     cells = dashboard.overview.matrix()
-    pairs_by_key = known_pairs(catalog, cells)
+    pairs_by_key = listed_pairs(catalog, cells)
     pairs = _columns(pairs_by_key, cells, [pair for pair in (first, second) if pair])
     columns = pairs[:most]
     listed = catalog.problem_set(problems).problems if problems else _all_problems(dashboard, cells)
