@@ -73,7 +73,4 @@ def _accepts_html(scope: Scope) -> bool:
 
 
 def _has_problem_details(message: Message) -> bool:
-    return any(
-        name.lower() == b"content-type" and value.startswith(PROBLEM_JSON.encode())
-        for name, value in message["headers"]
-    )
+    return Headers(raw=message["headers"]).get("content-type", "").startswith(PROBLEM_JSON)
