@@ -49,7 +49,8 @@ class Field:
     @property
     def label(self) -> str:
         """Visible label."""
-        return self.name.removeprefix(OPTION).replace("_", " ").replace(".", " ")
+        words = re.split(r"[._]", self.name.removeprefix(OPTION))
+        return " ".join(dict.fromkeys(words))  # "learning rate", not "learning learning rate"
 
     @property
     def changed(self) -> bool:

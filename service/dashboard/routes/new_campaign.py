@@ -15,6 +15,7 @@ from service.dashboard.forms import FormDep, FormErrors, form_errors, require_co
 from service.dashboard.routes.declarations import form_page, idempotency_key
 from speciate.domain.campaign import Campaign
 from speciate.domain.errors import SpeciateError
+from speciate.domain.run import PolicyOptions
 from speciate.runs.declarations import pin_campaign
 
 router = APIRouter(include_in_schema=False, prefix="/campaigns")
@@ -59,7 +60,11 @@ def _page(
         "campaign",
         values,
         errors,
-        counts=[field for field in fields if field not in learning],
+        # Those of its own, such as the evaluations, before those that runs have, too.
+        counts=sorted(
+            (field for field in fields if field not in learning),
+            key=lambda field: field.name in PolicyOptions.model_fields,
+        ),
         learning=learning,
         learns=any(field.changed for field in learning),
         **strategy_context(values),
