@@ -61,7 +61,7 @@ class DrainCoordinator:
 
 def release_leases() -> int:
     """Release every lease of this process, so that another worker takes over at once; return how many."""
-    leases = keeper().held()
+    leases = keeper().leases()
     try:
         released = stores().work.expire_leases(leases) if leases else 0
     except SQLAlchemyError as error:

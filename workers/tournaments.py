@@ -78,17 +78,17 @@ def _advance(stores: Stores, record: TournamentRecord, active: int) -> bool:
     """Start the next runs of the plan; return True if one was started or has to wait for the quota."""
     free = MAX_ACTIVE - active
     allowed = stores.runs.free_slots()
-    room = free if allowed is None else min(free, allowed)
-    started = _start_next(stores, record, room)
-    waits = room < free and bool(stores.tournaments.next(record.id, 1))
+    startable = free if allowed is None else min(free, allowed)
+    started = _start_next(stores, record, startable)
+    waits = startable < free and bool(stores.tournaments.next(record.id, 1))
     stores.tournaments.wait(record.id, WAITS_FOR_QUOTA if waits else None)
     return waits or started > 0
 
 
-def _start_next(stores: Stores, record: TournamentRecord, room: int) -> int:
-    """Start at most ``room`` of the next runs of the plan; return how many."""
+def _start_next(stores: Stores, record: TournamentRecord, count: int) -> int:
+    """Start at most ``count`` of the next runs of the plan; return how many."""
     started = 0
-    for ordinal, planned in stores.tournaments.next(record.id, max(0, room)):
+    for ordinal, planned in stores.tournaments.next(record.id, max(0, count)):
         try:
             run_id = _start(stores, record, ordinal, planned)
         except QuotaExceededError as error:

@@ -143,7 +143,7 @@ class LeaseKeeper:
         self._extend = extend
         self._interval_s = interval_s
         self._lock = threading.Lock()
-        self._held: dict[UUID, tuple[Lease, threading.Event]] = {}
+        self._leases: dict[UUID, tuple[Lease, threading.Event]] = {}
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
 
@@ -152,7 +152,7 @@ class LeaseKeeper:
         """Renew the lease every ``interval_s`` seconds until the block ends; interrupt the block if it is lost."""
         lost = threading.Event()
         with self._lock:
-            self._held[lease.token] = lease, lost
+            self._leases[lease.token] = lease, lost
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._beat, name="lease-keeper", daemon=True)
                 self._thread.start()
@@ -161,17 +161,17 @@ class LeaseKeeper:
                 yield
         finally:
             with self._lock:
-                self._held.pop(lease.token, None)
+                self._leases.pop(lease.token, None)
 
-    def held(self) -> list[Lease]:
+    def leases(self) -> list[Lease]:
         with self._lock:
-            return [lease for lease, _ in self._held.values()]
+            return [lease for lease, _ in self._leases.values()]
 
     def _beat(self) -> None:
         while not self._wake.wait(self._interval_s):
             with self._lock:
-                held = list(self._held.values())
-            for lease, lost in held:
+                leases = list(self._leases.values())
+            for lease, lost in leases:
                 try:
                     if not self._extend(lease):
                         _log.info("lease of work %s is lost", lease.work_id)

@@ -73,8 +73,8 @@ def plan_asks(
     members = prompter.members(selections)
     asks = []
     for id_, selection, rng in zip(ids, selections, rngs, strict=True):
-        shown = prompter.show(selection, members, policy, rng)
-        asks.append(Ask(id_, selection, shown, int(rng.integers(2**31))))
+        shown_prompt = prompter.show(selection, members, policy, rng)
+        asks.append(Ask(id_, selection, shown_prompt, int(rng.integers(2**31))))
     return asks
 
 

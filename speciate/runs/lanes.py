@@ -35,24 +35,11 @@ def add_evaluate(
     progress.live += 1
 
 
-def open_lanes(progress: RunProgress, context: RunContext, effects: Effects) -> None:
-    """Start every lane with a batch, as far as the budget allows. A run that waits for proposals has no lanes."""
-    for lane in range(0 if context.waits_for_proposals else context.spec.lanes):
-        _add_generate(progress, context, effects, lane)
-    complete_when_idle(progress, context, effects)
-
-
-def continue_lane(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
-    """Start the next batch of a lane, or end the run if no work is in flight."""
-    if lane != EXTERNAL_LANE and not context.waits_for_proposals:
-        _add_generate(progress, context, effects, lane)
-    complete_when_idle(progress, context, effects)
-
-
-def continue_held(progress: RunProgress, context: RunContext, effects: Effects, lanes: Sequence[int]) -> None:
-    """Start the next batch of lanes that waited for a training step, or end the run if no work is in flight."""
+def continue_lanes(progress: RunProgress, context: RunContext, effects: Effects, *lanes: int) -> None:
+    """Start the next batch of some lanes, or end the run if no work is in flight."""
     for lane in lanes:
-        _add_generate(progress, context, effects, lane)
+        if lane != EXTERNAL_LANE and not context.waits_for_proposals:
+            _add_generate(progress, context, effects, lane)
     complete_when_idle(progress, context, effects)
 
 
@@ -100,6 +87,6 @@ def proceed(
     elif ends:
         effects.extend(complete_unlocked(progress))
     elif opens_lanes:
-        open_lanes(progress, context, effects)
+        continue_lanes(progress, context, effects, *range(context.spec.lanes))
     else:
-        continue_lane(progress, context, effects, lane)
+        continue_lanes(progress, context, effects, lane)

@@ -67,14 +67,14 @@ def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
     return groups
 
 
-def book_groups(
+def record_groups(
     progress: RunProgress,
     context: RunContext,
     effects: Effects,
     lease: Lease,
     candidates: Sequence[Candidate],
 ) -> None:
-    """Book the groups of an evaluated batch, and start a step if enough of them wait."""
+    """Record the groups of an evaluated batch, and start a step if enough of them wait."""
     learning = context.spec.learning
     if learning is None or "groups" not in lease.payload:
         return
@@ -116,11 +116,11 @@ def _flat(context: RunContext, candidates: Sequence[Candidate], group: GroupRef)
     return bool((np.ptp(learned, axis=0) <= _ROUNDING * learned.max(axis=0)).all())
 
 
-def learned_rewards(context: RunContext, given: Sequence[tuple[float, ...] | None]) -> tuple[tuple[float, ...], ...]:
+def learned_rewards(context: RunContext, earned: Sequence[tuple[float, ...] | None]) -> tuple[tuple[float, ...], ...]:
     """Return the normalised rewards of a completion, shape (answers, k): failures and missing answers are zero."""
     answers = context.proposer.answers_per_rollout
     matrix = np.zeros((answers, len(context.problem.space.selected)))
-    for row, rewards in enumerate(given[:answers]):
+    for row, rewards in enumerate(earned[:answers]):
         if rewards is not None:
             matrix[row] = np.clip(context.problem.space.normalise([rewards])[0], 0.0, 1.0)
     return tuple(tuple(row) for row in matrix.tolist())
@@ -193,9 +193,9 @@ def finish_step(
     if state.step >= learning.steps:
         _end(effects, state, f"all {learning.steps} steps are taken")
     _start_step(progress, context, effects, state, learning)
-    held, state.held = state.held, []
+    lanes, state.held = state.held, []
     progress.learning = state.model_dump()
-    return held
+    return lanes
 
 
 def end_learning(progress: RunProgress, effects: Effects, lease: Lease, reason: str) -> list[int]:
@@ -204,9 +204,9 @@ def end_learning(progress: RunProgress, effects: Effects, lease: Lease, reason: 
     state.busy, state.inside = False, []
     state.dropped += len(lease.payload["groups"])
     _end(effects, state, reason)
-    held, state.held = state.held, []
+    lanes, state.held = state.held, []
     progress.learning = state.model_dump()
-    return held
+    return lanes
 
 
 @dataclass(frozen=True, slots=True)

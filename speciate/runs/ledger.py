@@ -20,6 +20,7 @@ from speciate.domain.charge import Charge
 from speciate.domain.event import EventKind
 from speciate.domain.guidance import Advice, Guidance
 from speciate.domain.policy import PolicyRole
+from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import (
@@ -43,13 +44,11 @@ from speciate.runs.guidance import adopt, count_gain
 from speciate.runs.lanes import (
     EXTERNAL_LANE,
     add_evaluate,
-    continue_held,
-    continue_lane,
-    open_lanes,
+    continue_lanes,
     proceed,
 )
-from speciate.runs.learning import book_groups, finish_step, groups_of
 from speciate.runs.learning import end_learning as stop_learning
+from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals
 from speciate.runs.progress import Effects, RunProgress
 from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
@@ -122,7 +121,7 @@ def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None
         progress.batches = 1
         progress.reserved_evaluations += len(proposals)
     else:
-        open_lanes(progress, context, effects)
+        continue_lanes(progress, context, effects, *range(context.spec.lanes))
 
 
 def record_proposals(
@@ -131,11 +130,10 @@ def record_proposals(
     """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
     effects = Effects()
     evaluations, tokens = reserved
-    spent_tokens = sum(rollout.tokens for rollout in batch.rollouts)
     progress.live -= 1
     progress.rollouts += len(batch.rollouts)
     progress.reserved_tokens -= tokens
-    progress.tokens += spent_tokens
+    progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
     progress.estimated_tokens += sum(rollout.estimated_tokens for rollout in batch.rollouts)
     proposals = batch.proposals[:evaluations]
     for rollout in batch.rollouts:
@@ -145,16 +143,7 @@ def record_proposals(
             progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
-    effects.event(
-        EventKind.BATCH_PROPOSED,
-        batch=lease.ordinal,
-        lane=lease.lane,
-        first=progress.numbers + 1,
-        proposals=len(proposals),
-        rollouts=len(batch.rollouts),
-        tokens=spent_tokens,
-        rejected=dict(Counter(p.failure.reason for p in proposals if p.failure)),
-    )
+    _add_proposed_event(progress, effects, lease.lane, lease.ordinal, batch.rollouts, proposals)
     if batch.advice is not None and context.spec.guidance is not None:
         adopt(progress, effects, context.spec.guidance.most, batch.advice)
     # Evaluations for missing answers return to the budget before the next batch is sized.
@@ -170,8 +159,28 @@ def record_proposals(
             more=None if context.spec.learning is None else {"groups": groups_of(batch.rollouts), "step": batch.step},
         )
     else:
-        continue_lane(progress, context, effects, lease.lane)
+        continue_lanes(progress, context, effects, lease.lane)
     return effects
+
+
+def _add_proposed_event(
+    progress: RunProgress,
+    effects: Effects,
+    lane: int,
+    ordinal: int,
+    rollouts: Sequence[Rollout],
+    proposals: Sequence[Proposal],
+) -> None:
+    effects.event(
+        EventKind.BATCH_PROPOSED,
+        batch=ordinal,
+        lane=lane,
+        first=progress.numbers + 1,
+        proposals=len(proposals),
+        rollouts=len(rollouts),
+        tokens=sum(rollout.tokens for rollout in rollouts),
+        rejected=dict(Counter(p.failure.reason for p in proposals if p.failure)),
+    )
 
 
 def record_external_batch(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
@@ -180,21 +189,11 @@ def record_external_batch(progress: RunProgress, effects: Effects, batch: Propos
     The caller has checked the budget.
     """
     ordinal, proposals = progress.batches, batch.proposals
-    tokens = sum(rollout.tokens for rollout in batch.rollouts)
     progress.batches += 1
     progress.rollouts += len(batch.rollouts)
-    progress.tokens += tokens
+    progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
     progress.cost += cost
-    effects.event(
-        EventKind.BATCH_PROPOSED,
-        batch=ordinal,
-        lane=EXTERNAL_LANE,
-        first=progress.numbers + 1,
-        proposals=len(proposals),
-        rollouts=len(batch.rollouts),
-        tokens=tokens,
-        rejected=dict(Counter(p.failure.reason for p in proposals if p.failure)),
-    )
+    _add_proposed_event(progress, effects, EXTERNAL_LANE, ordinal, batch.rollouts, proposals)
     progress.reserved_evaluations += len(proposals)
     add_evaluate(progress, effects, lane=EXTERNAL_LANE, ordinal=ordinal, proposals=proposals, reserved=len(proposals))
 
@@ -223,7 +222,13 @@ def record_evaluations(
     # Cells that rank by time accept every candidate, so entering one is no improvement.
     winners = {placement.number for placement in accepted if improves(placement.cell)}
     for candidate in batch.candidates:
-        _record_candidate(progress, context, effects, lease.ordinal, candidate, won=candidate.number in winners)
+        progress.evaluations += 1
+        count(progress, context, candidate)
+        proposal, won = candidate.proposal, candidate.number in winners
+        if proposal.proposed_by is None:
+            count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
+        count_gain(progress, effects, proposal.advice, won=won)
+        claim_targets(progress, context, effects, candidate)
     keep_best(progress, context, new_rivals(batch.candidates))
     progress.improvements += len(winners)
     if winners:
@@ -238,7 +243,7 @@ def record_evaluations(
         evaluations=progress.evaluations,
     )
     judge_alarm(progress, effects)
-    book_groups(progress, context, effects, lease, batch.candidates)
+    record_groups(progress, context, effects, lease, batch.candidates)
     pending = _announce_claims(effects)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, context, batch.candidates)
@@ -247,24 +252,6 @@ def record_evaluations(
     if diagnosis is not None and progress.state is RunState.RUNNING:
         effects.extend(pause(progress, diagnosis.summary, fault=True, diagnosis=diagnosis))
     return effects
-
-
-def _record_candidate(
-    progress: RunProgress,
-    context: RunContext,
-    effects: Effects,
-    ordinal: int,
-    candidate: Candidate,
-    *,
-    won: bool,
-) -> None:
-    progress.evaluations += 1
-    count(progress, context, candidate)
-    proposal = candidate.proposal
-    if proposal.proposed_by is None:
-        count_arm(progress, context, proposal.role, proposal.policy, ordinal, judged=1, won=won)
-    count_gain(progress, effects, proposal.advice, won=won)
-    claim_targets(progress, context, effects, candidate)
 
 
 def _announce_claims(effects: Effects) -> list[Claim]:
@@ -328,7 +315,7 @@ def record_step(
     effects = Effects()
     progress.live -= 1
     lanes = finish_step(progress, context, effects, lease, step, policy_id)
-    continue_held(progress, context, effects, lanes)
+    continue_lanes(progress, context, effects, *lanes)
     return effects
 
 
@@ -336,7 +323,7 @@ def end_learning(progress: RunProgress, context: RunContext, lease: Lease, reaso
     effects = Effects()
     progress.live -= 1
     lanes = stop_learning(progress, effects, lease, reason)
-    continue_held(progress, context, effects, lanes)
+    continue_lanes(progress, context, effects, *lanes)
     return effects
 
 
@@ -377,7 +364,7 @@ def grant_budget(progress: RunProgress, context: RunContext, granted: int) -> Ef
     _grant(progress, effects, granted)
     if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
-        open_lanes(progress, context, effects)
+        continue_lanes(progress, context, effects, *range(context.spec.lanes))
     return effects
 
 
@@ -416,7 +403,7 @@ def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, re
     charge(progress, most_of(reserved[1], context))
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
     effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
-    continue_lane(progress, context, effects, lease.lane)
+    continue_lanes(progress, context, effects, lease.lane)
     if progress.state is RunState.RUNNING:
         effects.extend(pause(progress, reason, fault=True))
     return effects

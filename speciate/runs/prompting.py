@@ -124,18 +124,18 @@ def plan_requests(
     for selection, answers in zip(selections, answers_per_prompt(lease, context), strict=True):
         position = chooser.pick(selection.role, answers, rng)
         policy = context.policies(selection.role)[position].policy
-        shown = prompter.show(selection, members, policy, rng)
+        shown_prompt = prompter.show(selection, members, policy, rng)
         request = SampleRequest(
-            prompt=shown.prompt,
+            prompt=shown_prompt.prompt,
             role=selection.role,
             n=-(-answers // policy.answers_for(selection.role)),
             seed=int(rng.integers(2**31)),
-            parents=shown.parents,
+            parents=shown_prompt.parents,
             seed_program=problem.seed_program,
             keep_tokens=context.spec.keeps_tokens,
-            others=shown.inspirations,
+            others=shown_prompt.inspirations,
         )
-        planned.append(PlannedRequest(selection, position, policy, request, shown.advice))
+        planned.append(PlannedRequest(selection, position, policy, request, shown_prompt.advice))
     latest = latest_of(lease)
     if latest is not None and any(plan.selection.role is PolicyRole.MUTATE for plan in planned):
         parent = draw(prompter.adviser.pieces, rng)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Protocol
 from uuid import UUID
 
@@ -182,12 +183,10 @@ def compare(recorded: Sequence[Event], replayed: Sequence[Event]) -> ReplayRepor
 
     If the recorded run did not complete, only its events so far are compared.
     """
-    left, right = _comparable_events(recorded), _comparable_events(replayed)
+    left, right = ([event for event in events if event.kind not in _IGNORED] for events in (recorded, replayed))
     if all(event.kind is not EventKind.RUN_COMPLETED for event in left):
         right = right[: len(left)]
-    for position in range(max(len(left), len(right))):
-        a = left[position] if position < len(left) else None
-        b = right[position] if position < len(right) else None
+    for position, (a, b) in enumerate(zip_longest(left, right)):
         if a is None or b is None or a.kind != b.kind or _comparable(a.data) != _comparable(b.data):
             return ReplayReport(max(len(left), len(right)), Difference(position, a, b))
     return ReplayReport(len(left), None)
@@ -233,7 +232,3 @@ def _check_alone(context: RunContext, events: Sequence[Event]) -> None:
                 f"run {context.run_id} received proposals or hints from outside, which its seed does not determine.",
                 remedy="Only a run that works alone can be replayed.",
             )
-
-
-def _comparable_events(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.kind not in _IGNORED]

@@ -52,11 +52,6 @@ def accepted_seeds(problem: Problem, spec: RunSpec, programs: Iterable[SeedProgr
 def read_seeds(store: RunStore, problem: ProblemVersion, request: SeedRequest) -> Iterator[SeedProgram]:
     """Yield the seed programs of a request: those that it holds, then those of its runs, best first.
 
-    Args:
-        store: Runs of the project.
-        problem: The problem of the new run.
-        request: The request.
-
     Raises:
         NotFoundError: A run does not exist.
         ConflictError: A run is archived or deleted.
@@ -74,8 +69,8 @@ def read_sources(store: RunStore, request: SeedRequest) -> list[SourceRun]:
     for source in request.seed_from:
         run = store.get(UUID(source.run))
         spent = run.spent
-        own = SourceRun(run=run.id, evaluations=spent.evaluations, tokens=spent.tokens, seconds=spent.seconds)
-        for each in (own, *run.sources):
+        source_run = SourceRun(run=run.id, evaluations=spent.evaluations, tokens=spent.tokens, seconds=spent.seconds)
+        for each in (source_run, *run.sources):
             # Of two states of a run, the later one includes the earlier one.
             sources[each.run] = max(each, sources.get(each.run, each), key=lambda one: one.evaluations)
     return list(sources.values())

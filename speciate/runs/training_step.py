@@ -1,4 +1,4 @@
-"""Take one training step: read the groups of a ``learn`` unit, call the learner, and book the new policy version."""
+"""Take one training step: read the groups of a ``learn`` unit, call the learner, and commit the new policy version."""
 
 from __future__ import annotations
 

@@ -62,16 +62,16 @@ class IslandBatch(NamedTuple):
 def by_island(view: PopulationView, candidates: Sequence[Individual]) -> Iterator[IslandBatch]:
     """Yield the candidates of each island, in order of island."""
     for island in sorted({candidate.island for candidate in candidates}):
-        own = [candidate for candidate in candidates if candidate.island == island]
-        points = view.problem.space.normalise([candidate.vector for candidate in own])
+        residents = [candidate for candidate in candidates if candidate.island == island]
+        points = view.problem.space.normalise([candidate.vector for candidate in residents])
         weights = island_weights(view.problem, view.seed, island)
-        yield IslandBatch(island, own, points, weigh(points, weights[None, :])[:, 0].tolist())
+        yield IslandBatch(island, residents, points, weigh(points, weights[None, :])[:, 0].tolist())
 
 
 def copies(
     view: PopulationView, source: EliteTable, target: int, numbers: IntArray, rank: Rank = float
 ) -> tuple[Placement, ...]:
-    """Return copies of elites for the same cells of another island, if they are better there.
+    """Return copies of elites for the same cells of another island, if they are better weights_there.
 
     Trade-off and target cells rank the same on every island; all others rank by the weighting of the receiving island.
     """
@@ -80,11 +80,11 @@ def copies(
         Individual(int(source.numbers[row]), "", tuple(source.rewards[row].tolist()), island=target) for row in rows
     ]
     points = view.problem.space.normalise(source.rewards[rows])
-    own = island_weights(view.problem, view.seed, target)
+    island_weighting = island_weights(view.problem, view.seed, target)
     names, lattice = weightings(points.shape[1], view.problem.weight_vector)
     weights = dict(zip(names, lattice, strict=True))
-    there = np.array([weights.get(source.cells[row], own) for row in rows]).reshape(points.shape)
-    scores = (points * there).sum(axis=1).tolist()
+    weights_there = np.array([weights.get(source.cells[row], island_weighting) for row in rows]).reshape(points.shape)
+    scores = (points * weights_there).sum(axis=1).tolist()
     bids = [
         (source.cells[row], i, source.fitness[row].item() if source.cells[row].startswith(TARGET) else rank(scores[i]))
         for i, row in enumerate(rows)

@@ -89,14 +89,14 @@ class SequentialRevision(Strategy):
     def place(self, view: PopulationView, candidates: Sequence[Individual]) -> tuple[Placement, ...]:
         """Return the records, and the best answer of each chain's batch if it becomes the latest one."""
         placements: list[Placement] = []
-        for chain, own, points, scores in by_island(view, candidates):
+        for chain, answers, points, scores in by_island(view, candidates):
             table = view.elites(chain)
             bids = trade_off_bids(view.problem, points)
             standing = view.problem.ranking.standing
-            ranks = [(*standing(candidate.targets), score) for candidate, score in zip(own, scores, strict=True)]
+            ranks = [(*standing(candidate.targets), score) for candidate, score in zip(answers, scores, strict=True)]
             row = ranks.index(max(ranks))
             time = self._time(view, chain, table, ranks[row])
-            placements.extend(improvements(table, chain, [*bids, (_LAST, row, time)], own))
+            placements.extend(improvements(table, chain, [*bids, (_LAST, row, time)], answers))
         return tuple(placements)
 
     def _time(self, view: PopulationView, chain: int, table: EliteTable, rank: tuple[bool, int, float]) -> float:
