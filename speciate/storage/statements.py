@@ -7,7 +7,8 @@ A file holds blocks. Each begins with a comment that names it and says what it d
 
 ``SQL = Statements(__file__)`` reads it, and ``SQL.extend`` is the statement. ``{name}`` in a block stands for another
 block, of the file or of ``fragments.sql``, or for a text that the module passes. A parameter ``cast(:name AS jsonb)``
-takes any JSON value.
+takes any JSON value. Name the columns that a statement returns: a prepared ``SELECT *`` fails once when a newer version
+adds one.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import PromptFormat
@@ -27,8 +28,19 @@ from speciate.storage.database import reading, with_retries
 from speciate.storage.runs.advice import read_page
 from speciate.storage.runs.context import load_context
 from speciate.storage.statements import Statements
+from speciate.storage.tables import rollouts
 
-SQL = Statements(__file__, record=", ".join(RolloutRecord.model_fields))
+
+def _columns(kind: type[BaseModel]) -> str:
+    return ", ".join(f"r.{name}" for name in kind.model_fields if name in rollouts.c)
+
+
+SQL = Statements(
+    __file__,
+    record=_columns(RolloutRecord),
+    detail=_columns(RolloutDetail),
+    export=_columns(ExportedRollout),
+)
 
 
 @dataclass

@@ -1,18 +1,18 @@
 -- rollouts: A page of rollouts, newest first.
-SELECT ord, {record} FROM rollouts WHERE run_id = :run_id AND (batch, ord) < (:batch, :ord)
-ORDER BY batch DESC, ord DESC LIMIT :limit
+SELECT r.ord, {record} FROM rollouts r WHERE r.run_id = :run_id AND (r.batch, r.ord) < (:batch, :ord)
+ORDER BY r.batch DESC, r.ord DESC LIMIT :limit
 
 -- recorded: All rollouts with their texts, in the order of the requests.
-SELECT r.*, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest
+SELECT {detail}, p.system, p."user" FROM rollouts r JOIN prompts p ON p.digest = r.prompt_digest
 WHERE r.run_id = :id ORDER BY r.batch, r.ord
 
 -- rollout: A rollout with its texts.
-SELECT r.*, coalesce(p.system, '') AS system, coalesce(p."user", '(pruned)') AS "user"
+SELECT {detail}, coalesce(p.system, '') AS system, coalesce(p."user", '(pruned)') AS "user"
 FROM rollouts r LEFT JOIN prompts p ON p.digest = r.prompt_digest WHERE r.id = :id
 
 -- exported: Rollouts with their texts, problem and policy, in the order of the requests.
-SELECT r.*, coalesce(t.system, '') AS system, coalesce(t."user", '') AS "user", p.slug || '@' || p.version AS problem,
-  a.slug || '@' || a.version AS policy, a.definition ->> 'prompt_format' AS prompt_format
+SELECT r.ord, {export}, coalesce(t.system, '') AS system, coalesce(t."user", '') AS "user",
+  p.slug || '@' || p.version AS problem, a.slug || '@' || a.version AS policy, a.definition ->> 'prompt_format' AS prompt_format
 FROM rollouts r JOIN runs u ON u.id = r.run_id JOIN problems p ON p.id = u.problem_id
   JOIN policies a ON a.id = r.policy_id LEFT JOIN prompts t ON t.digest = r.prompt_digest
 WHERE r.run_id = :id AND (r.batch, r.ord) > (:batch, :ord) ORDER BY r.batch, r.ord LIMIT 200

@@ -16,7 +16,8 @@ r.id, r.project_id, (SELECT row_to_json(x) FROM (SELECT
     AND f.failure IS NOT NULL) END AS seed_failure) AS x) AS document
 
 -- tables: Runs with their progress, problem and policy.
-runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id JOIN policies a ON a.id = r.policy_id
+runs r JOIN run_progress g ON g.run_id = r.id JOIN problems p ON p.id = r.problem_id
+  JOIN policies a ON a.id = r.policy_id
 
 -- joined: The same with the mutator and the best candidate.
 ({tables} LEFT JOIN policies b ON b.id = r.mutator_id

@@ -40,7 +40,7 @@ from speciate.storage.runs.records import RunFilter, read_run, read_work_in_flig
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
-from speciate.storage.work.effects import work_ref, write_effects
+from speciate.storage.work.effects import dispatch_ready, write_effects
 
 SQL = Statements(__file__)
 UNENDED = SQL.unended
@@ -267,7 +267,9 @@ class PostgresRunStore(ScopedStore):
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
             effects = step(locked.progress, load_context(connection, run_id))
             commit = write_effects(connection, locked, effects)
-            return _with_waiting_work(connection, locked, commit) if goal is RunState.RUNNING else commit
+            if goal is RunState.RUNNING and locked.progress.state is goal:
+                return replace(commit, dispatch=dispatch_ready(connection, run_id))
+            return commit
 
 
 def _require_usable(
@@ -285,13 +287,6 @@ def _require_usable(
 
 def _stored_reason(reason: str | None) -> str | None:
     return None if reason is None else storable(reason)[:_MAX_REASON]
-
-
-def _with_waiting_work(connection: sa.Connection, locked: LockedProgress, commit: Commit) -> Commit:
-    if locked.progress.state is not RunState.RUNNING:
-        return commit
-    rows = connection.execute(SQL.dispatch_ready, {"id": locked.run_id})
-    return replace(commit, dispatch=tuple(map(work_ref, rows)))
 
 
 def _parameters(new: NewRun, run_id: UUID, project: UUID, *, own: bool) -> dict[str, Any]:

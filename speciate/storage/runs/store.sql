@@ -23,10 +23,6 @@ UPDATE run_progress SET revision = revision + 1 WHERE run_id = :id RETURNING rev
 -- unended: Runs that have not ended.
 SELECT run_id FROM run_progress WHERE state IN ('created', 'running', 'paused')
 
--- dispatch_ready: Mark the ready work of a run as sent.
-UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :id AND state = 'ready'
-RETURNING id, kind, attempt
-
 -- labels: Labels of a run.
 SELECT name, tags, note FROM runs WHERE id = :id
 

@@ -24,7 +24,8 @@ SET lease_until = clock_timestamp() + make_interval(secs => :lease_s), attempts 
 FROM due, webhooks w
 WHERE d.id = due.id AND w.id = d.webhook_id AND d.state = 'pending'
   AND (d.lease_until IS NULL OR d.lease_until <= clock_timestamp())
-RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts, clock_timestamp() AS claimed_at
+RETURNING d.id, d.webhook_id, w.url, w.sealed, d.event, d.data, d.created_at, d.attempts,
+  clock_timestamp() AS claimed_at
 
 -- delivered: Record that a receiver accepted a delivery.
 UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp(), lease_until = NULL, status = :status,

@@ -80,6 +80,11 @@ def write_effects(
     return Commit(run_id, tuple(refs) if running else (), tuple(granted), progress.revision, progress.events)
 
 
+def dispatch_ready(connection: sa.Connection, run_id: UUID) -> tuple[WorkRef, ...]:
+    """Return the ready work of a run, marked as sent."""
+    return tuple(map(work_ref, connection.execute(SQL.dispatch_ready, {"run_id": run_id})))
+
+
 def work_ref(row: sa.Row[Any]) -> WorkRef:
     return WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
 

@@ -31,7 +31,8 @@ RETURNING e.island, e.cell, e.number
 SELECT count(*) FROM work WHERE run_id = :run_id AND kind = 'confirm' AND state IN ('ready', 'leased', 'parked')
 
 -- claims: Claims of a candidate.
-SELECT * FROM claims WHERE run_id = :run_id AND number = :number
+SELECT target, number, evaluations, tokens, seconds, unlock, state FROM claims
+WHERE run_id = :run_id AND number = :number
 
 -- record_repeats: Store what repeats measured and the targets that they missed.
 -- Duplicates have the result of the candidate, and so miss what it misses.
@@ -54,3 +55,7 @@ ORDER BY number
 -- elites: Candidates of the archive.
 SELECT number, rewards, targets & ~refuted AS met FROM candidates
 WHERE run_id = :run_id AND number IN (SELECT number FROM elites WHERE run_id = :run_id)
+
+-- dispatch_ready: Mark the ready work of a run as sent.
+UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :run_id AND state = 'ready'
+RETURNING id, kind, attempt

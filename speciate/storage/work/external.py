@@ -41,7 +41,7 @@ _CACHED: Final = 256
 
 
 def park_unit(
-    connection: sa.Connection, lease: Lease, requests: Sequence[ExternalRequest], needs: Sequence[str]
+    connection: sa.Connection, lease: Lease, requests: Sequence[ExternalRequest], capabilities: Sequence[str]
 ) -> bool:
     """Store the requests of a unit and set it aside; False if its lease is lost. The run's progress must be locked."""
     rows = [
@@ -56,7 +56,7 @@ def park_unit(
         }
         for request in requests
     ]
-    keys = {"id": lease.work_id, "token": lease.token, "rows": rows, "needs": list(needs)}
+    keys = {"id": lease.work_id, "token": lease.token, "rows": rows, "capabilities": list(capabilities)}
     return connection.execute(SQL.park, keys).one_or_none() is not None
 
 
@@ -115,7 +115,7 @@ class ExternalEvaluations(ScopedStore):
             "count": count,
             "lease_s": lease_s,
             "holder": holder,
-            "able": list(capabilities),
+            "capabilities": list(capabilities),
             "problem": problem_id,
             "run": run_id,
             "project": self._home,

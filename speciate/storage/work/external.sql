@@ -1,12 +1,14 @@
 -- park: Set a unit aside and store its requests; no row if its lease is lost.
-WITH parked AS (UPDATE work SET state = 'parked', lease_token = NULL, lease_until = NULL, dispatched_at = NULL,
-    attempt = attempt - 1 WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING id, run_id),
-requested AS (INSERT INTO external_evaluations (id, run_id, work_id, number, program, program_hash, seed, measured,
-      result, state, capabilities) SELECT r.id, p.run_id, p.id, r.number, r.program, r.program_hash, r.seed,
-    r.measured, r.result, CASE WHEN r.result IS NULL THEN 'ready' ELSE 'done' END, CAST(:needs AS text[])
-    FROM parked p, jsonb_to_recordset(cast(:rows AS jsonb)) AS r(id uuid, number bigint, program text,
-      program_hash text, seed bigint, measured jsonb, result jsonb) ON CONFLICT (work_id, program_hash,
-      seed) DO NOTHING)
+WITH parked AS (
+  UPDATE work SET state = 'parked', lease_token = NULL, lease_until = NULL, dispatched_at = NULL, attempt = attempt - 1
+  WHERE id = :id AND lease_token = :token AND state = 'leased' RETURNING id, run_id),
+requested AS (
+  INSERT INTO external_evaluations
+    (id, run_id, work_id, number, program, program_hash, seed, measured, result, state, capabilities)
+  SELECT r.id, p.run_id, p.id, r.number, r.program, r.program_hash, r.seed, r.measured, r.result,
+    CASE WHEN r.result IS NULL THEN 'ready' ELSE 'done' END, cast(:capabilities AS text[])
+  FROM parked p, jsonb_populate_recordset(NULL::external_evaluations, cast(:rows AS jsonb)) AS r
+  ON CONFLICT (work_id, program_hash, seed) DO NOTHING)
 SELECT id FROM parked
 
 -- results: Results that a unit has so far.
@@ -25,9 +27,11 @@ WHERE (e.state = 'ready' OR (e.state = 'leased' AND e.lease_until < clock_timest
 -- acquire: Lease evaluations, oldest first.
 UPDATE external_evaluations SET state = 'leased', attempt = attempt + 1, lease_token = gen_random_uuid(),
   lease_until = clock_timestamp() + make_interval(secs => :lease_s), holder = :holder
-WHERE id IN (SELECT e.id {offered} AND e.attempt < :most AND r.project_id = :project
+WHERE id IN (
+  SELECT e.id {offered} AND e.attempt < :most AND r.project_id = :project
     AND (cast(:problem AS uuid) IS NULL OR p.id = :problem) AND (cast(:run AS uuid) IS NULL OR r.id = :run)
-    AND e.capabilities <@ CAST(:able AS text[]) ORDER BY e.id LIMIT :count FOR UPDATE OF e SKIP LOCKED)
+    AND e.capabilities <@ cast(:capabilities AS text[])
+  ORDER BY e.id LIMIT :count FOR UPDATE OF e SKIP LOCKED)
 RETURNING id, lease_token, lease_until, attempt, run_id, number, program, seed, measured
 
 -- unleased: Number of evaluations that wait, by problem version and capabilities.

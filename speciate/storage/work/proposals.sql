@@ -10,7 +10,8 @@ SELECT a.id, :run_id, a.role, a.island, a.parents, a.inspirations, a.system, a."
 FROM jsonb_populate_recordset(NULL::asks, cast(:asks AS jsonb)) AS a
 
 -- asks: The prompts of a run that a request answers.
-SELECT * FROM asks WHERE run_id = :run_id AND id = ANY(:ids)
+SELECT id, role, island, parents, inspirations, system, "user", seed, advice FROM asks
+WHERE run_id = :run_id AND id = ANY(:ids)
 
 -- insert_receipts: Keep the receipts of a request with an idempotency key.
 INSERT INTO proposal_answers (id, run_id, answer) VALUES (:id, :run_id, cast(:receipts AS jsonb))

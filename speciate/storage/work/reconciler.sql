@@ -2,7 +2,8 @@
 SELECT id, run_id FROM work WHERE state = 'leased' AND lease_until < clock_timestamp() ORDER BY id LIMIT 256
 
 -- lock_expired: Lock a unit if its lease is still expired.
-SELECT * FROM work WHERE id = :id AND state = 'leased' AND lease_until < clock_timestamp() FOR UPDATE
+SELECT kind, lane, ordinal, attempt, payload, reserved_evaluations, reserved_tokens FROM work
+WHERE id = :id AND state = 'leased' AND lease_until < clock_timestamp() FOR UPDATE
 
 -- retry: Make a unit ready for another attempt.
 UPDATE work SET state = 'ready', lease_token = NULL, lease_until = NULL, reserved_tokens = 0,

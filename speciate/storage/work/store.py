@@ -237,10 +237,10 @@ class PostgresWorkStore(Store):
 
     @with_retries
     def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
-        needs = self.context(lease.run_id).problem.capabilities
+        capabilities = self.context(lease.run_id).problem.capabilities
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)
-            if not park_unit(connection, lease, requests, needs):
+            if not park_unit(connection, lease, requests, capabilities):
                 return None
             return write_effects(connection, locked, Effects())
 

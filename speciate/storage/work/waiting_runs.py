@@ -10,13 +10,13 @@ import sqlalchemy as sa
 
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
-from speciate.ports.work import Commit, WorkKind, WorkRef
+from speciate.ports.work import Commit
 from speciate.runs.missing_languages import required_capabilities, waiting_reason
 from speciate.runs.progress import Effects
 from speciate.storage.database import reading
 from speciate.storage.runs.progress import lock_progress
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import write_effects
+from speciate.storage.work.effects import dispatch_ready, write_effects
 
 SQL = Statements(__file__)
 
@@ -59,6 +59,5 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
             effects.event(EventKind.RUN_STALLED, message=reason)
         commit = write_effects(connection, locked, effects)
         if reason is None:  # the next repetition of its messages may be a minute away
-            ready = connection.execute(SQL.dispatch_ready, {"run_id": run_id}).all()
-            commit = replace(commit, dispatch=tuple(WorkRef(row.id, WorkKind(row.kind)) for row in ready))
+            commit = replace(commit, dispatch=dispatch_ready(connection, run_id))
         return [commit]

@@ -14,7 +14,3 @@ SELECT DISTINCT {evaluator_needs} FROM {running}
 SELECT p.run_id, {evaluator_needs}, p.reason FROM {running}
   AND (p.reason IS NOT NULL OR p.running_since < clock_timestamp() - make_interval(secs => :after_s))
 LIMIT 256
-
--- dispatch_ready: Mark the ready work of a run as sent.
-UPDATE work SET dispatched_at = clock_timestamp(), resends = 0 WHERE run_id = :run_id AND state = 'ready'
-RETURNING id, kind
