@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from evaluators.build_cache import BuildCache
@@ -64,7 +63,6 @@ class EvaluationBatch:
 
     @property
     def expired(self) -> bool:
-        """True if the deadline has passed, or the results are no longer wanted."""
         return time.monotonic() >= self.deadline or interrupted()
 
     @property
@@ -73,7 +71,6 @@ class EvaluationBatch:
         return self.problem.limits.script_s or self.author_grace_s + 2 * self.problem.limits.wall_s
 
     def needs(self, role: ProcessRole, folder: Path | None = None) -> ProcessSpec:
-        """Return the specification of a process of this batch, which sees ``folder`` or else the problem's folder."""
         if role is ProcessRole.CANDIDATE and (language := self.problem.language) is not None:
             limits = self.problem.limits
             sizes = {
@@ -92,7 +89,6 @@ class EvaluationBatch:
         return ProcessSpec(role, limits, preload, syscall_policy, folder or self.folder, self.site, cpu_s)
 
     def commands(self, limits: Limits) -> ProcessSpec:
-        """Return the specification of a process that runs commands: the build of a program, or its calls."""
         return ProcessSpec(
             ProcessRole.COMMAND, limits, ("subprocess",), SyscallPolicy.PROCESSES, self.folder, self.site
         )
@@ -182,9 +178,7 @@ class ProcessStarter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

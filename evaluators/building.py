@@ -93,7 +93,6 @@ def build_limits(limits: Limits, language: Language) -> Limits:
 
 
 def read_build(message: Message, max_bytes: int) -> BuiltFiles | Failure:
-    """Return the built files or the failure in the message of an untrusted build."""
     match message:
         case {"error": "build_failed", "detail": str(detail)}:
             return Failure(FailureKind.CRASHED, "build_failed", sanitize(detail))

@@ -79,13 +79,10 @@ class CandidateProcess:
             return None
         limit_s = self._language.build_s
         try:
-            return self.answer(self.allow(limit_s, deadline)).failure
+            return self.answer(self.session.allow(limit_s, deadline)).failure
         except SessionEndedError as ended:
             usage, _ = self.end()
             return failure_of(ended, usage, self._limits.model_copy(update={"wall_s": limit_s}))
-
-    def allow(self, limit_s: float, until: float) -> TimeAllowance:
-        return self.session.allow(limit_s, until)
 
     def ask(self, index: int, name: str, args: list[JsonValue]) -> None:
         # A random number, so that nothing sent before the question can be its answer.

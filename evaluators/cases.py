@@ -78,7 +78,7 @@ class _CaseSession:
     def score(self) -> Evaluation:
         if (failure := self._process.load(self._batch.deadline)) is not None:
             return Evaluation(failure=BATCH_DEADLINE if self._batch.expired else failure)
-        self._allowance = self._process.allow(self._problem.limits.wall_s, self._batch.deadline)
+        self._allowance = self._process.session.allow(self._problem.limits.wall_s, self._batch.deadline)
         return run_cascade(self._problem, self._measure)
 
     def end(self) -> ResourceUsage:

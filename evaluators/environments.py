@@ -106,7 +106,6 @@ class EnvironmentStore:
         return environment
 
     def _find(self, name: str) -> Environment | None:
-        """Return the sealed environment of this name if it is unchanged."""
         for folder in self._root.glob(f"{name}-*"):
             if folder in self._verified:
                 return self._verified[folder]

@@ -28,7 +28,6 @@ from speciate.ports.reporting import report_progress
 
 
 def evaluate_in_process(batch: EvaluationBatch) -> list[Evaluation]:
-    """Score every program of a batch, each in a fresh process with the script, or in a fresh container."""
     if batch.image is not None:
         return evaluate_in_image(batch)
     return batch.evaluate_each(partial(_evaluate, batch))

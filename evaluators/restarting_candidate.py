@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from pydantic import JsonValue
@@ -124,7 +123,6 @@ class RestartingCandidate:
         return result
 
     def lost(self, ending: EndReason, detail: str, candidate_s: float) -> CallResult:
-        """Return the result of a call during which the direct channel broke."""
         if self._direct is None:
             return CallResult(0, failure=self._late or self._final or _EXITED)
         return CallResult(0, failure=self._lose(SessionEndedError(ending, detail), candidate_s))
@@ -148,7 +146,7 @@ class RestartingCandidate:
         process.ask(index, name, args)
         allowed_s = self._left_s if timeout_s is None else min(self._left_s, max(timeout_s, 0.0))
         began = time.monotonic()
-        allowance = process.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
+        allowance = process.session.allow(allowed_s, min(self._batch.deadline, began + self._clock_left_s))
         try:
             answer = process.answer(allowance)
         except SessionEndedError as ended:
@@ -163,11 +161,10 @@ class RestartingCandidate:
     def _begin_direct(self, process: CandidateProcess, candidate_s: float, drain: Drain) -> None:
         drain(process.session)
         self._direct = _DirectCalls(
-            process.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain
+            process.session.allow(self._left_s, self._batch.deadline), time.monotonic(), candidate_s, drain
         )
 
     def _end_direct(self, candidate_s: float) -> _DirectCalls | None:
-        """End a period of direct calls, subtract what they used from the limits, and return it."""
         direct, self._direct = self._direct, None
         if direct is not None:
             used_s = direct.used_s(candidate_s)
@@ -224,7 +221,5 @@ class RestartingCandidate:
             self._starter.overlap()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()

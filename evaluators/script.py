@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from evaluators.batch import EvaluationBatch, ProcessStarter
@@ -103,7 +102,6 @@ class Script:
             self._session.post(message)
 
     def allow(self, limit_s: float) -> TimeAllowance:
-        """Start a time allowance for the script; ``ScriptFailedError`` if it is not running."""
         self._limit_s = limit_s
         limits = self._batch.problem.limits
         return self._running().allow(limit_s, self._batch.deadline, max(limits.cpu_s, limits.cores * limit_s))
@@ -193,9 +191,7 @@ class Script:
         self._starter.warm()  # start in parallel with the first candidate
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clock.close()
         if self._session is not None:
             self._session.end()

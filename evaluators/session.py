@@ -225,11 +225,9 @@ class Session:
 
     @property
     def has_others(self) -> bool:
-        """True if processes run that the contained process started."""
         return bool(self._contained.waiting.others())
 
     def logs(self) -> dict[str, str]:
-        """Return the end of the process's output since the last call, by stream."""
         return {name: self._tails[fd].take() for name, fd in self._contained.logs.items()}
 
     def end(self) -> ResourceUsage:

@@ -46,7 +46,6 @@ class Toolchains:
         self._path = os.pathsep.join([*(f"{folder}/bin" for folder in self.folders), SYSTEM_PATH])
 
     def find(self, tool: str) -> Path | None:
-        """Return the path of a program, or None if candidates cannot see one."""
         path = shutil.which(tool, path=self._path)
         if path is None:
             return None
@@ -73,7 +72,6 @@ class Toolchains:
                 )
 
     def identity(self, language: Language) -> str:
-        """Return a digest that changes with the programs of a language and their versions."""
         return digest_of([self._identity(tool) for tool in language.programs])
 
     def languages(self) -> Iterator[FoundLanguage]:

@@ -20,14 +20,12 @@ class HttpServer(uvicorn.Server):
     _loop: asyncio.AbstractEventLoop
 
     async def main_loop(self) -> None:
-        """Serve until a signal."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         while not await self.on_tick(0):  # tick 0 updates the header, as each tenth one does
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), _TICK_S)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at a signal; see uvicorn."""
         super().handle_exit(sig, frame)
         if self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)

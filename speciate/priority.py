@@ -39,7 +39,6 @@ def _threads() -> list[int]:
 
 
 def group_nice() -> int:
-    """Return the niceness of this process's session; 0 without autogroups."""
     try:
         return int(Path("/proc/self/autogroup").read_text("ascii").rpartition(" ")[2])
     except (OSError, ValueError):

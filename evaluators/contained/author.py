@@ -22,9 +22,7 @@ from typing import Any, NoReturn
 
 from . import numba_cache
 from .direct_channel import DirectChannel
-from .libraries import show_libraries
-from .program import describe, load, reason_of
-from .seeding import import_generators, seed_generators
+from .program import describe, import_generators, load, reason_of, seed_generators, show_libraries
 from .wire import PROGRESS_CHARS, Wire, encode
 
 NAME = "evaluator"
@@ -59,7 +57,6 @@ class Reply:
         self.value, self.failure = value, failure
 
     def unwrap(self) -> Any:
-        """Return the value, or end the evaluation with the candidate's failure."""
         if self.failure is not None:
             raise _EvaluationEnd(vars(self.failure))
         return self.value

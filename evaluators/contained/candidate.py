@@ -12,8 +12,7 @@ import sys
 from typing import Any
 
 from .modules import offer
-from .program import DETAIL_CHARS, describe, load, reason_of
-from .seeding import import_generators, seed_generators
+from .program import DETAIL_CHARS, describe, import_generators, load, reason_of, seed_generators
 from .wire import TooLongError, Wire
 
 NAME = "candidate"

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from .candidate import LOADING
-from .libraries import show_libraries
-from .program import DETAIL_CHARS
+from .program import DETAIL_CHARS, show_libraries
 from .seccomp import Filter, SyscallPolicy, execute_once, template
 from .tier_a import SELF
 from .wire import TooLongError, Wire
@@ -136,7 +135,6 @@ class _Here:
                 raise CommandFailedError(f"{printed(said)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
 
     def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Run the candidate's command, which may start no process and execute nothing else."""
         Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
         with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
             pid, stdout = _start(command, stdin.fileno(), errors.fileno(), limits)

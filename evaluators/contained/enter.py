@@ -41,25 +41,19 @@ class Tier(Protocol):
     """Folder that ``setup_candidate`` creates and ``cleanup`` removes; the worker removes it if the supervisor was
     killed. Empty if there is none. Never a shared folder such as TMPDIR."""
 
-    def precompute(self, order: SpawnRequest) -> None:
-        """Compute what the next supervisors need for one kind of process."""
-        ...
+    def precompute(self, order: SpawnRequest) -> None: ...
 
     def fork(self) -> int:
         """Fork a supervisor; returns twice, as ``os.fork`` does."""
         ...
 
-    def setup_supervisor(self) -> None:
-        """Set up a new supervisor."""
-        ...
+    def setup_supervisor(self) -> None: ...
 
     def setup_candidate(self, order: SpawnRequest) -> None:
         """Prepare the environment of one process, which inherits it from its supervisor."""
         ...
 
-    def isolate(self, order: SpawnRequest) -> None:
-        """Isolate the process that will run a candidate."""
-        ...
+    def isolate(self, order: SpawnRequest) -> None: ...
 
     def cleanup(self) -> None:
         """Remove files that a candidate may have left, after all its processes have ended."""

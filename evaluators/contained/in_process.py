@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .author import FOLDER, awaited, load_script, outcome_of, report
-from .seeding import seed_generators
+from .program import seed_generators
 from .wire import Wire
 
 

@@ -40,7 +40,6 @@ def abi() -> int:
 
 
 def handled(version: int) -> tuple[int, int, int]:
-    """Return all rights that an ABI version can forbid: on files, on TCP, and scopes."""
     files = (1 << 13) - 1
     files |= _REFER if version >= 2 else 0
     files |= TRUNCATE if version >= WRITES_SINCE else 0

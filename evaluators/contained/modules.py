@@ -36,8 +36,7 @@ class _Files:
             return ModuleSpec(name, loader, is_package=True)
         return None
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Use Python's default module creation."""
+    def create_module(self, spec: ModuleSpec) -> None: ...
 
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__

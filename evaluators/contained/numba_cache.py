@@ -23,7 +23,6 @@ class ProgramCache:
         self._folder = Path(tempfile.gettempdir(), ".numba")
 
     def ensure_cache_path(self) -> None:
-        """Create the folder; raises ``OSError`` where nothing can be written (tier B)."""
         self._folder.mkdir(exist_ok=True)
 
     def get_cache_path(self) -> str:

@@ -1,11 +1,16 @@
-"""Run an untrusted program text and describe its exceptions."""
+"""Seed and run an untrusted program text, and describe its exceptions."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import sys
 from typing import Any
 
 DETAIL_CHARS = 4000
+LIBRARIES = "TOOLCHAIN_LIBRARIES"
+"""Variable with the folders of libraries of toolchains outside ``/usr``."""
 _FRAMES = 8
 
 
@@ -44,3 +49,29 @@ def reason_of(error: BaseException, name: str) -> str:
             return "syntax_error"
         case _:
             return "raised"
+
+
+def show_libraries() -> None:
+    """Let programs that start later find the libraries of toolchains, which Python itself must not load.
+
+    The loader knows a program's own folder (``$ORIGIN``) from ``/proc/self/exe``, which is not there.
+    """
+    if folders := os.environ.pop(LIBRARIES, ""):
+        os.environ["LD_LIBRARY_PATH"] = folders
+
+
+def import_generators(text: str) -> None:
+    """Import numpy's random module if a program mentions it, so that it can be seeded before it runs."""
+    if "numpy" in text and "random" in text:
+        with contextlib.suppress(ImportError):  # the program raises the same error and reports it
+            import numpy.random  # noqa: F401
+
+
+def seed_generators(seed: int) -> None:
+    """Seed ``random``, and ``numpy.random`` if it is imported, so that a deterministic program repeats its answers.
+
+    Generators that a program creates (``numpy.random.default_rng()``) take fresh entropy and are not seeded here.
+    """
+    random.seed(seed)
+    if (module := sys.modules.get("numpy.random")) is not None:
+        module.seed(seed % (1 << 32))

@@ -181,8 +181,7 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
     """Return the filter for a machine (default: this one), 8 bytes per instruction; raises ``OSError`` if it is
     unknown.
 
-    A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings. The number
-    of a call is found by binary search: the kernel runs a new filter on every number to know what it always allows.
+    A call of another architecture (32-bit, x32) ends the process, because its numbers have other meanings.
     """
     machine = machine or os.uname().machine
     numbers = table(machine)
@@ -196,34 +195,8 @@ def assemble(calls: dict[str, Alternatives], machine: str | None = None) -> byte
     ]
     actions = {numbers[name]: [_op(_RETURN, _ERRNO | error)] for name, error in _ANSWERED.items()}
     actions |= {numbers[name]: _check(alternatives) for name, alternatives in calls.items() if name in numbers}
-    return b"".join(head + _search(_runs(actions)))
-
-
-_Run = tuple[int, list[bytes]]
-"""First number of a run of calls, and the instructions for each of them; it ends before the next run."""
-
-
-def _runs(actions: dict[int, list[bytes]]) -> list[_Run]:
-    """Return the actions as runs that cover every number; what has none is denied."""
-    denied = [_op(_RETURN, _ERRNO | _EPERM)]
-    runs: list[_Run] = [(0, denied)]
-    for number, action in sorted(actions.items()):
-        for first, each in ((number, action), (number + 1, denied)):
-            if runs[-1][0] == first:
-                runs.pop()
-            if not runs or runs[-1][1] != each:
-                runs.append((first, each))
-    return runs
-
-
-def _search(runs: list[_Run]) -> list[bytes]:
-    """Return instructions that find the run of the loaded number, in halves of about equal length."""
-    if len(runs) == 1:
-        return runs[0][1]
-    sizes = list(itertools.accumulate(len(action) + 1 for _, action in runs))
-    middle = min(range(1, len(runs)), key=lambda at: abs(sizes[-1] - 2 * sizes[at - 1]))
-    below, above = _search(runs[:middle]), _search(runs[middle:])
-    return [_op(_JUMP_AT_LEAST, runs[middle][0], len(below), 0), *below, *above]
+    tests = [[_op(_JUMP_EQUAL, number, 0, len(action)), *action] for number, action in actions.items()]
+    return b"".join([*head, *itertools.chain(*tests), _op(_RETURN, _ERRNO | _EPERM)])
 
 
 def _check(alternatives: Alternatives) -> list[bytes]:

@@ -80,7 +80,6 @@ class NamespaceTier:
         self._rights = {"/": look, "/dev/null": look | landlock.WRITE_FILE, _TMP: look | change}
 
     def fork(self) -> int:
-        """Fork a supervisor: the first process of new namespaces."""
         return kernel.fork_apart()
 
     def setup_supervisor(self) -> None:
@@ -104,7 +103,6 @@ class NamespaceTier:
         kernel.mount("none", _OWN, "tmpfs", _FLAGS | kernel.MS_REMOUNT | kernel.MS_RDONLY)
 
     def setup_candidate(self, order: SpawnRequest) -> None:
-        """Give the next candidate an IPC namespace and a ``/tmp`` of its own."""
         kernel.renew_ipc()
         if self.reusable:
             self._restart_pids()

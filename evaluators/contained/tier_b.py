@@ -64,7 +64,6 @@ class LandlockTier:
         return os.fork()
 
     def setup_supervisor(self) -> None:
-        """Hide the supervisor from other processes of its user."""
         kernel.set_dumpable(False)
 
     def setup_candidate(self, order: SpawnRequest) -> None:
@@ -83,8 +82,7 @@ class LandlockTier:
         landlock.enforce(self._rules)
         self._filter.install()
 
-    def cleanup(self) -> None:
-        """Do nothing: the candidate could not write files."""
+    def cleanup(self) -> None: ...
 
     def _rules_with(self, folder: str) -> int:
         paths = self._readable | ({folder: landlock.READ} if folder else {})

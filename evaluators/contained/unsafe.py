@@ -27,14 +27,12 @@ class UnsafeTier:
     def __init__(self) -> None:
         self.folder = ""
 
-    def precompute(self, order: SpawnRequest) -> None:
-        """Do nothing: all kinds of processes need the same."""
+    def precompute(self, order: SpawnRequest) -> None: ...
 
     def fork(self) -> int:
         return os.fork()
 
     def setup_supervisor(self) -> None:
-        """Adopt processes that candidates leave running."""
         kernel.adopt_orphans()
 
     def setup_candidate(self, order: SpawnRequest) -> None:
@@ -44,8 +42,7 @@ class UnsafeTier:
             Path(self.folder, "data").symlink_to(Path(order.folder, "data"))
         os.chdir(self.folder)
 
-    def isolate(self, order: SpawnRequest) -> None:
-        """Do nothing: this tier does not isolate."""
+    def isolate(self, order: SpawnRequest) -> None: ...
 
     def cleanup(self) -> None:
         os.chdir("/")

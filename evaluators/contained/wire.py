@@ -51,7 +51,6 @@ class Wire:
         self.max_bytes = max_bytes
 
     def read(self) -> dict[str, Any] | None:
-        """Return the next message, or None if the other end closed the connection."""
         return self._rest(self.exactly(HEADER_BYTES))
 
     def read_with_descriptors(self, most: int) -> tuple[dict[str, Any] | None, list[int]]:
@@ -86,7 +85,6 @@ class Wire:
             sent += os.write(self.fd, memoryview(data)[sent:])
 
     def exactly(self, size: int) -> bytes | None:
-        """Return so many bytes, or None if the connection ends before."""
         part = os.read(self.fd, min(size, _CHUNK_BYTES))
         if len(part) == size:
             return part

@@ -134,7 +134,6 @@ class Engine:
             )
 
     def sweep(self) -> int:
-        """Remove containers of this machine whose relay has ended; return how many."""
         listed = self._call("ps", "--all", "--filter", f"label={HOST}={_host()}", "--format", "{{.Names}}")
         removed = 0
         for name in listed.text.split() if listed.ok else ():
@@ -155,7 +154,6 @@ class EngineReply:
 
 
 def find_engine() -> Engine | None:
-    """Return the first engine of this machine that keeps its limits."""
     return next((engine for engine in engines() if not engine.problem), None)
 
 
@@ -182,7 +180,6 @@ def container_name() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of an engine's commands, without the worker's secrets."""
     return {name: value for name, value in os.environ.items() if name.startswith(tuple(_VARIABLES.split()))}
 
 

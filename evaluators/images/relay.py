@@ -229,7 +229,6 @@ def _channel_closed(channel: int) -> bool:
 
 
 def _how(code: int) -> str:
-    """Return how a command ended; a client reports a signal as 128 and its number."""
     return ending(128 - code if code > 128 + signal.SIGHUP - 1 and code - 128 in set(signal.Signals) else code)
 
 

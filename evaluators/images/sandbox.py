@@ -143,7 +143,6 @@ class ImageProcess:
         return ResourceUsage(code << 8 if code >= 0 else -code, self._by_itself)
 
     def abandon(self) -> None:
-        """End it without a report."""
         self._shut_down()
         if self._process.returncode < 0:
             self._engine.sweep()

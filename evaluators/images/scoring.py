@@ -59,7 +59,7 @@ def _answer(batch: EvaluationBatch, process: CandidateProcess) -> CallResult:
         return CallResult(0, failure=failure)
     process.ask(0, "evaluate", [""])
     try:
-        return process.answer(process.allow(limits.wall_s, batch.deadline))
+        return process.answer(process.session.allow(limits.wall_s, batch.deadline))
     except SessionEndedError as ended:
         late = batch.expired
         failure = failure_of(ended, process.end()[0], limits)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.contained import libraries, numba_cache, tier_a, tier_b, unsafe
+from evaluators.contained import numba_cache, program, tier_a, tier_b, unsafe
 from evaluators.contained.requests import BootMessage
 from evaluators.tiers.hidden import hidden_folders
 from speciate.domain.errors import EvaluatorUnavailableError
@@ -119,7 +119,7 @@ def environment(cores: int, toolchains: tuple[str, ...] = ()) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         **core_variables(cores),
         numba_cache.VARIABLE: numba_cache.CLASSES,
-        libraries.VARIABLE: os.pathsep.join(f"{folder}/lib" for folder in toolchains),
+        program.LIBRARIES: os.pathsep.join(f"{folder}/lib" for folder in toolchains),
     }
 
 

@@ -99,14 +99,10 @@ class ProcessSupervisor(Protocol):
     """Start contained processes of one specification, one after another, for one batch."""
 
     @property
-    def idle(self) -> bool:
-        """True if it can start a process: the last one was stopped, and it has not ended."""
-        ...
+    def idle(self) -> bool: ...
 
     @property
-    def closed(self) -> bool:
-        """True if it has been ended."""
-        ...
+    def closed(self) -> bool: ...
 
     def start(self, ended: Callable[[], None]) -> SandboxedProcess:
         """Start a process without waiting for it; ``ended`` is called after it was stopped.

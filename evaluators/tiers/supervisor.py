@@ -83,7 +83,6 @@ class Supervisor:
         return ContainedProcess(self, ended)
 
     def send(self, descriptors: list[int]) -> None:
-        """Request a process with these descriptors; raises as ``start`` does."""
         socket.send_fds(self._connection, [START], descriptors, socket.MSG_NOSIGNAL)
 
     def stop(self) -> None:
@@ -91,7 +90,6 @@ class Supervisor:
             self._connection.send(STOP, socket.MSG_NOSIGNAL)
 
     def readable(self, timeout_s: float) -> bool:
-        """Wait for a message or the end of the connection; True if there is one."""
         return bool(self._poll.poll(math.ceil(max(timeout_s, 0.0) * 1000)))
 
     def receive(self, deadline: float) -> tuple[bytes, int]:
@@ -109,14 +107,12 @@ class Supervisor:
         return b"", 0
 
     def know(self, pid: int, *, apart: bool) -> None:
-        """Note its process id, and if its processes end with it."""
         self.pid, self.apart = pid, apart
         if not apart:
             with contextlib.suppress(OSError):  # it has ended
                 self._handle = os.pidfd_open(pid)
 
     def free(self, *, reusable: bool) -> None:
-        """Note that its process has ended, and if it can start another."""
         self.idle = reusable
         if not reusable:
             self._release()

@@ -72,7 +72,6 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """True while the zygote accepts requests."""
         return self._process.poll() is None
 
     def start(self, needs: ProcessSpec, ended: Callable[[], None]) -> Supervisor:

@@ -126,7 +126,6 @@ class AllowedNetworks:
         return usable
 
     def _reason(self, address: Address, name: str) -> str | None:
-        """Return why an address is refused, or None."""
         for part in (address, *_inside(address)):
             if any(part.version == network.version and part in network for network in self._ranges):
                 continue

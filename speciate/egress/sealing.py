@@ -79,7 +79,6 @@ class Sealer:
         return secret
 
     def opens(self, purpose: str, sealed: str) -> bool:
-        """Return True if ``open`` would return the secret."""
         try:
             self.open(purpose, sealed)
         except SecretKeyError:

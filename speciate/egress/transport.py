@@ -69,7 +69,6 @@ class GuardedTransport(httpx.BaseTransport):
             raise
 
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
 
@@ -81,7 +80,6 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
         self._transport = httpx.AsyncHTTPTransport(verify=_tls(), trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to a checked address of its host; raises as ``GuardedTransport`` does."""
         *others, last = await asyncio.to_thread(self._addresses.of, request)
         for address in others:
             with suppress(httpx.ConnectError):
@@ -89,7 +87,6 @@ class AsyncGuardedTransport(httpx.AsyncBaseTransport):
         return await self._transport.handle_async_request(_bound(request, last))
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._transport.aclose()
 
 
@@ -194,7 +191,6 @@ class DeadlineBackend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect; see ``httpcore``."""
         left = _left(timeout, httpcore.ConnectTimeout)
         return _DeadlineStream(super().connect_tcp(host, port, left, local_address, socket_options))
 

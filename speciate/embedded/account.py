@@ -20,7 +20,6 @@ class ServerAccount:
     gid: int
 
     def can_reach(self, path: Path) -> bool:
-        """Return True if this account may enter every existing directory down to and including `path`."""
         resolved = path.resolve()
         return all(self._may_enter(step) for step in (*reversed(resolved.parents), resolved) if step.is_dir())
 

@@ -17,7 +17,6 @@ class Endpoints:
 
     @property
     def celery_broker_url(self) -> str:
-        """URL of the same Valkey in the form that Celery's broker transport expects."""
         return celery_broker_url(self.redis_url)
 
     def __repr__(self) -> str:

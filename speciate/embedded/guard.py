@@ -62,7 +62,6 @@ class Forked(BaseException):
         self._argv, self._module = argv, module
 
     def become(self) -> None:
-        """Run the module as `python -m` does."""
         # The guard's objects of these names have its buffers.
         sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", 1, closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
@@ -98,12 +97,10 @@ class Child:
             os.kill(self.pid, number)
 
     def kill_group(self) -> None:
-        """Kill the rest of the command's process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: only zombies remain (macOS)
             os.killpg(self.pid, signal.SIGKILL)
 
     def ended(self, status: int) -> None:
-        """Record the exit status (negative: the signal that ended it)."""
         self.status = status
         if self._process is not None:
             self._process.returncode = status

@@ -1,12 +1,12 @@
 """The servers' passwords: generated once, stored in a file that only the owner can read."""
 
 import json
-import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from speciate.embedded.errors import PasswordsLostError
+from speciate.embedded.placement import write_private
 
 _FILE = "passwords.json"
 
@@ -35,7 +35,7 @@ def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
                 "Restore the file, or start on an empty directory with --data-dir."
             ) from None
     passwords = Passwords(secrets.token_urlsafe(24), secrets.token_urlsafe(24))
-    _write(path, passwords)
+    write_private(path, json.dumps(asdict(passwords)))
     return passwords
 
 
@@ -47,14 +47,3 @@ def _parse(path: Path) -> Passwords:
         raise PasswordsLostError(
             f"{path} does not hold the two passwords. Restore the file, or start on an empty directory with --data-dir."
         ) from None
-
-
-def _write(path: Path, passwords: Passwords) -> None:
-    # Renamed into place, so that a killed start leaves no half-written file.
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"postgres": passwords.postgres, "valkey": passwords.valkey}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -48,6 +48,17 @@ def make_private_dir(path: Path, account: ServerAccount | None) -> Path:
     return path
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read; renamed into place, so that a killed start leaves no part of it."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
 def make_data_dir(path: Path) -> Path:
     """Make the data directory if it is missing and return its absolute path; an existing one keeps its permissions."""
     if not path.is_dir():

@@ -62,7 +62,6 @@ class Postgres:
             raise ClusterVersionError(self.cluster, major, self.binaries.major)
 
     def command(self) -> ChildCommand:
-        """Return the command of the server."""
         self._forget_dead_postmaster()
         settings = _SETTINGS | {"unix_socket_directories": str(self.socket_dir)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -82,7 +81,6 @@ class Postgres:
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
     def url(self, password: str) -> str:
-        """Return the address for SQLAlchemy with psycopg 3."""
         return f"postgresql+psycopg://{ROLE}:{password}@/{DATABASE}?{urlencode({'host': self.socket_dir}, safe='/')}"
 
     def _create(self, password: str) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 from speciate.embedded.errors import GuardError, ServerStartError
@@ -70,7 +69,6 @@ class ChildStatus:
 
     @property
     def running(self) -> bool:
-        """True until the guard reports that the child has ended."""
         return self.returncode is None
 
 
@@ -104,14 +102,11 @@ class GuardedProcesses:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
     def guard_pid(self) -> int | None:
-        """Process id of the guard; None if it is not running."""
         return self._guard.pid if self._guard else None
 
     def launch(self) -> None:
@@ -164,15 +159,12 @@ class GuardedProcesses:
         self._send({"op": "signal", "name": name, "signal": int(number)})
 
     def kill(self, name: str) -> ChildStatus:
-        """Kill one child with SIGKILL, to simulate a crash, and return its final status."""
         return self._end(name, {"op": "signal", "name": name, "signal": int(signal.SIGKILL)})
 
     def stop_child(self, name: str) -> ChildStatus:
-        """Stop one child gracefully and return its final status."""
         return self._end(name, {"op": "stop", "name": name})
 
     def restart(self, name: str) -> int:
-        """Restart one child and return its new process id."""
         command = self._command(name)
         if self.poll()[name].running:
             self.stop_child(name)

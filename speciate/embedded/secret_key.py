@@ -1,6 +1,5 @@
 """The secret key of an embedded service: generated once, stored in the data directory, readable only by the owner."""
 
-import os
 import secrets
 from typing import Final
 
@@ -8,6 +7,7 @@ from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
 from speciate.egress.sealing import VARIABLE, split_keys
+from speciate.embedded.placement import write_private
 from speciate.settings import Settings
 
 FILE: Final = "secret.key"
@@ -24,14 +24,7 @@ def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
         return settings
     path = settings.data_dir / FILE
     if make and not path.exists():
-        # Renamed into place, so that a killed start leaves no half-written file.
-        draft = path.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_private(path, secrets.token_hex(32) + "\n")
     if not path.exists():
         return settings
     try:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from speciate.embedded import passwords, placement, postgres, valkey
@@ -49,14 +48,11 @@ class EmbeddedServers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
     def guard_pid(self) -> int | None:
-        """Process id of the guard; None if it is not running."""
         return self._processes.guard_pid if self._processes else None
 
     def start(self) -> Endpoints:
@@ -96,7 +92,6 @@ class EmbeddedServers:
         return self._running().poll()
 
     def kill(self, name: str) -> None:
-        """Kill one server (`postgres` or `valkey`) with SIGKILL, to simulate a crash."""
         self._running().kill(name)
 
     def restart(self, name: str) -> None:

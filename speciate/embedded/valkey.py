@@ -1,11 +1,11 @@
 """Valkey, for the queue and caches; it writes nothing to disk, because Speciate can rebuild all of its data."""
 
-import os
 import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from speciate.embedded.placement import write_private
 from speciate.embedded.processes import ChildCommand
 
 NAME = "valkey"
@@ -25,7 +25,6 @@ class Valkey:
 
     @property
     def socket_path(self) -> Path:
-        """Address of the server."""
         return self.directory / "valkey.sock"
 
     def command(self) -> ChildCommand:
@@ -41,9 +40,7 @@ class Valkey:
             "appendonly": "no",
             "daemonize": "no",
         }
-        configuration.unlink(missing_ok=True)
-        with os.fdopen(os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.writelines(f"{name} {value}\n" for name, value in settings.items())
+        write_private(configuration, "".join(f"{name} {value}\n" for name, value in settings.items()))
         return ChildCommand(
             name=NAME,
             argv=[self.program, configuration],
@@ -69,5 +66,4 @@ class Valkey:
         return answer.endswith(b"+PONG\r\n")
 
     def url(self) -> str:
-        """Return the address for redis-py."""
         return f"unix://:{self.password}@{self.socket_path}"

@@ -48,16 +48,13 @@ class TextFormatter(logging.Formatter):
         self._secrets = sorted({s for s in secrets if len(s) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         return self.masked(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - name of the base class
-        """Return the line without a traceback."""
         ids = "".join(f" {name}={value}" for name, value in (_ids.get() or {}).items())
         return super().formatMessage(record) + ids
 
     def masked(self, line: str) -> str:
-        """Return a line with the secrets of this process masked."""
         for secret in self._secrets:
             line = line.replace(secret, _MASK)
         return line
@@ -67,7 +64,6 @@ class JsonFormatter(TextFormatter):
     """Formatter of JSON lines: ``at``, ``level``, ``logger``, ``message``, the ids, and ``error`` with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         values: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

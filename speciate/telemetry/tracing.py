@@ -54,7 +54,6 @@ def configure(endpoint: str | None, service: str) -> None:
 
 @contextmanager
 def span(name: str, **attributes: str | int | float) -> Iterator[None]:
-    """Record a block as a child of the current span."""
     if not _target:
         yield
         return
@@ -64,7 +63,6 @@ def span(name: str, **attributes: str | int | float) -> Iterator[None]:
 
 @contextmanager
 def run_span(name: str, run_id: UUID, **attributes: str | int | float) -> Iterator[None]:
-    """Record a block as a span of a run's trace."""
     if not _target:
         yield
         return

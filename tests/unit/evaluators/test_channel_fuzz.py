@@ -137,7 +137,7 @@ def test_only_what_was_asked_is_answered_and_only_once(stream):
     for index in asked:
         callee.ask(index, "solve", [])
     got = []
-    allowance = callee.allow(5.0, math.inf)
+    allowance = callee.session.allow(5.0, math.inf)
     try:
         while True:
             got.append(callee.answer(allowance))
