@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from evaluators.private_folder import open_private_folder
+from evaluators.local_folders import open_private_folder
 
 BuiltFiles = dict[str, tuple[str, bool]]
 """Base64 of each file by path, and True for a program."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evaluators.batch import EvaluationBatch
 from evaluators.cases import evaluate_cases
-from evaluators.temporary_folder import temporary_folder
+from evaluators.local_folders import temporary_folder
 from evaluators.tiers import ZygotePool
 from evaluators.tiers.hidden import hidden_files
 from speciate.domain.candidate import FailureKind

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from evaluators.local_folders import open_private_folder
 from evaluators.package_installation import install
-from evaluators.private_folder import open_private_folder
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.values import digest_of
 

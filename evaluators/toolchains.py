@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from evaluators.temporary_folder import temporary_folder
+from evaluators.local_folders import temporary_folder
 from evaluators.tiers.launch import SYSTEM_PATH, readable
 from speciate.domain.errors import EvaluatorUnavailableError
 from speciate.domain.known_languages import KNOWN, KnownLanguage, programs_of

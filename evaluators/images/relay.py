@@ -24,7 +24,7 @@ from evaluators.contained.command import CommandFailedError, ending, serve
 from evaluators.contained.program import DETAIL_CHARS
 from evaluators.contained.wire import TooLongError, Wire
 from evaluators.images.engine import CANDIDATE, Engine, container_name, environment
-from evaluators.temporary_folder import make_temporary_folder
+from evaluators.local_folders import make_temporary_folder
 
 _TICK_S: Final = 0.2
 _CHUNK: Final = 1 << 16
@@ -49,10 +49,11 @@ class _Ended:
     errors: str
 
 
+@dataclass(frozen=True, slots=True)
 class Containers:
     """Runs each command in a container of its own.
 
-    Args:
+    Attributes:
         options: Command line as ``Engine.options`` returns it.
         data: Folder of the problem's data files, or "".
         folder: Folder of the program on this machine.
@@ -61,25 +62,17 @@ class Containers:
         kill_s: Seconds after which podman itself ends a container.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        image: str,
-        options: list[str],
-        *,
-        data: str,
-        folder: Path,
-        channel: int,
-        scratch_bytes: int,
-        kill_s: int,
-    ) -> None:
-        self._engine, self._image, self._options = engine, image, options
-        self._data, self._folder, self._channel = data, folder, channel
-        self._scratch_bytes, self._kill_s = scratch_bytes, kill_s
-        self._environment = environment()
+    engine: Engine
+    image: str
+    options: list[str]
+    data: str
+    folder: Path
+    channel: int
+    scratch_bytes: int
+    kill_s: int
 
     def compile(self, command: list[str]) -> None:
-        self._folder.chmod(0o777)
+        self.folder.chmod(0o777)
         ended = self._execute(command, b"", _BUILD_OUTPUT, build=True)
         if len(ended.output) > _BUILD_OUTPUT:
             raise CommandFailedError(f"{command[0]}: printed more than {_BUILD_OUTPUT} bytes")
@@ -102,18 +95,18 @@ class Containers:
 
     def _execute(self, command: list[str], said: bytes, most: int, *, build: bool) -> _Ended:
         name = container_name()
-        argv = [*self._options, "--name", name, "--workdir", CANDIDATE]
-        argv += ["--volume", f"{self._folder}:{CANDIDATE}:{'rw' if build else 'ro'}"]
-        if self._data:
-            argv += ["--volume", f"{self._data}:{CANDIDATE}/data:ro"]
-        if self._engine.name == "podman":
-            argv += ["--timeout", str(self._kill_s)]
-        argv += ["--entrypoint", command[0], self._image, *command[1:]]
+        argv = [*self.options, "--name", name, "--workdir", CANDIDATE]
+        argv += ["--volume", f"{self.folder}:{CANDIDATE}:{'rw' if build else 'ro'}"]
+        if self.data:
+            argv += ["--volume", f"{self.data}:{CANDIDATE}/data:ro"]
+        if self.engine.name == "podman":
+            argv += ["--timeout", str(self.kill_s)]
+        argv += ["--entrypoint", command[0], self.image, *command[1:]]
         with tempfile.TemporaryFile() as stdin:
             stdin.write(said)
             stdin.seek(0)
             process = subprocess.Popen(
-                argv, env=self._environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+                argv, env=environment(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
             )
         try:
             ended = self._read(process, most, build=build)
@@ -139,7 +132,7 @@ class Containers:
                     if not data:
                         selector.unregister(key.fileobj)
                 del errors[: -4 * DETAIL_CHARS]
-                if _channel_closed(self._channel):
+                if _channel_closed(self.channel):
                     raise SystemExit
                 if build:
                     self._check_size()
@@ -150,12 +143,12 @@ class Containers:
     def _check_size(self) -> None:
         """Stop a build that fills the disk; the kernel limits single files only."""
         size = 0
-        for folder, _, names in os.walk(self._folder):
+        for folder, _, names in os.walk(self.folder):
             for name in names:
                 with contextlib.suppress(OSError):
                     size += 4096 + os.lstat(f"{folder}/{name}").st_blocks * 512
-        if size > self._scratch_bytes:
-            raise CommandFailedError(f"the build wrote more than {self._scratch_bytes} bytes")
+        if size > self.scratch_bytes:
+            raise CommandFailedError(f"the build wrote more than {self.scratch_bytes} bytes")
 
     def _explain(self, name: str, command: str, ended: _Ended) -> None:
         """Raise an error if the command did not start, or if its container ran out of memory."""
@@ -167,19 +160,19 @@ class Containers:
         missing = ended.code == _NOT_FOUND or (ended.code == _NOT_EXECUTABLE and f'"{command}"' in ended.errors)
         if state and missing:
             raise CommandFailedError(f"{command} cannot be run in the image: {ended.errors.strip()[-300:]}")
-        raise EngineError(ended.errors.strip()[-500:] or f"{self._engine.name} ended with status {ended.code}")
+        raise EngineError(ended.errors.strip()[-500:] or f"{self.engine.name} ended with status {ended.code}")
 
     def _state(self, name: str) -> dict[str, Any]:
-        command = [self._engine.name, "inspect", "--format", "{{json .State}}", name]
+        command = [self.engine.name, "inspect", "--format", "{{json .State}}", name]
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-            state = subprocess.run(command, env=self._environment, capture_output=True, check=True, timeout=30).stdout
+            state = subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=30).stdout
             return dict(json.loads(state))
         return {}
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            removal = self._engine.removal(name)
-            subprocess.run(removal, env=self._environment, capture_output=True, check=False, timeout=30)
+            removal = self.engine.removal(name)
+            subprocess.run(removal, env=environment(), capture_output=True, check=False, timeout=30)
 
 
 def main(channel: int, complaints: int, order: str) -> NoReturn:
@@ -200,17 +193,9 @@ def main(channel: int, complaints: int, order: str) -> NoReturn:
         (folder / "data" if fields["data"] else folder).mkdir(parents=True)
         folder.chmod(0o755)
         os.chdir(folder)
-        containers = Containers(
-            Engine(**fields["engine"]),
-            fields["image"],
-            fields["options"],
-            data=fields["data"],
-            folder=folder,
-            channel=channel,
-            scratch_bytes=fields["scratch_bytes"],
-            kill_s=fields["kill_s"],
-        )
-        serve(Wire(channel, fields["frame_bytes"]), containers)
+        engine, frame_bytes = Engine(**fields.pop("engine")), fields.pop("frame_bytes")
+        containers = Containers(engine, folder=folder, channel=channel, **fields)
+        serve(Wire(channel, frame_bytes), containers)
     except EngineError as error:
         os.write(complaints, str(error).encode("utf-8", "replace"))
     except (BrokenPipeError, ConnectionResetError, SystemExit):

@@ -11,7 +11,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from evaluators.temporary_folder import make_temporary_folder
+from evaluators.local_folders import make_temporary_folder
 from speciate.domain.data_files import bytes_of
 from speciate.domain.values import digest_of
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.temporary_folder import make_temporary_folder, temporary_folder
+from evaluators.local_folders import make_temporary_folder, temporary_folder
 
 
 def test_folders_of_killed_processes_are_removed_and_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    make = "from evaluators.temporary_folder import make_temporary_folder as make; print(make('canary')); {end}"
+    make = "from evaluators.local_folders import make_temporary_folder as make; print(make('canary')); {end}"
     left = Path(_printed(make.format(end="import os; os.kill(os.getpid(), 9)"), tmp_path))
     (left / "secret").write_text("x")
     foreign = tmp_path / "speciate-canary-someone"

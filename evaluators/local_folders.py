@@ -1,4 +1,4 @@
-"""Temporary folders named after their process, so that the next one removes those of killed processes."""
+"""Private folders, and temporary ones named after their process, so that the next one removes those of killed ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+_WRITABLE_BY_OTHERS = 0o022
 
 
 def make_temporary_folder(kind: str) -> Path:
@@ -29,3 +31,12 @@ def temporary_folder(kind: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_private_folder(folder: Path, mode: int = 0o700) -> Path:
+    """Create a folder if it does not exist; ``PermissionError`` if other users own it or may write to it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=mode)
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
+        raise PermissionError(f"{folder} must belong to the worker's user and be writable only by it")
+    return folder
