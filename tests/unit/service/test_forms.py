@@ -1,0 +1,145 @@
+"""Forms: fields, parsing, and errors at their fields."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pydantic import ValidationError
+
+from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
+from service.dashboard.forms import form_errors, read_form
+from service.dashboard.pages import macro
+from service.dashboard.routes.new_policy import policy_form_errors, read_submission
+from service.dashboard.routes.new_tournament import parse_seeds
+from speciate.domain.errors import InvalidInputError, NotFoundError
+from speciate.domain.policy import Policy, Sampling
+from speciate.domain.tournament import Tournament
+from speciate.policies import build_client
+from speciate.search.strategies import STRATEGIES
+from tests.unit.service.figure_samples import sample_request
+
+
+def test_fields_of_a_config_model_round_trip() -> None:
+    for kind in STRATEGIES.values():
+        fields = build_fields(kind.Config, "o.", {})
+        assert [field.name.removeprefix("o.") for field in fields] == list(kind.Config.model_fields)
+        # Browsers omit unticked boxes and send every other field as text.
+        sent = {field.name: field.value for field in fields if field.kind != "check" or field.value}
+        assert read_values(kind.Config, "o.", sent) == {}
+    islands = STRATEGIES["islands_map_elites"].Config
+    given = {"o.islands": "7", "o.features": "novelty", "o.crossover": "much"}
+    assert read_values(islands, "o.", given) == {"islands": 7, "features": ["novelty"], "crossover": "much"}
+
+
+def test_options_shown_for_another_strategy_are_dropped() -> None:
+    """Both strategies have an ``exploration`` with different defaults."""
+    sent = {"strategy": "vector_evolution", "option.exploration": "0.2", "option.min_elites": "5"}
+    own = {"exploration": 0.2, "min_elites": 5}
+    assert read_strategy(sent) == {"strategy": "vector_evolution", "strategy_options": own}
+    assert read_strategy(sent | {"options_of": "vector_evolution"})["strategy_options"] == own
+    assert read_strategy(sent | {"options_of": "islands_map_elites"})["strategy_options"] == {}
+    fields = {
+        field.name: field.value for field in strategy_context(sent | {"options_of": "islands_map_elites"})["options"]
+    }
+    assert fields["option.exploration"] == "0.1"
+    assert {field.name: field.value for field in strategy_context(sent)["options"]}["option.exploration"] == "0.2"
+    assert read_strategy({"strategy": "nonsense", "option.a": "1"}) == {"strategy": "nonsense", "strategy_options": {}}
+    assert strategy_context({"strategy": "nonsense"})["strategy"] == read_strategy({})["strategy"] == "vector_evolution"
+
+
+POLICY = {
+    "slug": "qwen",
+    "kind": "openai_compatible",
+    "base_url": " http://127.0.0.1:8000/v1 ",
+    "model": "m",
+    "codec": "",
+    "answers_per_rollout": "2",
+    "sampling.temperature": "0.5",
+    "sampling.logprobs": "on",
+    "options": 'max_retries = 2\n\nextra_body={"top_k": 20}\nbase_model=big\n',
+}
+
+
+def test_a_policy_form_becomes_a_submission_of_the_rest_api() -> None:
+    found = read_submission(POLICY | {"api_key": " sk-1 "})
+    assert found.api_key is not None
+    assert (found.api_key.get_secret_value(), found.check) == ("sk-1", True)
+    assert not read_submission(POLICY | {"unchecked": "on"}).check
+    assert found.definition == Policy(
+        slug="qwen",
+        kind="openai_compatible",
+        base_url="http://127.0.0.1:8000/v1",
+        model="m",
+        answers_per_rollout=2,
+        sampling=Sampling(temperature=0.5, logprobs=True),
+        options={"max_retries": 2, "extra_body": {"top_k": 20}, "base_model": "big"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "words"),
+    [
+        ({"slug": "No Slug"}, "slug", "lower-case words"),
+        ({"slug": ""}, "slug", "is missing"),
+        ({"timeout_s": "soon"}, "timeout_s", "number"),
+        ({"sampling.temperature": "11"}, "sampling.temperature", "less than or equal to 10"),
+        ({"codec": "maze"}, "", "needs prompt_format 'completion'"),
+        ({"api_key": "two words"}, "api_key", "without spaces"),
+        ({"api_key": "k", "api_key_env": "POLICY_KEY_X"}, "api_key", "without api_key_env"),
+        ({"api_key_env": "HOME"}, "api_key_env", "begins with POLICY_KEY"),
+        ({"options": "max_retries"}, "options", "'max_retries': expected name=value"),
+        ({"options": "max_retries=1e999"}, "options", "max_retries: "),
+        ({"options": "max_tries=1"}, "options", "max_tries: no such option"),
+        ({"base_url": ""}, "base_url", "such as http://127.0.0.1:8000/v1"),
+        ({"model": ""}, "model", "GET /models"),
+    ],
+)
+def test_errors_of_a_policy_appear_at_their_field(changes: dict[str, str], place: str, words: str) -> None:
+    with pytest.raises((InvalidInputError, ValidationError)) as refused:
+        build_client(read_submission(POLICY | changes).definition)
+    assert words in policy_form_errors(refused.value).for_field(place)
+
+
+def test_forms_are_parsed_in_both_encodings() -> None:
+    own = {"origin": "http://localhost"}
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    form = asyncio.run(read_form(sample_request("POST", own | kind, b"a=1%0D%0A2&b=&a=3")))
+    assert form.fields == {"a": "3", "b": ""}
+    parts = (
+        '--x\r\nContent-Disposition: form-data; name="toml"\r\n\r\none\r\ntwo\r\n--x\r\nContent-Disposition: form-data;'
+        ' name="files"; filename="../etc/é.py"\r\nContent-Type: text/x-python\r\n\r\nprint("ü")\n\r\n--x\r\n'
+        'Content-Disposition: form-data; name="files"; filename=""\r\n\r\n\r\n--x--\r\n'
+    )
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    form = asyncio.run(read_form(sample_request("POST", own | kind, parts.encode())))
+    assert form.fields == {"toml": "one\ntwo"}
+    assert form.files == {"é.py": 'print("ü")\n'}
+    with pytest.raises(InvalidInputError, match="UTF-8"):
+        asyncio.run(read_form(sample_request("POST", own | kind, parts.encode("latin-1"))))
+
+
+def test_seeds_are_parsed_from_ranges_and_lists() -> None:
+    assert parse_seeds("0-3, 7 9") == [0, 1, 2, 3, 7, 9]
+    assert (
+        len(parse_seeds("0-999999999")) == len(parse_seeds("0-999," * 30_000)) == len(parse_seeds("7 " * 5000)) == 1001
+    )
+    assert len(parse_seeds("5-1004")) == 1000
+    assert parse_seeds("x") == ["x"]
+
+
+def test_too_many_seeds_are_an_error() -> None:
+    with pytest.raises(ValidationError) as refused:
+        Tournament.model_validate({"seeds": parse_seeds("0-999 " * 30_000)})
+    assert (
+        form_errors(refused.value).for_field("seeds")
+        == "Tuple should have at most 1000 items after validation, not 1001"
+    )
+
+
+def test_form_errors_are_sentences() -> None:
+    shown = macro("form_errors", form_errors(NotFoundError("there is no policy 'nope'.")))
+    assert "<strong>Not found.</strong> There is no policy &#39;nope&#39;." in shown
+    with pytest.raises(ValidationError) as caught:
+        Tournament.model_validate({})
+    assert "is missing: expected a value" in form_errors(caught.value).for_field("entrants")
