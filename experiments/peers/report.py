@@ -108,7 +108,7 @@ def _paired(search: Sequence[Result], problem: str, peer: str, measure: Measure)
 
 def _verdict(differences: Sequence[float]) -> str:
     _, low, high = interval(differences)
-    return "better" if low > 0 else "worse" if high < 0 else "no difference seen"
+    return "better" if low > 0 else "worse" if high < 0 else ""
 
 
 def _conclusion(search: Sequence[Result], systems: Sequence[str], costs: Sequence[Result]) -> str:
@@ -208,7 +208,7 @@ def _comparison(search: Sequence[Result], systems: Sequence[str], measure: Measu
         for peer in systems[1:]:
             paired = _paired(search, problem, peer, measure)
             middle, low, high = interval(paired)
-            differences.append(f"{middle:+.4f} [{low:+.4f}, {high:+.4f}] {_verdict(paired)}")
+            differences.append(f"{middle:+.4f} [{low:+.4f}, {high:+.4f}] {_verdict(paired)}".rstrip())
         rows.append([f"`{problem}`", *(f"{value:.4f}" for value in means), *differences])
     return _table(rows)
 

@@ -252,7 +252,7 @@ def tables(result: TaskResults) -> str:
 
 def _summary(result: TaskResults, ceiling: int) -> str:
     heads = (
-        *("arm", "best@1", "@30", "@90", "diversity", "entropy", "repeats"),
+        *("arm", "best@1", "@30", "diversity", "entropy"),
         *("met within 30", "within 90", "equal tokens", "evolved", "the base mutates"),
     )
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
@@ -338,10 +338,9 @@ def _best_at(k: int) -> Callable[[ArmOutcome], float]:
 
 
 _MEASURES: Final[tuple[tuple[Callable[[ArmOutcome], float], int], ...]] = (
-    *((_best_at(k), 3) for k in (1, 30, 90)),
+    *((_best_at(k), 3) for k in (1, 30)),
     (lambda outcome: outcome.measured.diversity_valid, 2),
     (lambda outcome: outcome.measured.entropy, 2),
-    (lambda outcome: outcome.measured.repeats, 2),
 )
 
 

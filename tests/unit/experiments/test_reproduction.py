@@ -255,7 +255,7 @@ def test_the_report_counts_met_targets_and_keeps_text_outside_the_markers(tmp_pa
     assert "| 3 of 3 | 25 : 0, 25 : 0, 25 : 0 | holds |" in line
     assert line.endswith(": holds |")
     unlocked = next(line for line in text.splitlines() if line.startswith("| VPO | "))
-    assert unlocked.split(" | ")[7:9] == ["30", "30"]
+    assert unlocked.split(" | ")[5:7] == ["30", "30"]
     assert (tmp_path / "report.csv").read_text().count("\nprograms,vpo,") == 3
     assert (tmp_path / "pictures" / "reproduction-programs.svg").stat().st_size > 1000
 
