@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from speciate.schema.runs import RankedCandidate
 
 FACTS: Final = "best.json"
-"""File with the facts; its field ``run`` tells directories of different runs apart."""
+"""File with the facts; its field ``run`` distinguishes the directories of different runs."""
 
 _FOLDER: Final = "program"
 _MOST_COMPARED: Final = 12

@@ -141,12 +141,12 @@ def _stop_on_signals(worker: EvaluationWorker, runner: _CommandRunner) -> None:
 
 def _print(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: SubmittedEvaluation) -> None:
     if result.get("rewards") is not None:
-        told = output.format_rewards(result["rewards"])
+        outcome_text = output.format_rewards(result["rewards"])
     else:
         detail = result["failure"]["detail"].strip() or result["failure"]["reason"]
-        told = f"{result['failure']['kind']}: {detail.splitlines()[-1][-200:]}"
+        outcome_text = f"{result['failure']['kind']}: {detail.splitlines()[-1][-200:]}"
     refused = f"  refused: {outcome.reason}" if outcome.reason else ""
-    output.print_line(f"{candidate.problem} {str(candidate.run_id)[-6:]}/{candidate.number}  {told}{refused}")
+    output.print_line(f"{candidate.problem} {str(candidate.run_id)[-6:]}/{candidate.number}  {outcome_text}{refused}")
 
 
 def _print_json(candidate: LeasedEvaluation, result: Mapping[str, Any], outcome: SubmittedEvaluation) -> None:

@@ -151,7 +151,7 @@ class Draft:
 
 
 def mean_weights(objectives: Sequence[Objective]) -> dict[str, float]:
-    """Return weights by which the weighted sum of normalised rewards orders programs as the mean of raw rewards does.
+    """Return weights that make the weighted sum of normalised rewards rank programs like the mean of raw rewards.
 
     The weight of a reward is the width of its range. Without a recorded mean there are no weights.
     """

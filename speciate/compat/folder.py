@@ -92,7 +92,7 @@ def _add_further(
     content: FolderContent, folder: Path, needed: Sequence[str], without: Sequence[str], named: str, patterns: _Patterns
 ) -> None:
     """Add the files that are not required, or the reason for leaving one out; ``named`` is the evaluator's text."""
-    room = _MAX_ALL_BYTES
+    remaining = _MAX_ALL_BYTES
     for path in _walk(folder, named, needed, patterns, content.left_out):
         included = patterns.match(path)
         if path in needed:
@@ -102,13 +102,13 @@ def _add_further(
                 content.left_out[path] = _CONFIGURES
             continue
         try:
-            text = _read_further(folder, path, None if included else named, room)
+            text = _read_further(folder, path, None if included else named, remaining)
         except UnreadableError as error:
             if included:
                 raise refused(folder, FieldError(str(error), file=path)) from None
             content.left_out[path] = str(error)
             continue
-        room -= len(text)
+        remaining -= len(text)
         content.files[path] = text
 
 
@@ -242,7 +242,7 @@ def _require_plain(folder: Path, name: str) -> None:
         raise UnreadableError("is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
 
 
-def _read_further(folder: Path, path: str, named: str | None, room: int) -> str:
+def _read_further(folder: Path, path: str, named: str | None, limit: int) -> str:
     """Return the content of a file; ``named`` is the evaluator, which decides about some, or None to take any."""
     name = path.rpartition("/")[2]
     if named is not None:
@@ -261,6 +261,6 @@ def _read_further(folder: Path, path: str, named: str | None, room: int) -> str:
         content = content_of((folder / path).read_bytes())
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}") from None
-    if len(content) > room:
+    if len(content) > limit:
         raise UnreadableError(f"exceeds {_MAX_ALL_BYTES >> 20} MiB together with the other files")
     return content

@@ -72,14 +72,14 @@ def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
 def _declared(given: Sequence[str], measured: Mapping[str, float]) -> dict[str, Direction]:
     directions: dict[str, Direction] = {}
     for pair in given:
-        name, _, word = pair.rpartition(":")
-        if word not in _DIRECTIONS:
+        name, _, direction = pair.rpartition(":")
+        if direction not in _DIRECTIONS:
             raise _wrong(f"is {pair!r}: expected name:max or name:min")
         if name not in measured:
             raise _wrong(f"is {pair!r}: the initial program has {_listed(measured)}")
         if name in directions:
             raise _wrong(f"names {name!r} twice")
-        directions[name] = _DIRECTIONS[word]
+        directions[name] = _DIRECTIONS[direction]
     return directions
 
 

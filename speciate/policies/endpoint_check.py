@@ -146,7 +146,7 @@ def load_adapter(name: str, path: str, cards: Sequence[ModelCard], send: Send) -
     Raises:
         EndpointMismatchError: The server does not load adapters, or not this one; the message says why.
     """
-    _make_room(cards, send)
+    _free_slot(cards, send)
     status, body = send("POST", "load_lora_adapter", {"lora_name": name, "lora_path": path})
     answer = error_message(body)
     if status == 200 or "already been loaded" in answer:
@@ -164,17 +164,17 @@ def load_adapter(name: str, path: str, cards: Sequence[ModelCard], send: Send) -
     )
 
 
-def _make_room(cards: Sequence[ModelCard], send: Send) -> None:
+def _free_slot(cards: Sequence[ModelCard], send: Send) -> None:
     """Unload idle adapters that we loaded, the oldest first, until there is a free slot; leave others alone."""
     status, body = send("GET", "/metrics", None)
     metrics = body.decode("utf-8", "replace") if status == 200 else ""
     states = [(read_number(value) or 0.0, dict(_LABEL.findall(labels))) for labels, value in _STATE.findall(metrics)]
     state = max(states, key=lambda pair: pair[0])[1] if states else {}
-    if (room := read_number(state.get("max_lora"))) is None:
+    if (slots := read_number(state.get("max_lora"))) is None:
         return
     loaded = [card.id for card in cards if card.parent is not None]
     busy = _busy_adapters(metrics, state)
-    surplus = len(loaded) + 1 - int(room)
+    surplus = len(loaded) + 1 - int(slots)
     for name in [name for name in loaded if _OURS.search(name) and name not in busy][: max(0, surplus)]:
         send("POST", "unload_lora_adapter", {"lora_name": name})
 

@@ -1,4 +1,4 @@
-"""Stand for a proposer outside the service: an agent or a person that sends programs to runs (ADR 38)."""
+"""Represent a proposer outside the service: an agent or a person that sends programs to runs (ADR 38)."""
 
 from __future__ import annotations
 

@@ -103,13 +103,13 @@ def explain_refusal(body: bytes, payload: Mapping[str, Any] | None, policy: Poli
     """Return why an endpoint refused a request and what to do; None if its words are not understood."""
     stated = [*_stated(_parsed(body))]
     message = error_message(body)[:_MOST_READ]
-    told = " ".join([message, *stated])
-    if _FILTERED.search(told):
+    text = " ".join([message, *stated])
+    if _FILTERED.search(text):
         return Refusal(_FILTER_REMEDY, of_prompt=True)
     for pattern, remedy in _others(payload or {}, policy):
-        if pattern.search(told):
+        if pattern.search(text):
             return Refusal(remedy)
-    if _TOO_LONG.search(told):
+    if _TOO_LONG.search(text):
         return Refusal(_shorter(policy), of_prompt=True)
     renamed = {name: field for field, name in _fields(policy).items() if isinstance(name, str)}
     sent = [name for name in payload or {} if name not in ("model", "messages", "prompt", "stream")]

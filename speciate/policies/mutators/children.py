@@ -35,7 +35,7 @@ def child_of(
     *,
     heavy: bool = False,
 ) -> str:
-    """Return a child of the first program, recombined with the next ones; ``others`` only lend their constants.
+    """Return a child of the first program, recombined with the next ones; only the constants of ``others`` are used.
 
     A child of Python (or JSON) is Python (or JSON). It is the parent itself if no operator applies.
     """
