@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speciate.cli.problems.importing import convert, read_draft
+from speciate.cli.problems.conversion import convert, read_draft
 from speciate.compat import USUAL
 from speciate.compat.harbor import HarborDraft, read, require_image
 from speciate.domain.errors import InvalidInputError, NotFoundError
