@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from service.lru import LruCache
-from speciate.storage.database import reading, with_retries
+from speciate.storage.database import Store, reading, with_retries
 
 _CACHE_SIZE: Final = 20_000
 OWNED: Final = {
@@ -24,11 +24,9 @@ OWNED: Final = {
 
 
 @dataclass
-class OwnershipCache:
+class OwnershipCache(Store):
     """Projects of ids, cached because they never change."""
 
-    _engine: sa.Engine
-    retry_for_s: float = 5.0
     _cache: LruCache[UUID, UUID] = field(default_factory=lambda: LruCache(_CACHE_SIZE))
 
     def known(self, object_id: UUID) -> UUID | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import psycopg
@@ -228,12 +228,6 @@ def check_version(engine: sa.Engine) -> str:
     return str(version)
 
 
-class Retrying(Protocol):
-    """Owner of methods that ``with_retries`` decorates."""
-
-    retry_for_s: float
-
-
 @dataclass
 class Store:
     """Base of the stores."""
@@ -283,7 +277,7 @@ def _record_outage() -> None:
 
 
 P = ParamSpec("P")
-S = TypeVar("S", bound=Retrying)
+S = TypeVar("S", bound=Store)
 
 
 def with_retries(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:

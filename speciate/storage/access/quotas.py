@@ -86,7 +86,6 @@ def lock_quota(connection: sa.Connection, project_id: UUID) -> LockedQuota:
 
 
 def lock_quota_of_run(connection: sa.Connection, run_id: UUID) -> LockedQuota:
-    """Return the quota of a run's project, locked likewise."""
     return lock_quota(connection, connection.execute(SQL.project_of_run, {"id": run_id}).scalar_one())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import sqlalchemy as sa
@@ -21,16 +21,13 @@ OPENED_S: Final = 10.0
 """Seconds for which a worker caches an opened key, and so keeps using one that was replaced."""
 
 
-class PolicyKeyStore:
+@dataclass
+class PolicyKeyStore(Store):
     """Seals, stores and opens API keys; thread-safe. Sealing raises ``SecretKeyError`` without a key."""
 
-    retry_for_s: float = 5.0
-
-    def __init__(self, engine: sa.Engine, sealer: Sealer) -> None:
-        self._engine = engine
-        self._sealer = sealer
-        self._lock = threading.Lock()
-        self._opened: dict[str, tuple[str, float]] = {}
+    _sealer: Sealer
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _opened: dict[str, tuple[str, float]] = field(default_factory=dict, init=False, repr=False)
 
     def new_id(self) -> str:
         """Return the id for a key to store."""
