@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Final
 from uuid import UUID
@@ -40,27 +40,22 @@ from service.streams import StreamHub
 from speciate import __version__
 from speciate.domain.access import Scope
 from speciate.messaging.seed_checks import SeedChecks
-from speciate.settings import Settings, check_exposure, load_settings
+from speciate.settings import Settings, check_exposure
 from speciate.storage.stores import Stores, open_stores
-from speciate.telemetry import configure_telemetry
 
 THREADS: Final = 14
 """Threads for requests. With those of streams and live views, they stay within the database connections."""
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings) -> FastAPI:
     """Return the application. It connects to the servers on startup."""
-    effective = load_settings() if settings is None else settings
-    if settings is None:
-        # Without explicit settings this is a process of its own, which configures its own logging.
-        configure_telemetry(effective, "speciate-api")
-    check_exposure(effective)
+    check_exposure(settings)
     metrics = ServiceMetrics()
     app = FastAPI(
         title="Speciate",
         version=__version__,
         summary="Evolutionary search with language models on vector rewards, and a record of what each policy unlocks.",
-        lifespan=_lifespan(effective, metrics),
+        lifespan=partial(_lifespan, settings, metrics),
         # FastAPI's documentation pages load scripts from another origin.
         docs_url=None,
         redoc_url=None,
@@ -72,9 +67,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     errors.install(app)
     # The middleware added last runs first.
-    app.add_middleware(BodyLimit, max_bytes=effective.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(StreamLimit)
-    app.add_middleware(AccessControl, token=_text(effective.token), metrics_token=_text(effective.metrics_token))
+    app.add_middleware(AccessControl, token=_text(settings.token), metrics_token=_text(settings.metrics_token))
     app.add_middleware(ErrorPages)
     app.add_middleware(SecurityHeaders)
     app.state.draining = threading.Event()
@@ -107,57 +102,54 @@ def _text(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
-def _lifespan(settings: Settings, metrics: ServiceMetrics) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        stores = open_stores(settings, statement_s=settings.statement_s)
-        hub = EventHub(stores)
-        authenticator = Authenticator.of(settings, stores)
-        seed_checks = SeedChecks(stores.redis, stores.celery)
-        owners = OwnershipCache(stores.engine)
-        app.state.app_state = AppState(
-            settings, stores, hub, authenticator, owners, metrics, Readiness(stores), seed_checks
-        )
-        app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
-        database_url = "" if settings.database_url is None else settings.database_url.get_secret_value()
+@asynccontextmanager
+async def _lifespan(settings: Settings, metrics: ServiceMetrics, app: FastAPI) -> AsyncIterator[None]:
+    stores = open_stores(settings, statement_s=settings.statement_s)
+    hub = EventHub(stores)
+    authenticator = Authenticator.of(settings, stores)
+    seed_checks = SeedChecks(stores.redis, stores.celery)
+    owners = OwnershipCache(stores.engine)
+    app.state.app_state = AppState(
+        settings, stores, hub, authenticator, owners, metrics, Readiness(stores), seed_checks
+    )
+    app.state.dashboard = dashboard = DashboardContext.from_stores(stores)
+    hubs: tuple[StreamHub, ...] = (hub, dashboard.live)
 
-        hubs: tuple[StreamHub, ...] = (hub, dashboard.live)
+    def streams() -> int:
+        return sum(each.streams for each in hubs)
 
-        def streams() -> int:
-            return sum(each.streams for each in hubs)
+    def wake(run_id: UUID) -> None:
+        for each in hubs:
+            each.wake(run_id)
 
-        installation = InstallationCollector(
-            stores, database_url, stall_s=settings.stall_s, statement_s=settings.statement_s, streams=streams
-        )
-        metrics.watch(installation)
-        to_thread.current_default_thread_limiter().total_tokens = THREADS
-        redis_url = "" if settings.redis_url is None else settings.redis_url.get_secret_value()
+    def close_streams() -> None:
+        for each in hubs:
+            each.close_streams()
 
-        def wake(run_id: UUID) -> None:
-            for each in hubs:
-                each.wake(run_id)
-
-        def close_streams() -> None:
-            for each in hubs:
-                each.close_streams()
-
-        # Compile the templates in the background, once per process.
-        asyncio.get_running_loop().run_in_executor(None, warm)
-        listener = asyncio.create_task(listen_for_commits(redis_url, wake), name="commits")
-        listener.add_done_callback(log_listener_failure)
-        rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
-        try:
-            with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
-                yield
-        finally:
-            listener.cancel()
-            rest.cancel()
-            await asyncio.gather(listener, rest, *(each.close() for each in hubs), return_exceptions=True)
-            authenticator.close()
-            metrics.forget(installation)
-            stores.close()
-
-    return lifespan
+    installation = InstallationCollector(
+        stores,
+        _text(settings.database_url) or "",
+        stall_s=settings.stall_s,
+        statement_s=settings.statement_s,
+        streams=streams,
+    )
+    metrics.watch(installation)
+    to_thread.current_default_thread_limiter().total_tokens = THREADS
+    # Compile the templates in the background, once per process.
+    asyncio.get_running_loop().run_in_executor(None, warm)
+    listener = asyncio.create_task(listen_for_commits(_text(settings.redis_url) or "", wake), name="commits")
+    listener.add_done_callback(log_listener_failure)
+    rest = asyncio.create_task(_close_surplus(stores, settings.rest_s), name="rest")
+    try:
+        with on_stop_signal(app.state.draining.set, close_streams, settings.shutdown_delay_s):
+            yield
+    finally:
+        listener.cancel()
+        rest.cancel()
+        await asyncio.gather(listener, rest, *(each.close() for each in hubs), return_exceptions=True)
+        authenticator.close()
+        metrics.forget(installation)
+        stores.close()
 
 
 async def _close_surplus(stores: Stores, interval_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import redis
@@ -128,24 +129,25 @@ class InstallationCollector:
         yield up
 
 
-def _gauge(name: str, text: str, label: str, values: dict[str, float] | dict[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
+def _labelled(
+    family: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    values: dict[str, float] | dict[str, int],
+) -> Metric:
+    metric = family(name, text, labels=[label])
     for key, value in sorted(values.items()):
-        family.add_metric([key], value)
-    return family
+        metric.add_metric([key], value)
+    return metric
 
 
 def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
-    yield _gauge("speciate_runs", "Runs by state.", "state", gauges.runs)
-    candidates = CounterMetricFamily("speciate_candidates", "Committed candidates by outcome.", labels=["outcome"])
-    for outcome, count in sorted(gauges.candidates.items()):
-        candidates.add_metric([outcome], count)
-    yield candidates
-    spent = CounterMetricFamily("speciate_budget_spent", "Budget spent by all runs.", labels=["resource"])
-    for resource, amount in sorted(gauges.spent.items()):
-        spent.add_metric([resource], amount)
-    yield spent
-    yield _gauge("speciate_budget_left", "Remaining budget of running runs.", "resource", gauges.left)
+    gauge, counter = partial(_labelled, GaugeMetricFamily), partial(_labelled, CounterMetricFamily)
+    yield gauge("speciate_runs", "Runs by state.", "state", gauges.runs)
+    yield counter("speciate_candidates", "Committed candidates by outcome.", "outcome", gauges.candidates)
+    yield counter("speciate_budget_spent", "Budget spent by all runs.", "resource", gauges.spent)
+    yield gauge("speciate_budget_left", "Remaining budget of running runs.", "resource", gauges.left)
     yield CounterMetricFamily("speciate_unlocks", "Confirmed unlocks.", value=gauges.unlocks)
     yield GaugeMetricFamily("speciate_runs_stalled", "Running runs without a recent commit.", value=gauges.stalled)
     yield GaugeMetricFamily("speciate_runs_alarmed", "Running runs in which most work fails.", value=gauges.alarmed)
@@ -158,7 +160,8 @@ def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
 def _of_sealed(check: SecretsCheck) -> Metric:
     unopened = len(check.unopened)
     states = {"open": check.opened, "no_key": unopened * check.keyless, "other_key": unopened * (not check.keyless)}
-    return _gauge("speciate_sealed_secrets", "Encrypted secrets by decryption state.", "state", states)
+    text = "Encrypted secrets by decryption state."
+    return _labelled(GaugeMetricFamily, "speciate_sealed_secrets", text, "state", states)
 
 
 def _of_work(gauges: Gauges) -> Iterator[Metric]:
