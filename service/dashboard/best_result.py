@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
-
-from markupsafe import Markup
+from typing import Any, Final
 
 from service.dashboard.highlighting import highlight_diff
 from service.dashboard.objectives import by_importance
-from service.diffs import Diff, unified_diff
+from service.diffs import unified_diff
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
@@ -106,27 +104,16 @@ def find_best_result(
     return BestResult(problem, near.number, near.rewards, near.targets, False, claims, candidate)
 
 
-@dataclass(frozen=True)
-class ProgramView:
-    """A program with its changes to the problem's seed program."""
-
-    problem: Problem
-    candidate: CandidateDetail
-    most = MAX_CHARACTERS
-
-    @property
-    def href(self) -> str:
-        return f"/runs/{self.candidate.run_id}/candidates/{self.candidate.number}/program.txt"
-
-    @cached_property
-    def diff(self) -> Diff | None:
-        seed, number = self.problem.seed_program, self.candidate.number
-        if not seed:
-            return None
-        return unified_diff(seed, self.candidate.program, before="seed program", after=f"candidate {number}")
-
-    @property
-    def diff_lines(self) -> list[tuple[str, Markup]]:
-        if self.diff is None or not self.diff.text:
-            return []
-        return highlight_diff(self.diff, self.problem.seed_program, self.candidate.program, self.problem, self.most)
+def program_values(problem: Problem, candidate: CandidateDetail) -> dict[str, Any]:
+    """Return the template values of a program with its changes to the problem's seed program."""
+    seed, program, diff = problem.seed_program, candidate.program, None
+    if seed:
+        diff = unified_diff(seed, program, before="seed program", after=f"candidate {candidate.number}")
+    return {
+        "problem": problem,
+        "candidate": candidate,
+        "most": MAX_CHARACTERS,
+        "href": f"/runs/{candidate.run_id}/candidates/{candidate.number}/program.txt",
+        "diff": diff,
+        "diff_lines": highlight_diff(diff, seed, program, problem, MAX_CHARACTERS) if diff and diff.text else [],
+    }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
-from service.dashboard.best_result import BestResult, ProgramView, find_best_result
+from service.dashboard.best_result import BestResult, find_best_result, program_values
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
@@ -162,12 +162,12 @@ class RunView:
         return selected[0].name if len(selected) == 1 else "the distance to the next target"
 
     @property
-    def program(self) -> ProgramView | None:
+    def program(self) -> dict[str, Any] | None:
         """The program of the best result; None before the first rewards."""
         if self.best_result.number is None:
             return None
         candidate = self.dashboard.stores.queries.candidate_of(self.run.id, self.best_result.number)
-        return ProgramView(self.problem, candidate)
+        return program_values(self.problem, candidate)
 
     @cached_property
     def best(self) -> Table | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
-from typing import Final, Self
-
-from pydantic import PrivateAttr
+from typing import Final
 
 from speciate.domain.numbers import short_number
 from speciate.domain.objective import ObjectiveRole
@@ -18,37 +17,32 @@ _MAX_COLOURED: Final = 40_000
 _MAX_ROWS: Final = 100
 
 
-class BestCandidate(CandidateDetail):
-    """The best candidate of a run; a notebook shows its program, and its rewards against the targets."""
+def with_notebook_view(candidate: CandidateDetail, ranked: RankedCandidate, problem: Problem) -> CandidateDetail:
+    """Return the best candidate, of which notebooks show the program, and the rewards against the targets."""
+    best = candidate.model_copy(update={"targets": ranked.targets})
+    best._notebook_view = partial(_candidate_html, problem)
+    return best
 
-    _problem: Problem = PrivateAttr()
 
-    @classmethod
-    def of(cls, candidate: CandidateDetail, ranked: RankedCandidate, problem: Problem) -> Self:
-        """Return a candidate with the targets that it meets, without refuted ones."""
-        best = cls.model_validate(candidate.model_dump() | {"targets": ranked.targets})
-        best._problem = problem
-        return best
-
-    def _repr_html_(self) -> str:
-        problem, rewards = self._problem, self.rewards or {}
-        vector = tuple(rewards[name] for name in problem.space.names)
-        values = [
-            (o.directed, short_number(rewards[o.name]), "" if o.role is ObjectiveRole.OBJECTIVE else o.role.value)
-            for o in problem.objectives
-        ]
-        targets = []
-        for i, target in enumerate(problem.targets):
-            missing = "; ".join(map(str, problem.ranking.missing(i, vector)))
-            state = "met" if target.name in self.targets else missing or "not met"
-            targets.append((f"{target.name}{' (unlocks)' if target.unlock else ''}", target.rule, state))
-        programs = "".join(
-            f"<details open><summary>{escape(name)}</summary>{_highlighted(name, text)}</details>"
-            for name, text in problem.files_in(self.program).items()
-        )
-        head = f"<p><b>Candidate {self.number:,}</b> of run {escape(str(self.run_id))}</p>"
-        tables = _table(("reward", "value", "role"), values) + _table(("target", "rule", "state"), targets)
-        return head + tables + programs
+def _candidate_html(problem: Problem, candidate: CandidateDetail) -> str:
+    rewards = candidate.rewards or {}
+    vector = tuple(rewards[name] for name in problem.space.names)
+    values = [
+        (o.directed, short_number(rewards[o.name]), "" if o.role is ObjectiveRole.OBJECTIVE else o.role.value)
+        for o in problem.objectives
+    ]
+    targets = []
+    for i, target in enumerate(problem.targets):
+        missing = "; ".join(map(str, problem.ranking.missing(i, vector)))
+        state = "met" if target.name in candidate.targets else missing or "not met"
+        targets.append((f"{target.name}{' (unlocks)' if target.unlock else ''}", target.rule, state))
+    programs = "".join(
+        f"<details open><summary>{escape(name)}</summary>{_highlighted(name, text)}</details>"
+        for name, text in problem.files_in(candidate.program).items()
+    )
+    head = f"<p><b>Candidate {candidate.number:,}</b> of run {escape(str(candidate.run_id))}</p>"
+    tables = _table(("reward", "value", "role"), values) + _table(("target", "rule", "state"), targets)
+    return head + tables + programs
 
 
 class Front(tuple[RankedCandidate, ...]):

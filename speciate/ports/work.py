@@ -221,7 +221,7 @@ class ProposedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalRequest:
+class EvaluationRequest:
     """An evaluation that an external evaluator performs for a work unit."""
 
     number: int
@@ -370,7 +370,7 @@ class WorkStore(Protocol):
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         """Return the external results of a unit by program hash and seed."""
 
-    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+    def park(self, lease: Lease, requests: Sequence[EvaluationRequest]) -> Commit | None:
         """Store requests to external evaluators, and set this unit aside until all of them have results."""
 
     def end_lane(self, lease: Lease) -> Commit | None:

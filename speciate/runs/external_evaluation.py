@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError, RewardSpace
 from speciate.domain.values import text_digest
 from speciate.ports.evaluator import EvaluatorClient
-from speciate.ports.work import ExternalRequest, Lease, WorkKind, WorkStore
+from speciate.ports.work import EvaluationRequest, Lease, WorkKind, WorkStore
 from speciate.runs.payloads import read_proposals
 
 MAX_EXTERNAL_ATTEMPTS: Final = 10
@@ -30,7 +30,7 @@ class EvaluationPending(Exception):  # noqa: N818 - not an error: the unit is pa
         requests: The missing results.
     """
 
-    def __init__(self, requests: Sequence[ExternalRequest]) -> None:
+    def __init__(self, requests: Sequence[EvaluationRequest]) -> None:
         super().__init__(f"{len(requests)} external evaluations")
         self.requests = requests
 
@@ -69,11 +69,11 @@ class ExternalEvaluator:
 
     def _requests(
         self, problem: Problem, programs: Sequence[str], seeds: Sequence[int], timeout_s: float | None
-    ) -> list[ExternalRequest]:
+    ) -> list[EvaluationRequest]:
         numbers, confirmed = _numbers(self.lease), int(self.lease.payload.get("number", 0))
         digests = [text_digest(program) for program in programs]
         requests = [
-            ExternalRequest(numbers.get(digest, confirmed), program, digest, seed)
+            EvaluationRequest(numbers.get(digest, confirmed), program, digest, seed)
             for program, digest, seed in zip(programs, digests, seeds, strict=True)
         ]
         if len(problem.cascade) == 1 or not requests:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
+from pydantic.json_schema import SkipJsonSchema
 
 from speciate.domain.candidate import CandidateStatus, FailureKind
 from speciate.domain.policy import PolicyRole
@@ -71,15 +74,16 @@ class CandidateDetail(CandidateRecord):
     program: str
     failure_detail: str | None
     artifacts: dict[str, str]
+    run_name: Annotated[str | None, SkipJsonSchema()] = Field(default=None, exclude_if=lambda name: name is None)
+    """Name of its run when the export began; only exports have it."""
+    run_tags: Annotated[tuple[str, ...] | None, SkipJsonSchema()] = Field(
+        default=None, exclude_if=lambda tags: tags is None
+    )
+    """Tags of its run when the export began; only exports have them."""
+    _notebook_view: Callable[[CandidateDetail], str] | None = PrivateAttr(None)
 
-
-class ExportedCandidate(CandidateDetail):
-    """A candidate in an export, with name and tags of its run."""
-
-    run_name: str = ""
-    """Name of the run at the start of the export. Untrusted text."""
-    run_tags: tuple[str, ...] = ()
-    """Tags of the run."""
+    def _repr_html_(self) -> str | None:
+        return None if self._notebook_view is None else self._notebook_view(self)
 
 
 class RolloutRecord(Record):

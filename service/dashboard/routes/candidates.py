@@ -11,7 +11,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from service.dashboard.best_result import ProgramView
+from service.dashboard.best_result import program_values
 from service.dashboard.context import DashboardContext, DashboardDep
 from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
 from service.dashboard.highlighting import highlight_diff
@@ -196,7 +196,7 @@ async def watch_candidate(
 def show_program(request: Request, run_id: RunIdDep, number: str, dashboard: DashboardDep) -> Response:
     """Send the program of a candidate as the part of a run's page that shows it."""
     candidate = _candidate(dashboard, run_id, number)
-    return page(request, "program.html", program=ProgramView(_problem(dashboard, run_id), candidate))
+    return page(request, "program.html", program=program_values(_problem(dashboard, run_id), candidate))
 
 
 @router.get("/runs/{run_id}/candidates/{number}/{text}.txt")

@@ -23,7 +23,7 @@ from speciate.schema.proposals import AskRecord, ProposalReceipt, ProposalRecord
 from speciate.schema.runs import EventRecord, RunRecord
 
 if TYPE_CHECKING:
-    from speciate.client.answers import BestCandidate, Front
+    from speciate.client.answers import Front
 
 
 _LONGEST_WAIT_S: Final = 30.0
@@ -151,15 +151,15 @@ class AsyncRunHandle:
         """Return the candidate with a number, including its texts."""
         return await self._transport.send(get(f"{self._path}/candidates/{number}", schema.candidates.CandidateDetail))
 
-    async def best(self) -> BestCandidate | None:
+    async def best(self) -> schema.candidates.CandidateDetail | None:
         """Return the best feasible candidate so far with its texts; None before the first one."""
-        from speciate.client.answers import BestCandidate
+        from speciate.client.answers import with_notebook_view
 
         ranked = (await self.refresh()).best
         if ranked is None:
             return None
         candidate, problem = await self.candidate(ranked.number), await self.problem()
-        return BestCandidate.of(candidate, ranked, problem.definition)
+        return with_notebook_view(candidate, ranked, problem.definition)
 
     async def front(self) -> Front:
         """Return the Pareto front, best candidate first."""
@@ -263,9 +263,9 @@ class AsyncRunHandle:
         """Yield the targets that the run reached."""
         return self._transport.items(get_page(f"{self._path}/unlocks", schema.unlocks.UnlockRecord))
 
-    def export(self) -> AsyncIterator[schema.candidates.ExportedCandidate]:
+    def export(self) -> AsyncIterator[schema.candidates.CandidateDetail]:
         """Yield every candidate with its texts, by number."""
-        return self._transport.lines(get(f"{self._path}/export", schema.candidates.ExportedCandidate))
+        return self._transport.lines(get(f"{self._path}/export", schema.candidates.CandidateDetail))
 
     def export_rollouts(self) -> AsyncIterator[schema.candidates.ExportedRollout]:
         """Yield every completion with its prompt, known tokens and the rewards of its answers, for trainers."""

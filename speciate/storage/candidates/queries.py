@@ -18,7 +18,6 @@ from speciate.schema.candidates import (
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
-    ExportedCandidate,
     RolloutAnswer,
 )
 from speciate.schema.runs import RankedCandidate
@@ -149,7 +148,7 @@ class CandidateQueries(Store):
             for row in rows
         )
 
-    def export(self, run_id: UUID) -> Iterator[ExportedCandidate]:
+    def export(self, run_id: UUID) -> Iterator[CandidateDetail]:
         """Stream every candidate of a run with its texts, by number."""
         last, scoring = 0, self._scoring(run_id)
         with reading(self._engine) as connection:
@@ -158,7 +157,7 @@ class CandidateQueries(Store):
             with reading(self._engine) as connection:
                 rows = connection.execute(SQL.export, {"run_id": run_id, "last": last}).all()
             for row in rows:
-                yield ExportedCandidate(**_values(scoring, row), **labels)
+                yield CandidateDetail(**_values(scoring, row), **labels)
             if not rows:
                 return
             last = rows[-1].number

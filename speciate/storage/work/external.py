@@ -14,7 +14,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.reward import InvalidRewardsError
 from speciate.domain.values import storable
 from speciate.ids import uuid7
-from speciate.ports.work import Commit, ExternalRequest, Lease
+from speciate.ports.work import Commit, EvaluationRequest, Lease
 from speciate.runs.external_evaluation import (
     MAX_EXTERNAL_ATTEMPTS,
     ExternalResult,
@@ -41,7 +41,7 @@ _CACHED: Final = 256
 
 
 def park_unit(
-    connection: sa.Connection, lease: Lease, requests: Sequence[ExternalRequest], capabilities: Sequence[str]
+    connection: sa.Connection, lease: Lease, requests: Sequence[EvaluationRequest], capabilities: Sequence[str]
 ) -> bool:
     """Store the requests of a unit and set it aside; False if its lease is lost. The run's progress must be locked."""
     rows = [

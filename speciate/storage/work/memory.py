@@ -23,7 +23,7 @@ from speciate.ports.work import (
     Commit,
     Confirmation,
     EvaluatedBatch,
-    ExternalRequest,
+    EvaluationRequest,
     GroupRef,
     LearnedStep,
     LearnedVersion,
@@ -227,7 +227,7 @@ class MemoryWorkStore:
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         return {key: result for key, result in self._unit(work_id)[1].external.items() if result is not None}
 
-    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+    def park(self, lease: Lease, requests: Sequence[EvaluationRequest]) -> Commit | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None

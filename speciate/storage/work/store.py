@@ -20,7 +20,7 @@ from speciate.ports.work import (
     Commit,
     Confirmation,
     EvaluatedBatch,
-    ExternalRequest,
+    EvaluationRequest,
     LearnedStep,
     Lease,
     ProposedBatch,
@@ -236,7 +236,7 @@ class PostgresWorkStore(Store):
         return self._finish(lease, lambda unit: unit.write(ledger.end_lane(unit.progress, unit.context, unit.reserved)))
 
     @with_retries
-    def park(self, lease: Lease, requests: Sequence[ExternalRequest]) -> Commit | None:
+    def park(self, lease: Lease, requests: Sequence[EvaluationRequest]) -> Commit | None:
         capabilities = self.context(lease.run_id).problem.capabilities
         with self._engine.begin() as connection:
             locked = lock_progress(connection, lease.run_id)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from speciate.client import Client
-from speciate.client.answers import BestCandidate
 from speciate.domain.errors import ConfigurationError
 from speciate.domain.target import Target
 from speciate.schema.candidates import CandidateDetail
@@ -75,7 +74,7 @@ def test_best_is_the_candidate_of_the_record_read_now(client: Client, service: F
     assert found is not None
     assert (found.number, found.targets, found.program) == (9, ("first",), "def solve():\n    return 1\n")
     assert isinstance(found, CandidateDetail)
-    assert BestCandidate.model_validate_json(found.model_dump_json()).rewards == {"radius": 9.0}
+    assert CandidateDetail.model_validate_json(found.model_dump_json()).rewards == {"radius": 9.0}
 
 
 def test_notebooks_show_the_best_program_and_its_rewards_against_the_targets(
