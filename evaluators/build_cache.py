@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 
 class BuildCache:
-    """Least recently used built programs go first; safe for concurrent threads and processes. Without access to its
-    folder it stays empty.
+    """Cache of built programs; safe for concurrent threads and processes. Without access to its folder it stays
+    empty.
     """
 
     def __init__(self, root: Path, *, max_bytes: int = 1 << 30) -> None:

@@ -49,9 +49,7 @@ def open_toolchains(settings: Settings) -> Toolchains:
 def open_evaluator(tier_name: str = AUTO, settings: Settings | None = None) -> SandboxEvaluator:
     """Return an evaluator in the strongest tier that passes its attacks (``auto``), or in the requested tier.
 
-    Raises:
-        ConfigurationError: The tier is unknown.
-        EvaluatorUnavailableError: No tier, or not the requested tier, passes its attacks.
+    Raises ``ConfigurationError`` for an unknown tier, ``EvaluatorUnavailableError`` if none passes.
     """
     if tier_name == UNSAFE:
         _log.warning(UNSAFE_WARNING)

@@ -59,10 +59,8 @@ _PIP_OPTIONS: Final = (
 
 
 def install(folder: Path, site: Path, listed: Path, most_bytes: int, report: Callable[[str], None]) -> None:
-    """Install packages into ``site``, which is in ``folder``, and compile them.
-
-    Raises:
-        ValueError: pip failed, or a limit was exceeded; the message is the reason.
+    """Install packages into ``site``, in ``folder``, and compile them; the message of a ``ValueError`` says what
+    failed.
     """
     home = folder / "home"
     home.mkdir()

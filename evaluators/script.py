@@ -214,9 +214,7 @@ def _folder(batch: EvaluationBatch) -> Path | None:
 
 @dataclass(slots=True)
 class ScriptOutput:
-    """Notes, log and last failed call of a script over all stages of an evaluation; the script may hide the last
-    one.
-    """
+    """Notes, log and last failed call of a script over all stages; the script may hide that a call failed."""
 
     notes: dict[str, str] = field(default_factory=dict)
     log: str = ""

@@ -62,9 +62,8 @@ class TimeAllowance:
         return ran_s - max(self._waiting.own_s() - self._waited_s, self._granted_s)
 
     def left_s(self) -> float:
-        """Return a lower bound on the seconds left; 0 or less means that the time is up.
-
-        Raises ``SessionEndedError`` if the processor time is used up.
+        """Return a lower bound on the seconds left, 0 or less without any; ``SessionEndedError`` without processor
+        time.
         """
         now = time.monotonic()
         left = self._left_s(now)
@@ -204,10 +203,8 @@ class Session:
             self._poll.register(fd, select.POLLIN)
 
     def receive(self, allowance: TimeLeft) -> Message:
-        """Return the next message.
-
-        Raises:
-            SessionEndedError: The allowance is used up, the process ended, or it violated the protocol.
+        """Return the next message; ``SessionEndedError`` if the time is up, the process ended, or it broke the
+        protocol.
         """
         if self._protocol_error is not None:
             raise SessionEndedError(EndReason.BROKEN, self._protocol_error)

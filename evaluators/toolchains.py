@@ -24,9 +24,7 @@ _VERSIONS: Final = {language.version[0]: language.version for language in KNOWN.
 
 @dataclass(frozen=True, slots=True)
 class FoundLanguage:
-    """A known language: its tool, the first line of that tool's version, and why programs cannot run (empty if they
-    can).
-    """
+    """A known language: its tool, the first line of the tool's version, and why programs cannot run."""
 
     name: str
     tool: str

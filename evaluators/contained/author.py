@@ -39,9 +39,7 @@ class _EvaluationEnd(BaseException):
 
 
 class CallFailure:
-    """Failure of a call: a kind (``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``), its reason and a
-    text.
-    """
+    """Failure of a call: kind ``timeout``, ``out_of_memory``, ``crashed`` or ``invalid_output``, reason and text."""
 
     def __init__(self, kind: str, reason: str, detail: str) -> None:
         self.kind, self.reason, self.detail = kind, reason, detail
@@ -69,16 +67,10 @@ class Candidate:
         self._wire, self.source, self._direct = wire, source, direct
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Reply:
-        """Call a function of the program.
+        """Call a function of the program with JSON values.
 
-        Args:
-            name: Function that the program defines.
-            args: JSON values.
-            timeout_s: Time limit of this call in seconds; the rest of the problem's wall limit applies as well.
-
-        Raises:
-            TypeError: An argument is not JSON, or the name is not a string.
-            ValueError: An argument is NaN, infinite or too long.
+        ``timeout_s`` limits this call; the rest of the problem's wall limit applies as well. Raises ``TypeError`` for
+        an argument that is not JSON, and ``ValueError`` for one that is NaN, infinite or too long.
         """
         if not isinstance(name, str):
             raise TypeError(f"call({name!r}): expected the name of a function, as a string")
@@ -105,9 +97,7 @@ class Candidate:
 
 
 class Context:
-    """Feedback of one evaluation, its seed, with which ``random`` and ``numpy.random`` are seeded, and the problem's
-    files.
-    """
+    """Seed of one evaluation, with which ``random`` and ``numpy.random`` are seeded, problem files and feedback."""
 
     def __init__(self, wire: Wire, seed: int, files: dict[str, str]) -> None:
         self._wire, self.seed, self.files = wire, seed, files

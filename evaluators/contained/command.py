@@ -56,12 +56,9 @@ class Commands(Protocol):
     def compile(self, command: list[str]) -> None: ...
 
     def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        """Return what the candidate's command prints, given its standard input and the size limit of its output in
-        bytes.
+        """Return what the candidate's command prints, at most ``most`` bytes, given its standard input.
 
-        Raises:
-            CommandFailedError: The message quotes its standard error.
-            TooLongError: The output exceeds the size limit.
+        Raises ``CommandFailedError``, whose message quotes standard error, or ``TooLongError``.
         """
         ...
 
@@ -157,9 +154,7 @@ class _Here:
 
 
 def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) -> tuple[int, int]:
-    """Return the process id of the candidate's command and a descriptor of its output; raises
-    ``CommandFailedError``.
-    """
+    """Return the process id of the candidate's command and a descriptor of its output."""
     import shutil
 
     words, environment = _without_env(command)

@@ -86,10 +86,7 @@ def enforce(rules: int) -> None:
 
 
 def beside(path: str, hidden: set[str]) -> list[str]:
-    """Return the paths beneath ``path`` outside hidden folders, because Landlock cannot revoke rights beneath a path.
-
-    Links in the arguments are resolved.
-    """
+    """Return resolved paths beneath one, outside hidden folders: Landlock cannot revoke rights beneath a path."""
     if not any(folder.startswith(f"{path}/") for folder in hidden):
         return [path]
     with os.scandir(path) as entries:

@@ -32,8 +32,8 @@ class Exceeded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory of the warm interpreter in bytes, which a program does not pay for: address space, private writable memory
-    as ``RLIMIT_DATA`` counts it, and resident memory.
+    """Memory of the warm interpreter in bytes, which a program does not pay for; ``data`` as ``RLIMIT_DATA`` counts
+    it.
     """
 
     space: int

@@ -137,8 +137,8 @@ class Filter:
         self._address = ctypes.addressof(self._header)
 
     def install(self, *, listen: bool = False) -> int:
-        """Permanently apply the filter to this process, its threads and its children; ``listen`` returns a descriptor
-        for ``execute_once``.
+        """Permanently apply the filter to this process and its children; ``listen``: a descriptor for
+        ``execute_once``.
         """
         own = os.getpid()
         for place in self._places:
@@ -147,9 +147,8 @@ class Filter:
 
 
 def execute_once(listener: int) -> None:
-    """Wait until a process with a filter calls ``execve``, and allow it; every further one fails with ENOSYS.
-
-    Closes the listener. Raises ``OSError`` if the process has ended.
+    """Allow the next ``execve`` of a process with a filter; every further one fails with ENOSYS. Closes the
+    listener.
     """
     try:
         question, answer = bytearray(_QUESTION_BYTES), bytearray(_ANSWER.size)

@@ -29,9 +29,7 @@ _WATCH_MS = 20
 
 
 def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int) -> NoReturn:
-    """Serve the worker's requests for processes until it closes the connection ``control``, which keeps messages
-    apart.
-    """
+    """Serve the worker's requests for processes until it closes the connection ``control``."""
     code = 1
     try:
         connection = _keep_only(control)
@@ -106,10 +104,7 @@ def _send(connection: socket.socket, message: bytes) -> None:
 
 
 def _wait(pid: int, bounds: Bounds, *, grouped: bool) -> int:
-    """Wait until the process ends, exceeds a limit or is stopped by the worker; return what happened, as flags.
-
-    ``grouped`` is True if a control group limits its memory.
-    """
+    """Wait until the process ends, exceeds a limit or is stopped; ``grouped`` if a control group limits its memory."""
     pidfd = os.pidfd_open(pid)
     flags = 0
     try:

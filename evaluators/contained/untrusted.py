@@ -26,9 +26,7 @@ def check_size(size: int, max_bytes: int) -> None:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return a JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``; ``FrameError`` for anything
-    else.
-    """
+    """Return a JSON object without NaN or infinities, no deeper than ``MAX_DEPTH``; raises ``FrameError``."""
     if _is_too_deep(body):
         raise FrameError(f"the frame is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -45,9 +43,8 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Count brackets before the parser runs, which stops only at the recursion limit.
-
-    A script may have raised that limit beyond what the stack holds.
+    """Count brackets before the parser does: a script may have raised its recursion limit beyond what the stack
+    holds.
     """
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False

@@ -67,13 +67,7 @@ class Wire:
         self.send(self.pack(message))
 
     def pack(self, message: dict[str, Any]) -> bytes:
-        """Return the frame of a message.
-
-        Raises:
-            TooLongError: The message is longer than a frame may be.
-            TypeError: The message contains a value that is not JSON.
-            ValueError: The message contains NaN, an infinity or itself.
-        """
+        """Return the frame of a message; ``TooLongError``, or ``TypeError`` or ``ValueError`` if it is not JSON."""
         data = frame(message)
         if len(data) - HEADER_BYTES > self.max_bytes:
             raise TooLongError(f"{len(data) - HEADER_BYTES} bytes of JSON: at most {self.max_bytes} are allowed")

@@ -40,9 +40,7 @@ class EngineError(Exception):
 
 @dataclass(slots=True)
 class _Ended:
-    """End of a command: exit status of the engine's client, which is that of the command if it started, and its
-    output.
-    """
+    """End of a command: exit status of the engine's client, or of the command if it started, and output."""
 
     code: int
     output: bytes

@@ -82,9 +82,7 @@ class ImageSupervisor:
 
 
 class ImageProcess:
-    """A relay, which does not compute, so that its delay is 0; a ``SandboxedProcess``. Standard output is the
-    answer.
-    """
+    """A relay, which does not compute, so that its delay is 0; a ``SandboxedProcess``."""
 
     def __init__(self, engine: Engine, order: str, ended: Callable[[], None]) -> None:
         self._engine, self._ended = engine, ended
@@ -120,10 +118,7 @@ class ImageProcess:
         return self._process.poll() is None
 
     def stop(self, *, grace_s: float = 0.0) -> ResourceUsage:
-        """Let the relay end its container, and return how it ended; usage in a container is not measured.
-
-        Raises ``EvaluatorUnavailableError`` if the engine failed.
-        """
+        """Let the relay end its container, and return how it ended; usage in a container is not measured."""
         if not self._why:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)

@@ -36,7 +36,7 @@ _FIRST_USER, _USERS = 30_000, 29_999
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Command line of a zygote, which inherits its socket under the same descriptor number, and its first message."""
+    """Command line of a zygote, which inherits its socket under the same number, and its first message."""
 
     argv: tuple[str, ...]
     boot: BootMessage

@@ -39,9 +39,7 @@ class ZygotePool:
         _POOLS.add(self)
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
-        """Start a supervisor without waiting for it; ``EvaluatorUnavailableError`` also if a module to preload is
-        missing.
-        """
+        """Start a supervisor without waiting for it."""
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(ConnectionError):
                 return self._start(needs)

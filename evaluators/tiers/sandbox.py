@@ -105,10 +105,7 @@ class ProcessSupervisor(Protocol):
     def closed(self) -> bool: ...
 
     def start(self, ended: Callable[[], None]) -> SandboxedProcess:
-        """Start a process without waiting for it; ``ended`` is called after it was stopped.
-
-        Raises ``OSError`` if the supervisor has ended, or the machine has no process, descriptor or space left.
-        """
+        """Start a process without waiting for it, or raise ``OSError``; ``ended`` is called after it was stopped."""
         ...
 
     def close(self) -> None: ...
@@ -124,12 +121,7 @@ class Sandbox(Protocol):
     def folders(self) -> ProblemFolders: ...
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
-        """Start a supervisor of such processes without waiting for it.
-
-        Raises:
-            EvaluatorUnavailableError: The tier cannot start the processes.
-            OSError: The machine has no process, descriptor or temporary space left.
-        """
+        """Start a supervisor without waiting for it; raises ``EvaluatorUnavailableError`` or ``OSError``."""
         ...
 
     def close(self) -> None: ...

@@ -57,9 +57,7 @@ class Supervisor:
     def __init__(
         self, requests: socket.socket, zygote: int, needs: ProcessSpec, folder: str, ended: Callable[[], None]
     ) -> None:
-        """Request a supervisor from a zygote; ``ended`` is called after it was closed. ``OSError`` if the zygote is
-        dead.
-        """
+        """Request a supervisor from a zygote; ``ended`` is called after it was closed."""
         self.idle, self.apart = True, False
         self.pid, self.zygote, self.needs = 0, zygote, needs
         self._handle: int | None = None  # its id may become another process's

@@ -20,9 +20,7 @@ SIGNATURE_HEADER: Final = "Speciate-Signature"
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResponse:
-    """Whether the receiver accepted the event with a status from 200 to 299, that status, and the reason of a
-    failure.
-    """
+    """Whether the receiver accepted the event (status 200 to 299), the status, and the reason of a failure."""
 
     taken: bool
     status: int | None = None

@@ -104,12 +104,7 @@ class AllowedNetworks:
         return tuple(network for entry in entries if (network := _range_of(entry)) is not None)
 
     def addresses(self, host: str, port: int, resolve: Resolve = resolve) -> list[str]:
-        """Return the allowed addresses of a host, at least one.
-
-        Raises:
-            ForbiddenAddressError: No address is allowed; the message names the setting.
-            OSError: The host has no address.
-        """
+        """Return the allowed addresses of a host, at least one, or raise ``ForbiddenAddressError`` or ``OSError``."""
         name = host.strip("[]").lower().rstrip(".")
         refused = ""
         usable: list[str] = []

@@ -52,18 +52,11 @@ class Sealer:
         return self._fernet is None
 
     def seal(self, purpose: str, secret: str) -> str:
-        """Return the sealed form of a secret, which opens only for the same purpose, such as ``policy:ID``.
-
-        Raises ``SecretKeyError`` without a secret key.
-        """
+        """Return the sealed form of a secret, which opens only for the same purpose, such as ``policy:ID``."""
         return self._of_keys(purpose).encrypt(f"{purpose}\n{secret}".encode()).decode()
 
     def open(self, purpose: str, sealed: str) -> str:
-        """Return the secret.
-
-        Raises:
-            SecretKeyError: There is no secret key, no key opens it, or it was sealed for another purpose.
-        """
+        """Return the secret; ``SecretKeyError`` if no key opens it or it was sealed for another purpose."""
         from cryptography.fernet import InvalidToken
 
         try:

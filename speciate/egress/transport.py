@@ -40,13 +40,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class GuardedTransport(httpx.BaseTransport):
-    """Transport to allowed addresses only, within the deadline of ``within``. Threads may share it.
-
-    Args:
-        network: Allowed networks.
-        resolve: Resolve a host name; tests replace it.
-        options: Options of ``httpx.HTTPTransport``.
-    """
+    """Transport to allowed addresses only, within the deadline of ``within``. Threads may share it."""
 
     def __init__(self, network: AllowedNetworks, *, resolve: Resolve = resolve, **options: Any) -> None:
         self._addresses = _Addresses(network, resolve)
@@ -55,9 +49,7 @@ class GuardedTransport(httpx.BaseTransport):
         self._transport._pool._network_backend = DeadlineBackend()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to a checked address of its host; raises ``ForbiddenAddressError`` or
-        ``httpx.TransportError``.
-        """
+        """Send a request to a checked address of its host."""
         *others, last = self._addresses.of(request)
         for address in others:
             with suppress(httpx.ConnectError):  # connection refused, so nothing was sent

@@ -19,9 +19,7 @@ _SYSTEM_POSTGRES = Path("/usr/lib/postgresql")
 
 @dataclass(frozen=True)
 class PostgresBinaries:
-    """One installation of PostgreSQL: programs, version such as `18.6`, and shared libraries beside a wheel's
-    package.
-    """
+    """One installation of PostgreSQL: programs, version such as `18.6`, and a wheel's shared libraries."""
 
     bin_dir: Path
     version: str

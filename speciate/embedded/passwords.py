@@ -20,10 +20,8 @@ class Passwords:
 
 
 def load_or_create(data_dir: Path, *, cluster_exists: bool) -> Passwords:
-    """Return the passwords in `data_dir`; generate them on the first start.
-
-    Raises:
-        PasswordsLostError: If the file is damaged, or missing although the cluster that needs it exists.
+    """Return the passwords in `data_dir`, generated on the first start; `PasswordsLostError` if they are lost or
+    damaged.
     """
     path = data_dir / _FILE
     try:

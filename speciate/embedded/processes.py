@@ -110,9 +110,7 @@ class GuardedProcesses:
         return self._guard.pid if self._guard else None
 
     def launch(self) -> None:
-        """Start the guard without children, so that it already removes `remove`; otherwise the first `start` does
-        it.
-        """
+        """Start the guard without children, so that it already removes `remove`; otherwise `start` does it."""
         if self._guard is not None:
             return
         flags = ["-I"] if self._preload else ["-I", "-S"]

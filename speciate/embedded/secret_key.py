@@ -14,12 +14,7 @@ FILE: Final = "secret.key"
 
 
 def with_own_secret_key(settings: Settings, *, make: bool = True) -> Settings:
-    """Return settings with the data directory's secret key, unless they already contain one; `make` generates a missing
-    key.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or does not hold secret keys.
-    """
+    """Return settings with the data directory's secret key, unless they contain one; `make` generates a missing key."""
     if settings.secret_key is not None:
         return settings
     path = settings.data_dir / FILE

@@ -30,11 +30,8 @@ class EmbeddedServers:
     """
 
     def __init__(self, data_dir: Path, *, runtime_dir: Path | None = None) -> None:
-        """Prepare the servers; `start` is the first to change any file.
-
-        Args:
-            data_dir: Directory of the cluster, the passwords and the logs; created if missing.
-            runtime_dir: Existing parent of the private directory for sockets; None chooses one.
+        """Prepare the servers; `start` is the first to change any file. Without a `runtime_dir` one is chosen for
+        sockets.
         """
         self._data_dir = data_dir
         self._runtime_parent = runtime_dir
@@ -56,13 +53,8 @@ class EmbeddedServers:
         return self._processes.guard_pid if self._processes else None
 
     def start(self) -> Endpoints:
-        """Start both servers, wait until both answer, and return their addresses.
-
-        Raises:
-            DataDirectoryBusyError: If another process uses the data directory.
-            BinariesNotFoundError: If a server program is missing.
-            ClusterVersionError: If another major version created the cluster.
-            EmbeddedServerError: If starting fails for any other reason; no process is left running.
+        """Start both servers, wait until both answer, and return their addresses; after an error no process is left
+        running.
         """
         if self._processes is not None:
             raise EmbeddedServerError(f"the servers on {self._data_dir} are already running")

@@ -33,12 +33,7 @@ _target: list[tuple[str, str]] = []
 def configure(endpoint: str | None, service: str) -> None:
     """Turn tracing on or off; a thread that starts with the first span sends the spans.
 
-    Args:
-        endpoint: OTLP over HTTP, such as ``http://collector:4318``; None turns tracing off.
-        service: Name of this process in traces.
-
-    Raises:
-        ConfigurationError: The packages are not installed.
+    The endpoint is OTLP over HTTP, such as ``http://collector:4318``; None turns tracing off.
     """
     _target.clear()
     _provider.cache_clear()
