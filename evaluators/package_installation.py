@@ -23,7 +23,7 @@ _LINE_CHARS, _LINES = 4096, 50
 _INHERITED: Final = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
 _BOUNDED: Final = """
 import resource, sys
-memory, file, room, files = map(int, sys.argv[1:5])
+memory, file, space, files = map(int, sys.argv[1:5])
 del sys.argv[1:5]
 for limit, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_FSIZE, file), (resource.RLIMIT_CORE, 0)):
     hard = resource.getrlimit(limit)[1]
@@ -44,8 +44,8 @@ class Archive(zipfile.ZipFile):
         sizes = [entry.file_size for entry in self.infolist()]
         self.opened[os.path.basename(str(self.filename))] = sum(sizes), len(sizes)
         size, count = map(sum, zip(*self.opened.values()))
-        if size > room or count > files:
-            raise OSError(f"the packages unpack to {size} bytes in {count} files: `environments_bytes` = {room},"
+        if size > space or count > files:
+            raise OSError(f"the packages unpack to {size} bytes in {count} files: `environments_bytes` = {space},"
                           f" and {files} files, are allowed")
 zipfile.ZipFile = Archive
 from pip._internal.cli.main import main

@@ -268,16 +268,19 @@ def read_notes(problem: Problem, message: Message, objectives: tuple[Objective, 
     rewards = message.get("rewards")
     unmeasured = RewardSpace(objectives).unmeasured(rewards) if isinstance(rewards, dict) else []
     notes = {NOT_MEASURED: ", ".join(unmeasured)} if unmeasured else {}
-    room = problem.limits.log_bytes
+    space_left = problem.limits.log_bytes
     sent = message.get("notes")
     for note in sent[:_MAX_NOTES] if isinstance(sent, list) else []:
         match note:
             case [str(label), str(text)]:
-                if label == OUTPUT and problem.carry is not None and len(text) > room:
+                if label == OUTPUT and problem.carry is not None and len(text) > space_left:
                     # Part of an output is no start for others.
-                    label, text = "output left out", f"it has {len(text)} characters, limits.log_bytes leaves {room}"
-                note_text = sanitize(text[:room], room)
-                room -= len(note_text)
+                    label, text = (
+                        "output left out",
+                        f"it has {len(text)} characters, limits.log_bytes leaves {space_left}",
+                    )
+                note_text = sanitize(text[:space_left], space_left)
+                space_left -= len(note_text)
                 label = sanitize(label, 80)
                 notes[label] = f"{notes[label]}\n{note_text}" if label in notes else note_text
             case _:

@@ -137,5 +137,5 @@ def _call_in(message: Message) -> tuple[str, list[JsonValue], float | None] | No
 def _reply(answer: CallResult, *, close_direct: bool) -> Message:
     if (failure := answer.failure) is None:
         return {"value": answer.value}
-    told = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
-    return {"failure": told, "close_direct": close_direct}
+    description = {"kind": failure.kind.value, "reason": failure.reason, "detail": failure.detail}
+    return {"failure": description, "close_direct": close_direct}

@@ -214,12 +214,12 @@ def _show_own_path(tool: str) -> None:
 def printed(said: IO[bytes]) -> str:
     size = said.seek(0, os.SEEK_END)
     said.seek(0)
-    room = DETAIL_CHARS - _HEAD_CHARS - 200
-    if size <= _HEAD_CHARS + room:
+    tail = DETAIL_CHARS - _HEAD_CHARS - 200
+    if size <= _HEAD_CHARS + tail:
         return said.read().decode("utf-8", "replace").rstrip()
     head = said.read(_HEAD_CHARS).decode("utf-8", "replace")
-    said.seek(-room, os.SEEK_END)
-    return f"{head}\n…\n{said.read(room).decode('utf-8', 'replace')}".rstrip()
+    said.seek(-tail, os.SEEK_END)
+    return f"{head}\n…\n{said.read(tail).decode('utf-8', 'replace')}".rstrip()
 
 
 def _collect(max_files: int, max_bytes: int) -> Files:

@@ -1,4 +1,4 @@
-"""A place for numba's ``cache=True`` in programs that are texts, which numba's own locators look for as files.
+"""Cache locator so that numba's ``cache=True`` works in programs without a file.
 
 Numba imports the class by name (``NUMBA_CACHE_LOCATOR_CLASSES``) and calls the methods of its ``_CacheLocator``.
 """

@@ -205,11 +205,6 @@ def _check(alternatives: Alternatives) -> list[bytes]:
         return [allow]
     if alternatives == ASK:
         return [_op(_RETURN, _USER_NOTIF)]
-    if {len(terms) for terms in alternatives} == {1} and len({terms[0][:2] for terms in alternatives}) == 1:
-        argument, mask, _ = alternatives[0][0]
-        values = [terms[0][2] for terms in alternatives]
-        jumps = [_op(_JUMP_EQUAL, value, len(values) - at, 0) for at, value in enumerate(values)]
-        return [*_argument(argument, mask), *jumps, deny, allow]
     code: list[bytes] = []
     for terms in alternatives:
         tests: list[bytes] = []

@@ -44,7 +44,7 @@ def supervise(tier: Tier, order: SpawnRequest, bounds: Bounds, control: int) -> 
             _send(connection, HELLO + b"%d" % os.getpid())
             _serve(tier, order, bounds, connection)
             code = 0
-        except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
+        except BaseException as error:  # noqa: BLE001  # reported to the worker
             _send(connection, ERROR + f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
     finally:
         os._exit(code)  # whatever happens, this fork must never go on as the zygote

@@ -75,7 +75,7 @@ def _get_ready(requests: socket.socket) -> Tier:
         tier: Tier = importlib.import_module(f"{__package__}.{boot.tier_module}").open_tier(boot)
         missing |= _preload(boot.preload)
         _refuse_threads(boot.preload)
-    except BaseException as error:  # noqa: BLE001  # told to the worker, which can tell a person
+    except BaseException as error:  # noqa: BLE001  # reported to the worker
         requests.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     # For programs that scripts start: Python's own search path lacks the packages of a problem.

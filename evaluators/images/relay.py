@@ -117,7 +117,7 @@ class Containers:
             self._remove(name)
 
     def _read(self, process: subprocess.Popen[bytes], most: int, *, build: bool) -> _Ended:
-        """Read what the command prints until it ends, the worker hangs up, or a limit of sizes is exceeded."""
+        """Read what the command prints until it ends, the channel closes, or a limit of sizes is exceeded."""
         texts = (bytearray(), bytearray())
         output, errors = texts
         with selectors.PollSelector() as selector:

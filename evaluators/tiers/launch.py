@@ -85,7 +85,7 @@ def _tier_b(fd: int, preload: tuple[str, ...], folders: Path | None, site: Path 
     reachable = all(map(_open_to_all, visible)) and (folders is None or _passable(folders))
     user = _own_user() if reachable else None
     hidden = _hidden(visible, site)
-    paths = (*visible, *_kept(hidden, site), *_DEVICES)
+    paths = (*visible, *_required_beneath(hidden, site), *_DEVICES)
     # No namespaces contain this zygote: packages that a problem names are imported by its candidates only.
     preload = preload if site is None else ()
     boot = BootMessage("tier_b", user, preload, _site(site), paths, tuple(hidden), str(folders or ""))
@@ -145,24 +145,24 @@ def _site(site: Path | None) -> tuple[str, ...]:
 
 
 def readable(site: Path | None, toolchains: tuple[str, ...] = ()) -> list[str]:
-    paths = sorted({*_wanted(site), *toolchains})
+    paths = sorted({*_required_paths(site), *toolchains})
     return [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
 
 
-def _wanted(site: Path | None) -> list[str]:
+def _required_paths(site: Path | None) -> list[str]:
     needed = [*_SYSTEM.split(), sys.base_prefix, sys.prefix, *_site(site), str(_CONTAINED)]
     return sorted({path for path in needed if Path(path).exists()})
 
 
 def _hidden(visible: list[str], site: Path | None) -> list[str]:
     """Return Speciate's folders beneath the visible paths; the canary reports one that Python needs as a whole."""
-    needed = {Path(path).resolve() for path in _wanted(site)}
+    needed = {Path(path).resolve() for path in _required_paths(site)}
     return [each for folder in hidden_folders() if folder not in needed for each in _beneath(visible, folder)]
 
 
-def _kept(hidden: list[str], site: Path | None) -> list[str]:
+def _required_beneath(hidden: list[str], site: Path | None) -> list[str]:
     """Return the required paths beneath hidden folders, such as the virtual environment in a checkout."""
-    return [each for path in _wanted(site) for each in _beneath(hidden, Path(path).resolve())]
+    return [each for path in _required_paths(site) for each in _beneath(hidden, Path(path).resolve())]
 
 
 def _beneath(visible: list[str], folder: Path) -> list[str]:
@@ -173,9 +173,9 @@ def _beneath(visible: list[str], folder: Path) -> list[str]:
 
 def _covers(visible: list[str], site: Path | None) -> list[str]:
     hidden = _hidden(visible, site)
-    kept = _kept(hidden, site)
+    required = _required_beneath(hidden, site)
     argv = []
-    for path in sorted({*hidden, *kept}):  # sorted, so that nested folders follow their parents
+    for path in sorted({*hidden, *required}):  # sorted, so that nested folders follow their parents
         if path in hidden:
             argv += ["--tmpfs", path]
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -18,8 +17,6 @@ from speciate.domain.errors import EvaluatorUnavailableError
 
 MAX_ZYGOTES = 4
 """Limit on idle zygotes."""
-
-_ATTEMPTS = 3
 
 Key = tuple[tuple[str, ...], bool, Path | None, int]
 
@@ -39,11 +36,15 @@ class ZygotePool:
         _POOLS.add(self)
 
     def start(self, needs: ProcessSpec) -> ProcessSupervisor:
-        """Start a supervisor without waiting for it."""
-        for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(ConnectionError):
-                return self._start(needs)
-        return self._start(needs)
+        """Start a supervisor without waiting for it; ``ConnectionError`` if its zygote was killed: try again."""
+        zygote = self._take(needs)
+        try:
+            return zygote.start(needs, partial(self._give_back, zygote))
+        except BaseException as error:
+            self._give_back(zygote)
+            if isinstance(error, ConnectionError):
+                self._drop(zygote)  # its socket closes a moment before its exit is visible
+            raise
 
     def close(self) -> None:
         with self._lock:
@@ -57,16 +58,6 @@ class ZygotePool:
     def pids(self) -> list[int]:
         with self._lock:
             return [zygote.pid for zygote in self._zygotes.values()]
-
-    def _start(self, needs: ProcessSpec) -> ProcessSupervisor:
-        zygote = self._take(needs)
-        try:
-            return zygote.start(needs, partial(self._give_back, zygote))
-        except BaseException as error:
-            self._give_back(zygote)
-            if isinstance(error, ConnectionError):
-                self._drop(zygote)  # its socket closes a moment before its exit is visible
-            raise
 
     def _take(self, needs: ProcessSpec) -> Zygote:
         """Return a zygote that stays open until ``_give_back``."""

@@ -231,9 +231,9 @@ class Guard:
             # Stopping one by one takes too long: the last child would still hold its port when a new service starts.
             for child in self._children.values():
                 child.send(child.stop_signal)
-            told = time.monotonic()
+            signalled = time.monotonic()
             for child in self._children.values():
-                self._end(child, told)
+                self._end(child, signalled)
         for child in reversed(self._children.values()):
             self._stop(child)
         self._end_orphans()
@@ -303,9 +303,9 @@ class Guard:
         child.send(child.stop_signal)
         self._end(child, time.monotonic())
 
-    def _end(self, child: Child, told: float) -> None:
+    def _end(self, child: Child, signalled: float) -> None:
         """Wait for a child after its stop signal, and kill it after its grace period."""
-        if not self._ended_within(child, child.grace_s - (time.monotonic() - told)):
+        if not self._ended_within(child, child.grace_s - (time.monotonic() - signalled)):
             child.send(signal.SIGKILL)
             child.kill_group()
             self._ended_within(child, _KILL_LIMIT_S)
