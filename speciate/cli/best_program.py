@@ -38,11 +38,8 @@ class BestProgram:
     """The best candidate of a run, or one of its front, and what is needed to explain it."""
 
     service: Client
-    """The client."""
     run: RunHandle
-    """The run."""
     problem: ProblemVersion
-    """Its problem version."""
     ranked: RankedCandidate
     """The candidate with the targets that it meets."""
     candidate: CandidateDetail

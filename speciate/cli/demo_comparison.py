@@ -34,7 +34,6 @@ class ComparisonTask:
     """A task of the comparison."""
 
     name: str
-    """Name of the task."""
     problems: int
     """Number of held-out problems at ``--scale 1``."""
     answers: int
@@ -49,9 +48,7 @@ class TaskComparison:
     """The runs of all policies on one task."""
 
     task: ComparisonTask
-    """The task."""
     problems: ProblemSet
-    """The problems."""
     policies: dict[str, PolicyVersion]
     """The policies by training method."""
     runs: dict[UUID, tuple[str, UUID]]

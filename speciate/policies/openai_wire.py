@@ -43,7 +43,6 @@ class Reply:
     status: int
     """HTTP status."""
     body: bytes
-    """Its body."""
     content_type: str = ""
     """Its media type, in lower case."""
     retry_after: str | None = None

@@ -166,14 +166,14 @@ def read_seeds(folder: Path | None) -> dict[str, str]:
         return {}
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        found = {path.name: path.read_text(encoding="utf-8") for path in files}
+        programs = {path.name: path.read_text(encoding="utf-8") for path in files}
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"--seeds {folder}: a file is not UTF-8 text: {error}.") from None
     except OSError as error:
         raise InvalidInputError(f"--seeds {error.filename}: {error.strerror}.") from None
-    if not found:
+    if not programs:
         raise InvalidInputError(f"--seeds {folder}: the folder holds no program.", remedy="Put one program per file.")
-    return found
+    return programs
 
 
 def _source(service: Client, text: str) -> str:
@@ -206,12 +206,12 @@ def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
 def strategies_command(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the search strategies and their options."""
     with client(ctx) as service:
-        found = service.strategies()
+        strategies = service.strategies()
     if as_json:
-        for strategy in found:
+        for strategy in strategies:
             output.print_json(strategy)
         return
-    for strategy in found:
+    for strategy in strategies:
         output.print_line(strategy.name, style="bold")
         if strategy.description:
             output.print_line(f"  {strategy.description}")

@@ -63,7 +63,6 @@ class RunMetrics:
     """Metrics of a run, computed from its events in order."""
 
     problem: Problem
-    """The problem of the run."""
     step: int = 0
     """Evaluations spent."""
     values: dict[str, float] = field(default_factory=dict)

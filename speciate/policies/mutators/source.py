@@ -57,7 +57,6 @@ class Expression(NamedTuple):
     span: Span
     """Its position."""
     scope: Scope
-    """Its scope."""
     atomic: bool
     """True if it needs no parentheses inside another expression."""
     parts: tuple[Span, ...] = ()
@@ -86,9 +85,7 @@ class Source:
     numbers: tuple[Number, ...] = ()
     """Numeric constants, in order."""
     operators: tuple[Operator, ...] = ()
-    """Operators."""
     expressions: tuple[Expression, ...] = ()
-    """Expressions."""
     statements: tuple[Statement, ...] = ()
     """Statements, in order."""
     elements: tuple[tuple[Span, ...], ...] = ()
