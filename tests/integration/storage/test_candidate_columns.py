@@ -52,7 +52,14 @@ def _record(stores: Stores, evaluation: Evaluation) -> tuple[UUID, Candidate]:
     lease = stores.work.claim(stores.runs.start(run_id).dispatch[0].id)
     assert lease is not None
     (seed,) = read_proposals(lease.payload)
-    as_read = {"program": seed.program, "role": PolicyRole.PROPOSE, "failure": None, "policy": 0, "version": None}
+    as_read = {
+        "program": seed.program,
+        "program_hash": "text",
+        "role": PolicyRole.PROPOSE,
+        "failure": None,
+        "policy": 0,
+        "version": None,
+    }
     proposal = Proposal(**_filled(Proposal, **as_read, proposed_by=None))
     candidate = Candidate(
         **_filled(Candidate, number=1, repeats=(), refuted=0, proposal=proposal, evaluation=evaluation, targets=1)
