@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_links_between_documents_lead_somewhere() -> None:
         (page.name, to) for page in pages for to in link.findall(page.read_text()) if not (page.parent / to).exists()
     ]
     assert broken == []
+
+
+def test_every_layer_is_on_the_page_of_the_architecture() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract.get("exhaustive"))
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    packages = [package for layer in layers for package in layer.split(" | ")]
+    assert [package for package in packages if f"`speciate.{package}`" not in page] == []
 
 
 def test_the_changelog_is_short() -> None:
