@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from anyio import CapacityLimiter, to_thread
 from starlette.responses import StreamingResponse
 
-from service.streams import HEARTBEAT, HEARTBEAT_S, Channel, StreamHub, Viewer, wait
+from service.streams import Channel, StreamHub, wait
 from speciate.domain.errors import FieldError, InvalidInputError, UnavailableError
 from speciate.domain.event import EventKind
 from speciate.schema.runs import EventRecord, RunRecord
@@ -61,8 +61,8 @@ class EventReader(Protocol):
         ...
 
 
-class EventChannel(Channel["EventViewer"]):
-    """Reads the new events of one run and keeps the latest for its viewers.
+class EventChannel(Channel[int]):
+    """Reads the new events of one run and keeps the latest for its viewers, whose positions are sequence numbers.
 
     Attributes:
         goal: Sequence number of the last event of the run, once known.
@@ -87,14 +87,16 @@ class EventChannel(Channel["EventViewer"]):
                 self.goal = await self._read()
             except UnavailableError as error:
                 _log.warning("events of run %s are delayed: %s", self.run_id, error)
-            for viewer in self.viewers:
-                viewer.notify()
+            self.notify()
 
-    async def frames(self, after: int) -> list[EventFrame]:
-        """Return events after a sequence number, from PostgreSQL if they are not among the latest."""
-        if after < self._last and not (self._latest and self._latest[0].seq <= after + 1):
-            return [EventFrame.of(event) for event in await self._reader.events(after)]
-        return [frame for frame in self._latest if frame.seq > after]
+    async def news(self, position: int) -> tuple[bytes, int] | None:
+        frames = [frame for frame in self._latest if frame.seq > position]
+        if position < self._last and (not frames or frames[0].seq > position + 1):
+            frames = [EventFrame.of(event) for event in await self._reader.events(position)]
+        return (b"".join(frame.text for frame in frames), frames[-1].seq) if frames else None
+
+    def is_over(self, position: int) -> bool:
+        return self.goal is not None and position >= self.goal
 
     async def _read(self) -> int | None:
         full = True
@@ -106,24 +108,6 @@ class EventChannel(Channel["EventViewer"]):
             self._latest.extend(map(EventFrame.of, events))
             self._last = events[-1].seq if events else self._last
         return await self._reader.end() if self._ended else None
-
-
-class EventViewer(Viewer):
-    """One open stream of events, at the position ``after``."""
-
-    def __init__(self, channel: EventChannel, after: int, heartbeat_s: float = HEARTBEAT_S) -> None:
-        super().__init__(heartbeat_s)
-        self._channel = channel
-        self._after = after
-
-    async def next_chunk(self) -> bytes | None:
-        while self._channel.goal is None or self._after < self._channel.goal:
-            if frames := await self._channel.frames(self._after):
-                self._after = frames[-1].seq
-                return b"".join(frame.text for frame in frames)
-            if not await self.wait_for_news() or self.closed:
-                return HEARTBEAT
-        return None
 
 
 class EventHub(StreamHub):
@@ -158,10 +142,8 @@ class EventHub(StreamHub):
         def channel(goal: int | None) -> EventChannel:
             return EventChannel(run_id, reader, last=run.last_event, goal=goal, poll_s=self.poll_s)
 
-        if run.state.ended:
-            return self.open(EventViewer(channel(run.last_event), after, self.heartbeat_s), None)
-        shared = self.channel(run_id, lambda: channel(None))
-        return self.open(EventViewer(shared, after, self.heartbeat_s), shared)
+        ended = run.state.ended
+        return self.open(channel(run.last_event) if ended else self.channel(run_id, lambda: channel(None)), after)
 
 
 @dataclass(frozen=True)

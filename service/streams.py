@@ -24,53 +24,16 @@ MAX_STREAMS: Final = 1000
 HEARTBEAT_S: Final = 15.0
 """Seconds of silence after which a comment keeps the connection open."""
 
-END: Final = b"event: end\ndata: {}\n\n"
-HEARTBEAT: Final = b": still here\n\n"
+_END: Final = b"event: end\ndata: {}\n\n"
+_HEARTBEAT: Final = b": still here\n\n"
 _OPENING: Final = b"retry: 1000\n\n"
 _log = logging.getLogger(__name__)
-V = TypeVar("V", bound="Viewer")
+P = TypeVar("P")
 C = TypeVar("C", bound="Channel[Any]")
 
 
-class Viewer(ABC):
-    """One open stream."""
-
-    def __init__(self, heartbeat_s: float) -> None:
-        self.closed = False
-        self._heartbeat_s = heartbeat_s
-        self._news = asyncio.Event()
-
-    def notify(self) -> None:
-        self._news.set()
-
-    def close(self) -> None:
-        """End the stream without an ``end`` event, so that the client reconnects, perhaps to another process."""
-        self.closed = True
-        self._news.set()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the encoded stream."""
-        yield _OPENING
-        while not self.closed:
-            try:
-                chunk = await self.next_chunk()
-            except UnavailableError as error:
-                _log.warning("stream interrupted: %s", error)
-                return
-            yield END if chunk is None else chunk
-            if chunk is None:
-                return
-
-    @abstractmethod
-    async def next_chunk(self) -> bytes | None:
-        """Return what comes next: ``HEARTBEAT`` after silence, None at the end of the stream."""
-
-    async def wait_for_news(self) -> bool:
-        return await wait(self._news, self._heartbeat_s)
-
-
-class Channel(ABC, Generic[V]):
-    """Reads for all viewers of one subject.
+class Channel(ABC, Generic[P]):
+    """Reads for all viewers of one subject, each of which is at a position of type ``P``.
 
     Attributes:
         run_id: The run whose commits wake the channel; None for the commits of all runs.
@@ -81,11 +44,59 @@ class Channel(ABC, Generic[V]):
     def __init__(self, run_id: UUID | None) -> None:
         self.run_id = run_id
         self.changed = asyncio.Event()
-        self.viewers: set[V] = set()
+        self.viewers: set[Viewer[P]] = set()
 
     @abstractmethod
     async def serve(self) -> None:
         """Notify the viewers of news until there will be no more."""
+
+    @abstractmethod
+    async def news(self, position: P) -> tuple[bytes, P] | None:
+        """Return what comes after a position, and the position after it."""
+
+    @abstractmethod
+    def is_over(self, position: P) -> bool:
+        """Return True if nothing will come after a position."""
+
+    def notify(self) -> None:
+        for viewer in self.viewers:
+            viewer.notify()
+
+
+class Viewer(Generic[P]):
+    """One open stream."""
+
+    def __init__(self, channel: Channel[P], position: P, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._channel = channel
+        self._position = position
+        self._heartbeat_s = heartbeat_s
+        self._notified = asyncio.Event()
+        self._closed = False
+
+    def notify(self) -> None:
+        self._notified.set()
+
+    def close(self) -> None:
+        """End the stream without an ``end`` event, so that the client reconnects, perhaps to another process."""
+        self._closed = True
+        self._notified.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield _OPENING
+        while not self._closed:
+            try:
+                news = await self._channel.news(self._position)
+            except UnavailableError as error:
+                _log.warning("stream interrupted: %s", error)
+                return
+            if news is not None:
+                chunk, self._position = news
+                yield chunk
+            elif self._channel.is_over(self._position):
+                yield _END
+                return
+            elif not await wait(self._notified, self._heartbeat_s):
+                yield _HEARTBEAT
 
 
 class StreamHub:
@@ -102,7 +113,7 @@ class StreamHub:
         self.heartbeat_s = heartbeat_s
         self.max_streams = max_streams
         self._closing = False
-        self._viewers: set[Viewer] = set()
+        self._viewers: set[Viewer[Any]] = set()
         self._channels: dict[Hashable, tuple[Channel[Any], asyncio.Task[None]]] = {}
 
     @property
@@ -131,11 +142,11 @@ class StreamHub:
         self._channels[key] = channel, asyncio.create_task(self._serve(key, channel), name=f"stream {key}")
         return channel
 
-    def open(self, viewer: V, channel: Channel[V] | None) -> StreamingResponse:
-        """Return the response that sends a viewer's stream; without a channel nothing new will come."""
+    def open(self, channel: Channel[P], position: P) -> StreamingResponse:
+        """Return the response that sends what comes after a position of a channel."""
+        viewer = Viewer(channel, position, self.heartbeat_s)
         self._viewers.add(viewer)
-        if channel is not None:
-            channel.viewers.add(viewer)
+        channel.viewers.add(viewer)
         return _StreamResponse(viewer, lambda: self._leave(viewer, channel))
 
     def wake(self, run_id: UUID) -> None:
@@ -172,12 +183,11 @@ class StreamHub:
         for viewer in channel.viewers:
             viewer.close()
 
-    def _leave(self, viewer: Viewer, channel: Channel[Any] | None) -> None:
+    def _leave(self, viewer: Viewer[P], channel: Channel[P]) -> None:
         self._viewers.discard(viewer)
-        if channel is not None:
-            channel.viewers.discard(viewer)
-            if not channel.viewers and (task := self._forget(channel)):
-                task.cancel()
+        channel.viewers.discard(viewer)
+        if not channel.viewers and (task := self._forget(channel)):
+            task.cancel()
 
     def _forget(self, channel: Channel[Any]) -> asyncio.Task[None] | None:
         """Remove a channel and return its task, unless a later channel has its key."""
@@ -191,7 +201,7 @@ class StreamHub:
 class _StreamResponse(StreamingResponse):
     """A response that removes its viewer when the connection ends."""
 
-    def __init__(self, viewer: Viewer, leave: Callable[[], None]) -> None:
+    def __init__(self, viewer: Viewer[Any], leave: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(viewer.chunks(), headers=headers, media_type=EVENT_STREAM)
         self._leave = leave

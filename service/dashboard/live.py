@@ -14,7 +14,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Query
 from starlette.responses import StreamingResponse
 
-from service.streams import HEARTBEAT, Channel, StreamHub, Viewer, wait
+from service.streams import Channel, StreamHub, wait
 
 POLL_S: Final = 2.0
 PAUSE_S: Final = 0.25
@@ -54,8 +54,8 @@ class _LiveFrame:
         return cls(digest, f"id: {digest}\nevent: part\ndata: {data}\n\n".encode(), part.final)
 
 
-class _LiveChannel(Channel["_LiveViewer"]):
-    """Renders a part and keeps its latest frame."""
+class _LiveChannel(Channel[str]):
+    """Renders a part and keeps its latest frame; positions are ids of frames."""
 
     def __init__(self, run_id: UUID | None, render: Callable[[], LivePart], hub: LiveViews) -> None:
         super().__init__(run_id)
@@ -68,31 +68,16 @@ class _LiveChannel(Channel["_LiveViewer"]):
             frame = _LiveFrame.of(await to_thread.run_sync(self._render, limiter=self._hub.threads))
             if self.frame is None or frame.id != self.frame.id:
                 self.frame = frame
-                for viewer in self.viewers:
-                    viewer.notify()
+                self.notify()
             if not frame.final:
                 await asyncio.sleep(self._hub.pause_s)
                 await wait(self.changed, self._hub.poll_s)
 
+    async def news(self, position: str) -> tuple[bytes, str] | None:
+        return (self.frame.text, self.frame.id) if self.frame is not None and self.frame.id != position else None
 
-class _LiveViewer(Viewer):
-    """One page that shows a part."""
-
-    def __init__(self, channel: _LiveChannel, seen: str, heartbeat_s: float) -> None:
-        super().__init__(heartbeat_s)
-        self._channel = channel
-        self._seen = seen
-
-    async def next_chunk(self) -> bytes | None:
-        while True:
-            frame = self._channel.frame
-            if frame is not None and frame.id != self._seen:
-                self._seen = frame.id
-                return frame.text
-            if frame is not None and frame.final:
-                return None
-            if not await self.wait_for_news() or self.closed:
-                return HEARTBEAT
+    def is_over(self, position: str) -> bool:
+        return self.frame is not None and self.frame.final and self.frame.id == position
 
 
 class LiveViews(StreamHub):
@@ -107,4 +92,4 @@ class LiveViews(StreamHub):
         """Return the stream of a part."""
         self.require_capacity()
         channel = self.channel(key, lambda: _LiveChannel(run_id, render, self))
-        return self.open(_LiveViewer(channel, seen, self.heartbeat_s), channel)
+        return self.open(channel, seen)

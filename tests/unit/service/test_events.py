@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from service.run_events import LATEST, PAGE, EventChannel, EventFrame, EventHub, EventViewer
-from service.streams import END
+from service.run_events import LATEST, PAGE, EventChannel, EventFrame, EventHub
+from service.streams import _END, Viewer
 from speciate.domain.errors import UnavailableError
 from speciate.domain.run import RunState
 from speciate.schema.runs import EventRecord
@@ -61,9 +61,9 @@ class Screen:
 
     @property
     def ended(self) -> bool:
-        return self.text.endswith(END)
+        return self.text.endswith(_END)
 
-    async def show(self, viewer: EventViewer, *, patience: int = 0) -> None:
+    async def show(self, viewer: Viewer, *, patience: int = 0) -> None:
         async for chunk in viewer.chunks():
             self.text += chunk
             for _ in range(patience):
@@ -75,7 +75,7 @@ async def _watch(
 ) -> tuple[EventChannel, list[Screen], asyncio.Task]:
     channel = EventChannel(RUN, log, last=len(log.kinds), poll_s=0.001)
     screens = [Screen() for _ in range(viewers)]
-    channel.viewers = {EventViewer(channel, after, heartbeat_s=0.01) for _ in range(viewers)}
+    channel.viewers = {Viewer(channel, after, heartbeat_s=0.01) for _ in range(viewers)}
     shows = asyncio.gather(
         *(s.show(v, patience=patience * i) for i, (s, v) in enumerate(zip(screens, channel.viewers, strict=True)))
     )
@@ -113,7 +113,7 @@ def test_channel_keeps_a_bounded_number_of_events_and_a_slow_viewer_misses_nothi
         await asyncio.wait_for(serving, 30)
         assert len(channel._latest) == LATEST
         screen = Screen()
-        await screen.show(EventViewer(channel, 0))
+        await screen.show(Viewer(channel, 0))
         assert screen.seqs == list(range(1, len(log.kinds) + 1))
         assert screen.ended
 
@@ -142,7 +142,7 @@ def test_viewer_whose_read_fails_ends_without_end_event() -> None:
     async def scene() -> None:
         log = Log(failures=[UnavailableError("away")])
         screen = Screen()
-        await screen.show(EventViewer(EventChannel(RUN, log, last=1), 0))
+        await screen.show(Viewer(EventChannel(RUN, log, last=1), 0))
         assert not screen.ended
 
     asyncio.run(scene())
