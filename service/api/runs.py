@@ -12,8 +12,9 @@ from service.api.schemas import IdempotencyKey, Name, RunId, RunSubmission, Stee
 from service.dependencies import Cursor, Limit, StoresDep
 from service.responses import serialize_in_thread
 from service.strict_json import StrictRoute
-from speciate.domain.labels import Relabelling, RunName, Tags
-from speciate.domain.run import RunState
+from speciate.domain.labels import Labels, Relabelling, RunName, Tags
+from speciate.domain.run import RunSpec, RunState
+from speciate.domain.seeds import SeedRequest
 from speciate.domain.visibility import Visibility, VisibilityChange
 from speciate.messaging.active import active_evaluations
 from speciate.policies import can_advise
@@ -79,12 +80,12 @@ def create_run(
         stores.signals,
         problem=problem,
         policies=policies,
-        spec=body.spec(),
-        labels=body.labels(),
+        spec=body.part(RunSpec),
+        labels=body.part(Labels),
         idempotency_key=idempotency_key,
         request_digest=body.digest,
         can_advise=can_advise,
-        seeds=body.seed_request(),
+        seeds=body.part(SeedRequest),
     )
     response.headers["Location"] = f"/v1/runs/{run_id}"
     return _current(run_id, stores, response)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from fastapi import Header, Path, Query
@@ -117,6 +117,9 @@ class PolicySubmission(Value):
         return self
 
 
+V = TypeVar("V", bound=Value)
+
+
 class RunSubmission(RunSpec, Labels, SeedRequest):
     """A run to start."""
 
@@ -131,14 +134,9 @@ class RunSubmission(RunSpec, Labels, SeedRequest):
     def digest(self) -> str:
         return digest_of(self.stored_json())
 
-    def spec(self) -> RunSpec:
-        return RunSpec.model_validate(self.model_dump(include=set(RunSpec.model_fields)))
-
-    def labels(self) -> Labels:
-        return Labels.model_validate(self.model_dump(include=set(Labels.model_fields)))
-
-    def seed_request(self) -> SeedRequest:
-        return SeedRequest.model_validate(self.model_dump(include=set(SeedRequest.model_fields)))
+    def part(self, model: type[V]) -> V:
+        """Return the fields of the request that form a ``RunSpec``, ``Labels`` or ``SeedRequest``."""
+        return model.model_validate(self.model_dump(include=set(model.model_fields)))
 
 
 class SteeringRequest(Value):

@@ -83,11 +83,10 @@ class PolicyOptions(SearchOptions):
 
 
 class RunSpec(PolicyOptions):
-    """Specification of a run: the only declaration of its options.
+    """Specification of a run."""
 
-    The command line, the forms of the dashboard and the OpenAPI document derive from it. A field that the first version
-    did not have belongs in ``omitted_at_default``.
-    """
+    # The only declaration of a run's options: the command line, the forms of the dashboard and the OpenAPI document
+    # derive from it. A field that the first version did not have belongs in ``omitted_at_default``.
 
     omitted_at_default: ClassVar[frozenset[str]] = frozenset({"guidance", "policy_discount", "keep_tokens", "learning"})
 

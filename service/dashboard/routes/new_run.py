@@ -30,9 +30,10 @@ from service.dashboard.label_fields import read_labels
 from service.dashboard.pages import page
 from speciate.domain.budget import Budget
 from speciate.domain.errors import FieldError, InvalidInputError, NotFoundError, SpeciateError
+from speciate.domain.labels import Labels
 from speciate.domain.policy import PolicyRole
 from speciate.domain.run import RunSpec
-from speciate.domain.seeds import SeedSource
+from speciate.domain.seeds import SeedRequest, SeedSource
 from speciate.policies import can_advise
 from speciate.runs.run_policies import policies_of
 from speciate.runs.start import start_run
@@ -94,10 +95,10 @@ def _start(dashboard: DashboardContext, values: Mapping[str, str]) -> UUID:
         stores.signals,
         problem=stores.catalog.problem(submitted.problem),
         policies=policies_of(submitted.policy.items(), (submitted.mutator or {}).items(), stores.catalog),
-        spec=submitted.spec(),
-        labels=submitted.labels(),
+        spec=submitted.part(RunSpec),
+        labels=submitted.part(Labels),
         can_advise=can_advise,
-        seeds=submitted.seed_request(),
+        seeds=submitted.part(SeedRequest),
         # A form sent twice starts one run.
         idempotency_key=f"form:{text['key'][:100]}" if text.get("key") else None,
         request_digest=submitted.digest,
