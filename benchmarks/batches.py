@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.figures import Figure, record
-from benchmarks.parts import SpinningStack, begin, processor_seconds, show, spec, wait_for
+from benchmarks.parts import SpinningService, begin, processor_seconds, show, spec, wait_for
 from benchmarks.spinning import EVALUATION_S
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
@@ -16,7 +16,7 @@ CANDIDATES = 9_600
 
 def run(settings: Settings) -> None:
     """Measure one run for each size on one service and print the table."""
-    stack = SpinningStack(settings)
+    stack = SpinningService(settings)
     with stack:
         for _ in stack.start():
             pass
@@ -45,6 +45,6 @@ def run(settings: Settings) -> None:
     )
 
 
-def _app_state(stack: SpinningStack) -> dict[str, float]:
+def _app_state(stack: SpinningService) -> dict[str, float]:
     servers = stack.servers.poll() if stack.servers else {}
     return {name: processor_seconds([status.pid]) for name, status in {**servers, **stack.poll()}.items()}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from benchmarks.figures import Figure, record
-from benchmarks.parts import SpinningStack, begin, median, show, spec, wait_for
+from benchmarks.parts import SpinningService, begin, median, show, spec, wait_for
 from speciate.settings import Settings
 from speciate.storage.stores import open_stores
 
@@ -38,7 +38,7 @@ COMMANDS: Final = (
 
 def run(settings: Settings) -> None:
     """Print the processor time of each command, user and system together."""
-    with SpinningStack(settings) as stack:
+    with SpinningService(settings) as stack:
         for _ in stack.start():
             pass
         stores = open_stores(stack.settings)

@@ -9,7 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from benchmarks.figures import Figure, record
-from benchmarks.parts import SpinningStack, begin, median, processor_seconds, service_pids, show, spec, wait_for
+from benchmarks.parts import SpinningService, begin, median, processor_seconds, service_pids, show, spec, wait_for
 from benchmarks.spinning import EVALUATION_S
 from speciate.ids import uuid7
 from speciate.ports.work import Lease, WorkKind
@@ -24,7 +24,7 @@ WINDOW = 960
 
 def control_plane(settings: Settings) -> None:
     """Measure processor time for each candidate in windows of one run, while its population grows."""
-    stack = SpinningStack(settings)
+    stack = SpinningService(settings)
     with stack:
         for _ in stack.start():
             pass

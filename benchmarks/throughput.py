@@ -12,7 +12,7 @@ from uuid import UUID
 
 from benchmarks.figures import Figure, record
 from benchmarks.parts import (
-    SpinningStack,
+    SpinningService,
     begin,
     median,
     processor_seconds,
@@ -91,7 +91,7 @@ async def _loop(first: list[WorkRef], threads: ThreadPoolExecutor, processes: Pr
 
 
 def _celery_runs(settings: Settings) -> Iterator[Figures]:
-    stack = SpinningStack(settings)
+    stack = SpinningService(settings)
     with stack:
         for _ in stack.start():
             pass

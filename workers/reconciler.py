@@ -34,12 +34,13 @@ from workers.tournaments import TournamentController
 
 _LEADER_KEY: Final = 0x5EC1A7ED
 # A leader uses its session in every pass. One that is frozen, or whose host vanished, would keep the lock for hours.
-_DEPOSE: Final = sa.text(
-    "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
-    " WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname ="
-    " current_database()) AND l.classid = 0 AND l.objid = :key AND l.objsubid = 1"
-    " AND a.state_change < clock_timestamp() - make_interval(secs => :silent_s)"
-)
+_DEPOSE: Final = sa.text("""
+    SELECT pg_terminate_backend(a.pid)
+    FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = :key AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND a.state_change < clock_timestamp() - make_interval(secs => :silent_s)
+""")
 _PASS_S: Final = 1.0
 # Most installations rest most of the time: one statement, the sign of life, says so, and a pass has no other.
 _PENDING: Final = (UNENDED, TournamentStore.sql.pending, CampaignStore.sql.pending)
