@@ -24,7 +24,6 @@ Row = TypeVar("Row")
 
 
 def encode(*key: Any) -> str:
-    """Return the cursor of a row's sort key."""
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
 
 
@@ -63,7 +62,6 @@ def newest_first(table: sa.Table, limit: int, cursor: str | None, *columns: sa.C
 
 
 def by_id(row: sa.Row[Any]) -> list[str]:
-    """Return the sort key of a row in a list sorted by id."""
     return [str(row.id)]
 
 

@@ -193,7 +193,7 @@ def _upgrade(config: Config, connection: sa.Connection) -> None:
 
     connection.exec_driver_sql(_LOCK_TIMEOUT)
     connection.commit()
-    for left in reversed(range(_LOCK_TRIES)):
+    for tries_left in reversed(range(_LOCK_TRIES)):
         try:
             command.upgrade(config, "head")
             connection.commit()
@@ -201,7 +201,7 @@ def _upgrade(config: Config, connection: sa.Connection) -> None:
             connection.rollback()
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
-            if not left:
+            if not tries_left:
                 raise ConflictError(
                     "the schema could not be upgraded: a transaction holds a table for minutes.",
                     remedy="Find it in pg_stat_activity, then try again; the service keeps working.",

@@ -75,7 +75,6 @@ class LockedQuota:
 
 
 def lock_quota(connection: sa.Connection, project_id: UUID) -> LockedQuota:
-    """Return a project's quota, locked until the transaction ends if it limits anything."""
     row = connection.execute(SQL.quota, {"id": project_id}).one_or_none()
     if row is None:
         raise NotFoundError("there is no such project.")

@@ -15,7 +15,7 @@ from speciate.egress.sealing import Sealer
 from speciate.ids import uuid7
 from speciate.storage.database import Store, reading, with_retries
 from speciate.storage.tables import policies, policy_keys, webhooks
-from speciate.storage.webhooks.store import webhook_purpose
+from speciate.storage.webhooks.store import renew_sealed, webhook_purpose
 
 OPENED_S: Final = 10.0
 """Seconds for which a worker caches an opened key, and so keeps using one that was replaced."""
@@ -68,11 +68,7 @@ class PolicyKeyStore(Store):
             SecretKeyError: A key does not open; nothing was changed.
         """
         with self._engine.begin() as connection:
-            rows = connection.execute(sa.select(policy_keys.c.id, policy_keys.c.sealed).with_for_update()).all()
-            for row in rows:
-                sealed = self._sealer.renew(key_purpose(row.id), row.sealed)
-                connection.execute(sa.update(policy_keys).where(policy_keys.c.id == row.id).values(sealed=sealed))
-        return len(rows)
+            return renew_sealed(connection, policy_keys, self._sealer, key_purpose)
 
     @with_retries
     def _read(self, key_id: str) -> str:
@@ -86,7 +82,6 @@ class PolicyKeyStore(Store):
 
 
 def key_purpose(key_id: str) -> str:
-    """Return the context that a sealed key is bound to."""
     return f"policy-key:{key_id}"
 
 
@@ -109,7 +104,6 @@ class SealedSecrets(Store):
     _sealer: Sealer
 
     def without_retries(self, engine: sa.Engine) -> Self:
-        """Return a copy on another engine that does not retry."""
         return replace(self, _engine=engine, retry_for_s=0.0)
 
     @with_retries

@@ -55,7 +55,6 @@ class RunFilter:
     """Visible, archived or deleted runs, or all."""
 
     def conditions(self) -> dict[str, Any]:
-        """SQL conditions with their values."""
         return {
             "r.problem_id = :problem_id": self.problem_id,
             SQL.text("uses_policy"): self.policy_id,
@@ -87,7 +86,6 @@ class RunListing:
         return connection.execute(page, {**binds, **self.binds, "limit": limit}).all()
 
     def cursor(self, row: sa.Row[Any]) -> Sequence[Any]:
-        """Return the cursor key of a row with ``id`` and ``sort_key``."""
         return [self.name, row.sort_key, str(row.id)] if self.name else cursors.by_id(row)
 
 

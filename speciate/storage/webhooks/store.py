@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -126,11 +126,7 @@ class WebhookStore(DeliveryQueue):
     def renew(self) -> int:
         """Seal every secret again with the first secret key, and return the number; raises ``SecretKeyError``."""
         with self._engine.begin() as connection:
-            rows = connection.execute(sa.select(webhooks.c.id, webhooks.c.sealed).with_for_update()).all()
-            for row in rows:
-                sealed = self._sealer.renew(webhook_purpose(row.id), row.sealed)
-                connection.execute(sa.update(webhooks).where(webhooks.c.id == row.id).values(sealed=sealed))
-        return len(rows)
+            return renew_sealed(connection, webhooks, self._sealer, webhook_purpose)
 
     def secret_of(self, delivery: DueDelivery) -> str:
         """Return the secret that signs a delivery; raises ``SecretKeyError``."""
@@ -141,8 +137,16 @@ class WebhookStore(DeliveryQueue):
         return by_id if self.project is None else sa.and_(by_id, webhooks.c.project_id == self.project)
 
 
+def renew_sealed(connection: sa.Connection, table: sa.Table, sealer: Sealer, purpose: Callable[[Any], str]) -> int:
+    rows = connection.execute(sa.select(table.c.id, table.c.sealed).with_for_update()).all()
+    for row in rows:
+        sealed = sealer.renew(purpose(row.id), row.sealed)
+        connection.execute(sa.update(table).where(table.c.id == row.id).values(sealed=sealed))
+    return len(rows)
+
+
 def webhook_purpose(webhook_id: UUID) -> str:
-    """Return the context that a sealed webhook secret is bound to."""
+    """Return the context that a sealed secret is bound to."""
     return f"webhook:{webhook_id}"
 
 

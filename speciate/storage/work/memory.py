@@ -63,7 +63,6 @@ class MemoryWorkStore:
         self.runs: dict[UUID, MemoryRun] = {}
 
     def add(self, context: RunContext, granted: int | None = None) -> None:
-        """Create a run, with the evaluations that a campaign grants it."""
         run = self.runs[context.run_id] = MemoryRun(context)
         self._write(run, ledger.create(run.progress, context, granted))
 
@@ -289,9 +288,9 @@ class MemoryWorkStore:
         commits = []
         for run in self.runs.values():
             self._tick(run)
-            left = open_confirmations(run)
-            if stopping.out_of_time(run.progress, run.context) and (not left or run.progress.live != left):
-                commits.append(self._write(run, stopping.expire(run.progress, run.context, left)))
+            confirming = open_confirmations(run)
+            if stopping.out_of_time(run.progress, run.context) and (not confirming or run.progress.live != confirming):
+                commits.append(self._write(run, stopping.expire(run.progress, run.context, confirming)))
         return ReconcileReport(tuple(commits))
 
     def _finish(

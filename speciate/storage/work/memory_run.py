@@ -63,7 +63,6 @@ def holds(unit: MemoryUnit, lease: Lease) -> bool:
 
 
 def stored_group(run: MemoryRun, ref: GroupRef) -> StoredGroup:
-    """Return the completions of a group with the rewards of their answers."""
     rollouts = run.rollouts[ref.batch][ref.first : ref.first + ref.size]
     earned: list[list[tuple[float, ...] | None]] = [[] for _ in rollouts]
     for number in range(ref.number, ref.number + ref.count):

@@ -75,9 +75,11 @@ class Reconciler:
     def _end_overdue(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, run_id)
-            context, left = self.load_context(run_id), open_confirmations(connection, run_id)
-            if stopping.out_of_time(locked.progress, context) and (not left or locked.progress.live != left):
-                self._commits.append(write_effects(connection, locked, stopping.expire(locked.progress, context, left)))
+            progress, context = locked.progress, self.load_context(run_id)
+            confirming = open_confirmations(connection, run_id)
+            if stopping.out_of_time(progress, context) and (not confirming or progress.live != confirming):
+                effects = stopping.expire(progress, context, confirming)
+                self._commits.append(write_effects(connection, locked, effects))
 
     def _start(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:

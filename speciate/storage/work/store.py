@@ -298,6 +298,6 @@ class PostgresWorkStore(Store):
                 return None
             unit = FinishedUnit(connection, context, *finished)
             if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(unit.progress, context):
-                unfinished = open_confirmations(connection, lease.run_id)
-                return unit.write(stopping.expire(unit.progress, context, unfinished))
+                confirming = open_confirmations(connection, lease.run_id)
+                return unit.write(stopping.expire(unit.progress, context, confirming))
             return record(unit)
