@@ -93,10 +93,10 @@ class Catalog(ScopedStore):
             ConflictError: A version is archived or deleted.
         """
         columns = problems.c["id", "slug", "version", "archived_at", "deleted_at"]
-        found = [self._find(problems, name, "problem", *columns) for name in names]
-        for row in found:
+        rows = [self._find(problems, name, "problem", *columns) for name in names]
+        for row in rows:
             require_visible(f"problem {row.slug}@{row.version}", row)
-        return tuple(row.id for row in found)
+        return tuple(row.id for row in rows)
 
     @with_retries
     def policy(self, name: str | UUID) -> PolicyVersion:
@@ -311,42 +311,13 @@ class Catalog(ScopedStore):
 
 
 def _problem(row: sa.Row[Any]) -> ProblemVersion:
-    return ProblemVersion(
-        id=row.id,
-        version=row.version,
-        digest=row.digest,
-        evaluator_digest=row.evaluator_digest,
-        created_at=row.created_at,
-        archived_at=row.archived_at,
-        deleted_at=row.deleted_at,
-        definition=read_stored(Problem, row.definition),
-    )
+    return ProblemVersion.model_validate({**row._asdict(), "definition": read_stored(Problem, row.definition)})
 
 
 def _summary(row: sa.Row[Any]) -> ProblemSummary:
-    return ProblemSummary(
-        id=row.id,
-        slug=row.slug,
-        version=row.version,
-        title=row.title,
-        kind=row.kind,
-        attested=row.attested,
-        objectives=tuple(objective["name"] for objective in row.objectives),
-        targets=tuple(target["name"] for target in row.targets),
-        digest=row.digest,
-        created_at=row.created_at,
-        archived_at=row.archived_at,
-        deleted_at=row.deleted_at,
-    )
+    names = {part: tuple(each["name"] for each in getattr(row, part)) for part in ("objectives", "targets")}
+    return ProblemSummary.model_validate(row._asdict() | names)
 
 
 def _policy(row: sa.Row[Any]) -> PolicyVersion:
-    return PolicyVersion(
-        id=row.id,
-        version=row.version,
-        digest=row.digest,
-        created_at=row.created_at,
-        archived_at=row.archived_at,
-        deleted_at=row.deleted_at,
-        definition=read_stored(Policy, row.definition),
-    )
+    return PolicyVersion.model_validate({**row._asdict(), "definition": read_stored(Policy, row.definition)})

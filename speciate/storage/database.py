@@ -136,11 +136,7 @@ class SurplusConnections:
 
 
 class _BoundedConnection(psycopg.Connection[Any]):
-    """Connection that gives up when the server does not answer in time, as while its process is frozen.
-
-    Attributes:
-        answer_s: Seconds that an answer may take.
-    """
+    """Connection that gives up when the server does not answer in time, as while its process is frozen."""
 
     answer_s = math.inf
 

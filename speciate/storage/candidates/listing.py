@@ -81,14 +81,14 @@ class CandidateQuery:
         return [row.number] if self.sort is None else [self.sort, row.best, row.number]
 
 
-def listing(chosen: CandidateFilter, measures: ScoringSchema, cursor: str | None) -> CandidateQuery:
+def listing(filters: CandidateFilter, scoring: ScoringSchema, cursor: str | None) -> CandidateQuery:
     """Return the query for the page that starts at a cursor.
 
     Raises:
         InvalidInputError: The order, target or rule has an unknown name, or the cursor belongs to another list.
     """
-    conditions, binds = _conditions(chosen, measures)
-    best = _best(chosen.sort, measures)
+    conditions, binds = _conditions(filters, scoring)
+    best = _best(filters.sort, scoring)
     if best is None:
         order = "number DESC"
         if cursor is not None:
@@ -98,46 +98,46 @@ def listing(chosen: CandidateFilter, measures: ScoringSchema, cursor: str | None
         order = f"{best} DESC, number"
         if cursor is not None:
             sort, least, number = cursors.decode(cursor, [str, float, int])
-            if sort != chosen.sort:
+            if sort != filters.sort:
                 raise cursors.refusal()
             conditions.append(f"({best}, -number) < (:least, :before)")
             binds |= {"least": least, "before": -number}
     where = "".join(f" AND {condition}" for condition in conditions)
-    return CandidateQuery(where, order, binds, None if best is None else chosen.sort, best or "NULL")
+    return CandidateQuery(where, order, binds, None if best is None else filters.sort, best or "NULL")
 
 
-def _conditions(chosen: CandidateFilter, measures: ScoringSchema) -> tuple[list[str], dict[str, Any]]:
+def _conditions(filters: CandidateFilter, scoring: ScoringSchema) -> tuple[list[str], dict[str, Any]]:
     equal = {
-        "status": chosen.status and chosen.status.value,
-        "island": chosen.island,
-        "role": chosen.role and chosen.role.value,
-        "policy_id": chosen.policy_id,
+        "status": filters.status and filters.status.value,
+        "island": filters.island,
+        "role": filters.role and filters.role.value,
+        "policy_id": filters.policy_id,
     }
     binds: dict[str, Any] = {name: value for name, value in equal.items() if value is not None}
     conditions = [f"{name} = :{name}" for name in binds]
-    if chosen.target is not None:
+    if filters.target is not None:
         # The partial index requires targets <> 0.
         conditions.append("targets <> 0 AND targets & ~refuted & :met <> 0")
-        binds["met"] = _mask(chosen.target, measures.targets)
-    if chosen.elite:
+        binds["met"] = _mask(filters.target, scoring.targets)
+    if filters.elite:
         conditions.append("number IN (SELECT e.number FROM elites e WHERE e.run_id = :run_id)")
-    if chosen.rule is not None:
-        conditions.append(f"({_rule(chosen.rule, measures.space.names)})")
+    if filters.rule is not None:
+        conditions.append(f"({_rule(filters.rule, scoring.space.names)})")
     return conditions, binds
 
 
-def _best(sort: str | None, measures: ScoringSchema) -> str | None:
-    names = measures.space.names
+def _best(sort: str | None, scoring: ScoringSchema) -> str | None:
+    names = scoring.space.names
     # Rewards are finite, so that candidates without one come last.
     if sort in names:
         place = names.index(sort)
-        sign = "-" if measures.space.objectives[place].direction is Direction.MINIMIZE else ""
+        sign = "-" if scoring.space.objectives[place].direction is Direction.MINIMIZE else ""
         return f"coalesce({sign}rewards[{place + 1}], '-infinity')"
     if sort is None or sort == BY_NUMBER:
         return None
-    if sort == BY_SCALAR and measures.weighted:
+    if sort == BY_SCALAR and scoring.weighted:
         return "coalesce(scalar, '-infinity')"
-    raise _unknown("sort", sort, [BY_NUMBER, *[BY_SCALAR] * measures.weighted, *names])
+    raise _unknown("sort", sort, [BY_NUMBER, *[BY_SCALAR] * scoring.weighted, *names])
 
 
 def _mask(target: str, names: tuple[str, ...]) -> int:
@@ -159,8 +159,8 @@ def _rule(text: str, names: tuple[str, ...]) -> str:
     return " ".join(places.get(token) or _SQL.get(token) or f"float8 '{float(token)!r}'" for token in rule.tokens)
 
 
-def _unknown(where: str, given: str, known: Sequence[str]) -> InvalidInputError:
-    more = ", …" if len(known) > _MOST_NAMES else ""
-    field_error = FieldError(f"is {given[:80]!r}: expected one of {', '.join(known[:_MOST_NAMES])}{more}", where=where)
+def _unknown(where: str, name: str, names: Sequence[str]) -> InvalidInputError:
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    field_error = FieldError(f"is {name[:80]!r}: expected one of {', '.join(names[:_MOST_NAMES])}{more}", where=where)
     message = f"The list cannot be made: {field_error}."
-    return InvalidInputError(message, field_errors=(field_error,), remedy=did_you_mean(given, known))
+    return InvalidInputError(message, field_errors=(field_error,), remedy=did_you_mean(name, names))
