@@ -19,6 +19,8 @@ DEFAULT_STRATEGY: Final = str(SearchOptions.model_fields["strategy"].default)
 _OPTIONS_OF: Final = "options_of"
 _NUMBERS: Final = {"integer": int, "number": float}
 _KINDS: Final = {"integer": "integer", "number": "number", "boolean": "check", "array": "list"}
+_WORDS: Final = {"slug": "name", "url": "URL", "s": "in seconds", "logprobs": "log-probabilities"}
+"""Words of labels, where the part of a field's name is not one."""
 _LARGEST_BOUND: Final = 10**9
 """Bounds beyond are left out of hints."""
 
@@ -49,7 +51,7 @@ class Field:
     @property
     def label(self) -> str:
         """Visible label."""
-        words = re.split(r"[._]", self.name.removeprefix(OPTION))
+        words = [_WORDS.get(word, word) for word in re.split(r"[._]", self.name.removeprefix(OPTION))]
         return " ".join(dict.fromkeys(words))  # "learning rate", not "learning learning rate"
 
     @property
