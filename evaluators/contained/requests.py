@@ -16,24 +16,13 @@ from .seccomp import SyscallPolicy
 MESSAGE_BYTES = 1 << 16
 """Longest message to and from a zygote and its supervisors."""
 
-START = b">"
-"""Start a process with the descriptors that the message carries."""
-
-STOP = b"-"
-"""Stop the process. A supervisor ignores it if the process has ended."""
-
-HELLO = b"*"
-"""First byte of a supervisor's first message; then its process id in its own namespace."""
-
-ERROR = b"!"
-"""First byte of the message of a supervisor that cannot serve; then the reason."""
-
-READY = b"+"
-"""First byte of the message of a process that is ready for its program; then the name of its folder, if it has one."""
-
-EXIT = b"="
-"""First byte of the report of an exit: a ``REPORT``, then JSON if several processes ran: the usage of those that it
-left running, and what all were seen to use."""
+# The first byte tells the kind of a message.
+START = b">"  # start a process with the descriptors that the message carries
+STOP = b"-"  # stop the process; a supervisor ignores it if the process has ended
+HELLO = b"*"  # a supervisor's first message: its process id in its own namespace
+ERROR = b"!"  # a supervisor cannot serve: the reason
+READY = b"+"  # a process is ready for its program: the name of its folder, if it has one
+EXIT = b"="  # a ``REPORT``, then JSON if several processes ran: usage of what was left running, and of what was seen
 
 REPORT = struct.Struct("=cBi5q104x")
 """``EXIT``, flags, the wait status, and ``struct rusage`` (``man 2 wait4``): user and system time in seconds and

@@ -8,11 +8,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+import speciate
 from evaluators.contained import numba_cache, program, tier_a, tier_b, unsafe
 from evaluators.contained.requests import BootMessage
-from evaluators.tiers.hidden import hidden_folders
 from speciate.domain.errors import EvaluatorUnavailableError
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -28,6 +29,8 @@ _CORES = """
     NUMBA_NUM_THREADS POLARS_MAX_THREADS LOKY_MAX_CPU_COUNT NPROC RAYON_NUM_THREADS GOMAXPROCS JULIA_NUM_THREADS
     PYTHON_CPU_COUNT
 """
+_PACKAGES = (Path(speciate.__file__).resolve().parent, Path(__file__).resolve().parent.parent)
+_CHECKOUT = "pyproject.toml"
 _LAST_PID = "/proc/sys/kernel/ns_last_pid"  # acts on the namespace of the process that writes to it
 _CAP_SETGID, _CAP_SETUID = 6, 7
 # Debian policy reserves this range. Processes of one worker share an id that owns no files.
@@ -205,3 +208,18 @@ def _own_user() -> int | None:
     capabilities = int(status.partition("CapEff:")[2].split()[0], 16)
     both = 1 << _CAP_SETUID | 1 << _CAP_SETGID
     return _FIRST_USER + os.getpid() % _USERS if capabilities & both == both else None
+
+
+@cache
+def hidden_folders() -> tuple[Path, ...]:
+    """Return the folders that no candidate may read: Speciate's packages, and their checkouts."""
+    checkouts = {package.parent for package in _PACKAGES if (package.parent / _CHECKOUT).exists()}
+    return tuple(sorted({_PACKAGES[0], *checkouts}))
+
+
+@cache
+def hidden_files() -> tuple[str, ...]:
+    """Return one file of each hidden kind, which the canary tries to read."""
+    bundled = sorted((_PACKAGES[0] / "problems" / "bundled").glob("*/problem.toml"))[:1]
+    checkouts = [folder / _CHECKOUT for folder in hidden_folders() if (folder / _CHECKOUT).exists()]
+    return tuple(map(str, (*bundled, *checkouts)))

@@ -169,15 +169,13 @@ class Slow:
 
     def __init__(self, clock):
         self._clock, self.process = clock, Waiter()
+        self.session = SimpleNamespace(allow=partial(TimeAllowance, self.process))
 
     def load(self, deadline):
         return None
 
     def ask(self, index, name, args):
         self._index = index
-
-    def allow(self, limit_s, until):
-        return TimeAllowance(self.process, limit_s, until)
 
     def answer(self, allowance):
         self._clock.now += 3.0
