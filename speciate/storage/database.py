@@ -139,6 +139,7 @@ class _BoundedConnection(psycopg.Connection[Any]):
     """Connection that gives up when the server does not answer in time, as while its process is frozen."""
 
     answer_s = math.inf
+    """Seconds that an answer may take."""
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:
         """Wait for an answer; see ``psycopg``.
