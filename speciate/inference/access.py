@@ -20,19 +20,13 @@ MAX_BODY_BYTES: Final = 8 << 20
 
 
 class AccessMiddleware:
-    """Middleware that passes a request on, or answers 401, 403, 411 or 413.
-
-    Args:
-        app: The application behind it.
-        token: Token that ``Authorization: Bearer`` has to carry; None admits requests over loopback.
-    """
+    """Middleware that passes a request on, or answers 401, 403, 411 or 413; without a token it admits loopback only."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
         refused = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
         await (self._app if refused is None else refused)(scope, receive, send)
 

@@ -50,7 +50,7 @@ def create_app(
     waiting: bool = False,
     rest_s: float = math.inf,
 ) -> FastAPI:
-    """Return the application.
+    """Return the application; ``ConfigurationError`` if a checkpoint cannot be used.
 
     Args:
         models: Checkpoint folders by model name.
@@ -58,9 +58,6 @@ def create_app(
         learned: Folder of the versions that runs learn, each of which is loaded when it is first requested.
         waiting: True to load each checkpoint when it is first requested; False (default) loads and checks all now.
         rest_s: Seconds without a request after which a model that was loaded on request is unloaded.
-
-    Raises:
-        ConfigurationError: A checkpoint cannot be used; the message names the file and the remedy.
     """
     loaded = {} if waiting else {name: load_model(folder) for name, folder in models.items()}
     served = ServedModels(loaded, models if waiting else {}, learned)
@@ -113,18 +110,15 @@ class Routes:
         self._started = int(time.time())
 
     async def health(self) -> Response:
-        """Answer 200 while the scheduler runs, else 503."""
         alive = self.scheduler.alive
         return Response(status_code=HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def metrics(self) -> PlainTextResponse:
-        """Return the counters of all models."""
         counters = {name: each.counters for name, each in self._served.loaded.items()}
         text = exposition(counters, {name: self.scheduler.load(name) for name in counters})
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def models(self) -> dict[str, Any]:
-        """List the served models."""
         cards = await asyncio.to_thread(self._served.cards)
         data = [
             {
@@ -140,7 +134,6 @@ class Routes:
         return {"object": "list", "data": data}
 
     async def completions(self, body: CompletionRequest, http: HttpRequest) -> JSONResponse:
-        """Complete prompts."""
         served = await self._find(body.model)
         prompts = body.prompts()
         if len(prompts) * body.n > _MOST_COMPLETIONS:
@@ -165,7 +158,6 @@ class Routes:
         return JSONResponse(answer | fingerprint(served.digest))
 
     async def chat_completions(self, body: ChatRequest, http: HttpRequest) -> JSONResponse:
-        """Continue a conversation."""
         served = await self._find(body.model)
         messages = [message.model_dump() for message in body.messages]
         opening = messages.pop()["content"] if body.continue_final_message else ""
@@ -218,11 +210,7 @@ def _request(
 
 
 async def _while_connected(futures: Sequence[asyncio.Future[GenerationRequest]], http: HttpRequest) -> None:
-    """Wait for futures.
-
-    Raises:
-        UnavailableError: The client disconnected, so there is no reader for the response.
-    """
+    """Wait for futures; ``UnavailableError`` if the client disconnects, so that nobody reads the response."""
     disconnected = asyncio.ensure_future(_disconnected(http))
     results = asyncio.ensure_future(asyncio.gather(*futures, return_exceptions=True))
     waiting: set[asyncio.Future[Any]] = {results, disconnected}

@@ -98,7 +98,6 @@ class ModelConfig(BaseModel):
 
     @property
     def qkv_bias(self) -> bool:
-        """True if queries, keys and values have biases."""
         return self.architectures[0] == "Qwen2ForCausalLM"
 
 
@@ -119,20 +118,12 @@ class Checkpoint:
 
 
 def read_config(folder: Path) -> tuple[ModelConfig, str | None]:
-    """Return the shape of a folder's model and its training method, without reading the weights.
-
-    Raises:
-        ConfigurationError: ``config.json`` or ``manifest.json`` is missing or invalid.
-    """
+    """Return the shape of a folder's model and its training method, without reading the weights."""
     return _config(folder / "config.json", read_json(folder / "config.json")), _method(folder)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read a folder.
-
-    Raises:
-        ConfigurationError: A file is missing or invalid, or belongs to a model that this server does not implement.
-    """
+    """Read a folder; ``ConfigurationError`` if a file is missing or invalid, or the model is not implemented."""
     config, method = read_config(folder)
     tensors = _read_tensors(folder / "model.safetensors")
     _check_shapes(folder / "model.safetensors", tensors, config)
@@ -142,11 +133,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 def checkpoint_of(
     name: Path, config: dict[str, Any], tensors: dict[str, Array], eos_ids: tuple[int, ...]
 ) -> Checkpoint:
-    """Return the checkpoint of a model in memory.
-
-    Raises:
-        ConfigurationError: This server does not implement its architecture.
-    """
+    """Return the checkpoint of a model in memory."""
     read = _config(name, config)
     _check_shapes(name, tensors, read)
     return Checkpoint(name, read, tensors, eos_ids, None)
@@ -166,11 +153,7 @@ def _config(path: Path, values: dict[str, Any]) -> ModelConfig:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a checkpoint.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or is not a JSON object.
-    """
+    """Return the JSON object in a file of a checkpoint."""
     try:
         _check_regular(path)
         value = json.loads(path.read_text("utf-8"))
@@ -255,7 +238,6 @@ def _as_float32(path: Path, name: str, tensor: dict[str, Any]) -> Array:
 
 
 def expected_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of every weight of a model."""
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),

@@ -83,7 +83,6 @@ class GenerationRequest:
 
     @property
     def done(self) -> bool:
-        """True if every completion is finished."""
         return len(self.sampled) == self.params.n
 
 
@@ -100,10 +99,7 @@ class _RowOwner:
 class Engine:
     """One model with its running sequences. Not thread-safe, except for ``waiting``.
 
-    Args:
-        checkpoint: The model.
-        max_live: Sequences that run at once.
-        memory_bytes: Memory limit of their rows.
+    At most ``max_live`` sequences run at once, with rows of at most ``memory_bytes``.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -126,11 +122,7 @@ class Engine:
 
     @classmethod
     def load(cls, folder: Path, *, max_live: int = MAX_LIVE, memory_bytes: int = MEMORY_BYTES) -> Self:
-        """Return an engine for the checkpoint in a folder.
-
-        Raises:
-            ConfigurationError: The folder cannot be used; the message names the file and the remedy.
-        """
+        """Return an engine for the checkpoint in a folder."""
         try:
             return cls(load_checkpoint(folder), max_live=max_live, memory_bytes=memory_bytes)
         except MemoryError:
@@ -140,7 +132,6 @@ class Engine:
 
     @property
     def running(self) -> int:
-        """Number of running sequences."""
         return self._rows.live
 
     @property
@@ -159,24 +150,10 @@ class Engine:
         top_p: float = 1.0,
         seeds: Sequence[int] | None = None,
     ) -> list[list[SampledCompletion]]:
-        """Complete prompts in the calling thread.
+        """Return n completions for each prompt, computed in the calling thread.
 
-        A prompt's tokens depend on its seed and not on the other prompts; log-probabilities differ by rounding at most.
-
-        Args:
-            prompts: Token ids.
-            n: Completions of each prompt.
-            max_tokens: Longest completion.
-            temperature: Softmax temperature; 0 takes the likeliest token.
-            top_p: Nucleus mass.
-            seeds: One seed for each prompt; 0, 1, 2, … by default.
-
-        Returns:
-            For each prompt its n completions.
-
-        Raises:
-            InvalidInputError: A prompt is empty, too long or holds an unknown token; ``seeds`` has another length.
-            UnavailableError: Out of memory.
+        A prompt's tokens depend on its seed (0, 1, 2, … by default) and not on the other prompts; log-probabilities
+        differ by rounding at most.
         """
         all_seeds = range(len(prompts)) if seeds is None else seeds
         if len(all_seeds) != len(prompts):
@@ -194,11 +171,7 @@ class Engine:
         return [[request.sampled[i] for i in range(n)] for request in requests]
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuse a request that cannot be completed.
-
-        Raises:
-            InvalidInputError: The message names the numbers.
-        """
+        """Refuse a request that cannot be completed."""
         config, params = self.checkpoint.config, request.params
         longest, prompt = config.max_position_embeddings, len(request.prompt)
         if not request.prompt:
@@ -229,8 +202,7 @@ class Engine:
     def step(self) -> list[GenerationRequest]:
         """Sample one token for every running sequence, and return the requests that are complete.
 
-        Raises:
-            UnavailableError: Out of memory; all requests are dropped.
+        Out of memory, all requests are dropped, and ``UnavailableError`` is raised.
         """
         try:
             # A closed gate and a masked position overflow to infinity, as intended.
@@ -243,7 +215,6 @@ class Engine:
             ) from None
 
     def drop_all(self) -> None:
-        """Drop every request, and free their memory."""
         self._waiting.clear()
         self._prefilled.clear()
         self._owners.clear()
@@ -281,7 +252,6 @@ class Engine:
         return complete
 
     def _penalized(self, logits: Array) -> Array | None:
-        """Return the logits after repetition penalties; None without any."""
         rows = [row for row, owner in enumerate(self._owners) if owner.seen is not None]
         if not rows:
             return None

@@ -36,7 +36,6 @@ LEAST_POSITIONS: Final = 4 * TILE
 
 
 def padded(count: int) -> int:
-    """Return the next multiple of ``TILE``."""
     return -(-count // TILE) * TILE
 
 
@@ -70,13 +69,9 @@ class Model:
         self._rotations = np.exp(1j * angles).astype(np.complex64)  # (positions, d / 2)
 
     def prefill(self, tokens: Ints) -> tuple[Array, Array]:
-        """Process prompts of equal length.
+        """Process prompts of equal length, (R, T).
 
-        Args:
-            tokens: (R, T).
-
-        Returns:
-            Logits of the next token (R, V), and keys and values (L, R, 2, K, T, d).
+        Return the logits of the next token (R, V), and keys and values (L, R, 2, K, T, d).
         """
         c = self.config
         rows, length = tokens.shape
@@ -100,15 +95,10 @@ class Model:
         return self._logits(last), cache
 
     def decode(self, tokens: Ints, positions: Ints, cache: Array) -> Array:
-        """Process one more token of each sequence.
+        """Process one more token of each sequence, (R,), and return the logits of the next token (R, V).
 
-        Args:
-            tokens: (R,).
-            positions: (R,); the position of each token in its sequence.
-            cache: (L, R or more, 2, K, T, d); the keys and values of these tokens are written into it.
-
-        Returns:
-            Logits of the next token (R, V).
+        ``positions`` (R,) are those of the tokens in their sequences. The tokens' keys and values are written into
+        ``cache`` (L, R or more, 2, K, T, d).
         """
         c = self.config
         rows = len(tokens)

@@ -34,17 +34,11 @@ class LoadedModel:
 
     @property
     def card(self) -> ModelCard:
-        """Its entry in the list of models."""
         checkpoint = self.engine.checkpoint
         return ModelCard(checkpoint.config.max_position_embeddings, checkpoint.method, self.digest)
 
 
 def load_model(folder: Path) -> LoadedModel:
-    """Load a checkpoint.
-
-    Raises:
-        ConfigurationError: It cannot be used; the message names the file and the remedy.
-    """
     engine = Engine.load(folder)
     config = engine.checkpoint.config
     try_texts(folder)
@@ -62,25 +56,14 @@ class ModelCard:
 
 
 def read_card(folder: Path) -> ModelCard:
-    """Return the card of a checkpoint without loading it.
-
-    Raises:
-        ConfigurationError: It cannot be used; the message names the file and the remedy.
-    """
+    """Return the card of a checkpoint without loading it."""
     config, method = read_config(folder)
     return ModelCard(config.max_position_embeddings, method, weights_digest(folder))
 
 
 class ServedModels:
-    """The served models. Some are loaded when they are first requested.
-
-    Attributes:
-        loaded: Models in memory, by name.
-
-    Args:
-        loaded: Models that were given at the start.
-        waiting: Folders of further ones by name.
-        learned: Folder with one checkpoint per learned version; None for none. Old versions are unloaded.
+    """The served models. Some are loaded when they are first requested: those of the folders ``waiting``, by name, and
+    those in the folder ``learned``, one for each version that a run has learnt, of which old ones are unloaded.
     """
 
     def __init__(self, loaded: Mapping[str, LoadedModel], waiting: Mapping[str, Path], learned: Path | None) -> None:
@@ -96,18 +79,13 @@ class ServedModels:
         return [*self._waiting, *(name for name in self.loaded if name not in self._waiting)]
 
     def cards(self) -> dict[str, ModelCard]:
-        """Return the cards of all models by name; reading them for the first time takes a moment."""
         for name in self.names:
             if name not in self._cards and name in self._waiting:
                 self._cards[name] = read_card(self._waiting[name])
         return {name: self._cards[name] if name in self._cards else self.loaded[name].card for name in self.names}
 
     async def prepare(self, name: str, scheduler: Scheduler) -> bool:
-        """Load a model if it is not in memory; return False if there is no such model.
-
-        Raises:
-            ConfigurationError: Its checkpoint cannot be used.
-        """
+        """Load a model if it is not in memory; return False if there is no such model."""
         if name not in self.loaded:
             if (folder := self._folder(name)) is None:
                 return False

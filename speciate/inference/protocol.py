@@ -91,7 +91,6 @@ class SamplingRequest(BaseModel):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
 
@@ -111,7 +110,6 @@ class CompletionRequest(SamplingRequest):
     """Likeliest tokens to report at every position beside the sampled one; None reports nothing."""
 
     def prompts(self) -> list[str | list[int]]:
-        """Return the prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -156,7 +154,6 @@ class ChatRequest(SamplingRequest):
 
     @property
     def longest(self) -> int | None:
-        """Longest completion; None if the request does not limit it."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
 

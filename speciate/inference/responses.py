@@ -21,7 +21,6 @@ def completion_text(text: TextTokenizer, request: GenerationRequest, index: int)
 def completions(
     model: str, text: TextTokenizer, requests: Sequence[GenerationRequest], *, logprobs: bool, ids: bool
 ) -> dict[str, Any]:
-    """Return the response of ``/v1/completions``: the choices of all prompts, in order."""
     choices: list[dict[str, Any]] = []
     for request in requests:
         for index in range(request.params.n):
@@ -41,7 +40,6 @@ def completions(
 def chat_completions(
     model: str, text: TextTokenizer, request: GenerationRequest, *, logprobs: bool, ids: bool
 ) -> dict[str, Any]:
-    """Return the response of ``/v1/chat/completions``."""
     choices = [
         {
             "index": index,

@@ -16,30 +16,18 @@ _HEAD: Final = 256
 
 
 def uniforms(seed: int, index: int, count: int) -> Array:
-    """Return the random numbers of a completion, one for each token.
-
-    Args:
-        seed: Seed of the request, 0 or more.
-        index: Index of the completion.
-        count: Longest completion.
-    """
     return np.random.default_rng((seed, index)).random(count, np.float32)
 
 
 def sample(
     logits: Array, temperature: Array, top_p: Array, uniform: Array, penalized: Array | None = None
 ) -> tuple[Tokens, Array]:
-    """Sample a token for each row.
+    """Sample a token for each row of finite logits (R, V).
 
-    Args:
-        logits: (R, V), finite.
-        temperature: (R,); 0 takes the likeliest token.
-        top_p: (R,); tokens are drawn from the smallest set with this mass. All tokens tied at its edge belong to it.
-        uniform: (R,), in [0, 1).
-        penalized: (R, V), the logits to draw from if they differ.
-
-    Returns:
-        Tokens (R,), and their log-probabilities (R,) before penalties, temperature and top-p, as vLLM reports them.
+    A temperature of 0 takes the likeliest token. With top-p < 1 tokens are drawn from the smallest set with this mass;
+    all tokens tied at its edge belong to it. ``uniform`` lies in [0, 1). ``penalized`` (R, V) are the logits to draw
+    from if they differ. The log-probabilities returned with the tokens, both (R,), are those before penalties,
+    temperature and top-p, as vLLM reports them.
     """
     rows = np.arange(len(logits))
     shifted = logits - logits.max(1, keepdims=True)
@@ -68,10 +56,7 @@ def sample(
 def penalize(logits: Array, seen: npt.NDArray[np.bool_], penalty: Array) -> Array:
     """Return logits (R, V) after the repetition penalty of CTRL (arXiv:1909.05858, section 4.1).
 
-    Args:
-        logits: (R, V).
-        seen: (R, V); True for the tokens of prompt and completion.
-        penalty: (R,); positive logits of these tokens are divided by it, and negative ones multiplied.
+    Positive logits of the tokens ``seen`` (R, V) are divided by the penalty (R,), and negative ones multiplied.
     """
     factor = penalty[:, None]
     return np.where(seen, np.where(logits > 0, logits / factor, logits * factor), logits)

@@ -34,11 +34,9 @@ class Scheduler:
 
     @property
     def alive(self) -> bool:
-        """True while the thread runs."""
         return self._thread.is_alive()
 
     def add(self, name: str, engine: Engine) -> None:
-        """Serve another model."""
         with self._change:
             self._futures[name] = {}
             self._engines[name] = engine
@@ -61,9 +59,7 @@ class Scheduler:
     def submit(self, name: str, request: GenerationRequest) -> Future[GenerationRequest]:
         """Queue a request; the result of its future is the completed request. Cancelling the future cancels it.
 
-        Raises:
-            InvalidInputError: The request cannot be completed.
-            UnavailableError: Too many sequences wait.
+        ``UnavailableError``: too many sequences wait.
         """
         self._engines[name].check(request)
         waiting = self.load(name)[1]

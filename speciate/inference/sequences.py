@@ -29,14 +29,12 @@ class SequenceTable:
         self.state = np.zeros(0, _record(0))
 
     def bytes_with(self, rows: int, length: int, limit: int) -> int:
-        """Return the memory for a number of rows, a sequence length and a limit of new tokens."""
         c = self._config
         rows, length, limit = self._sizes(rows, length, limit)
         numbers = c.num_hidden_layers * 2 * c.num_key_value_heads * c.head_dim * length + c.vocab_size
         return rows * (4 * numbers + _record(limit).itemsize)
 
     def reserve(self, rows: int, length: int, limit: int) -> None:
-        """Grow the arrays to at least these sizes."""
         rows, length, limit = self._sizes(rows, length, limit)
         self.cache = _grown(self.cache, {1: rows, 4: length})
         self.logits = _grown(self.logits, {0: rows})

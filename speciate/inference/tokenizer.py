@@ -26,14 +26,8 @@ _TEMPLATE_S: Final = 2.0
 class TextTokenizer:
     """Tokenizer of a checkpoint.
 
-    Args:
-        folder: The checkpoint.
-        vocab_size: Vocabulary size of its model.
-        longest: Longest sequence of its model, in tokens. Texts with many more characters are refused before they are
-            tokenized: the largest accepted body would take minutes.
-
-    Raises:
-        ConfigurationError: ``tokenizer.json`` is missing, broken, or belongs to another model.
+    ``longest`` is the longest sequence of its model, in tokens. Texts with many more characters are refused before they
+    are tokenized: the largest accepted body would take minutes.
     """
 
     def __init__(self, folder: Path, vocab_size: int, longest: int) -> None:
@@ -64,11 +58,7 @@ class TextTokenizer:
         self.token = lru_cache(maxsize=1 << 16)(self._token)
 
     def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Return the tokens of a text; ``special`` adds the tokenizer's special tokens around it.
-
-        Raises:
-            InvalidInputError: The tokenizer has no token for a part of the text, or the text is far too long.
-        """
+        """Return the tokens of a text; ``special`` adds the tokenizer's special tokens around it."""
         if len(text) > (most := self._longest * self._widest):
             raise InvalidInputError(
                 f"the prompt has {len(text)} characters: {self._name} reads {self._longest} tokens at most, and"
@@ -81,19 +71,13 @@ class TextTokenizer:
             raise InvalidInputError(f"the prompt cannot be tokenized by {self._name}: {error}.") from None
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def _token(self, token: int) -> str:
-        """Return the text of one token, for lists of log-probabilities."""
         return str(self._tokenizer.decode([token], skip_special_tokens=False)) or f"token_id:{token}"
 
     def chat(self, messages: Sequence[Mapping[str, str]], opening: str = "") -> tuple[int, ...]:
-        """Return the tokens of a conversation, ready for the model's reply or for its continuation after ``opening``.
-
-        Raises:
-            InvalidInputError: There is no chat template or no jinja2 to render it, or it refuses the messages.
-        """
+        """Return the tokens of a conversation, ready for the model's reply or for its rest after ``opening``."""
         try:
             jinja = importlib.import_module("jinja2.sandbox") if isinstance(self._template, str) else None
         except ImportError:
@@ -112,7 +96,6 @@ class TextTokenizer:
         return self.encode(text + opening, special=False)
 
     def watch(self, stops: Sequence[str]) -> StopStringWatcher:
-        """Return a watcher for stop strings in a request's completions."""
         return StopStringWatcher(self._tokenizer, stops)
 
     def _special(self, name: str) -> str:
@@ -121,11 +104,7 @@ class TextTokenizer:
 
 
 class StopStringWatcher:
-    """Detector of stop strings in the completions of one prompt.
-
-    Attributes:
-        cut: Text of each stopped completion up to the stop string, by index.
-    """
+    """Detector of stop strings in the completions of one prompt; ``cut`` has the text of each stopped one before it."""
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
         self._tokenizer = tokenizer
@@ -136,7 +115,6 @@ class StopStringWatcher:
         self.cut: dict[int, str] = {}
 
     def __call__(self, index: int, token: int) -> bool:
-        """Return True if a token completes a stop string in the completion with this index."""
         stream = self._streams.setdefault(index, DecodeStream(skip_special_tokens=True))
         piece = stream.step(self._tokenizer, token)
         if not piece:

@@ -46,11 +46,7 @@ _passed: set[str] = set()
 
 
 def try_texts(folder: Path) -> None:
-    """Try the tokenizer and the chat template, unless files with this content have passed.
-
-    Raises:
-        ConfigurationError: They stop, end the process, or need too much memory.
-    """
+    """Try the tokenizer and the chat template, unless files with this content have passed."""
     digest = hashlib.sha256()
     for path in (folder / name for name in _FILES):
         digest.update(path.read_bytes() if path.is_file() else b"")

@@ -48,12 +48,7 @@ _MISSING: Final = {
 
 
 def parse_definition(definition: Mapping[str, Any], *, name: str = "the problem") -> Problem:
-    """Return the problem of a definition in JSON values.
-
-    Raises:
-        InvalidInputError: The definition has errors; the ``where`` of each is the path of the invalid value.
-        TooLargeError: The seed program or the evaluator is over the limit.
-    """
+    """Return the problem of a definition in JSON values; errors have the path of the invalid value as ``where``."""
     problem, field_errors = examine(definition)
     if problem is None:
         raise invalid(name, field_errors)
@@ -67,11 +62,7 @@ def invalid(name: str, field_errors: Sequence[FieldError]) -> InvalidInputError:
 
 
 def examine(definition: Mapping[str, Any]) -> tuple[Problem | None, list[FieldError]]:
-    """Return the problem, or None and all errors of the definition.
-
-    Raises:
-        TooLargeError: The seed program or the evaluator is over the limit.
-    """
+    """Return the problem, or None and all errors of the definition."""
     # Compiling them below takes hundreds of times the memory of the text.
     for what, text in (("seed program", definition.get("seed_program")), ("evaluator", definition.get("evaluator"))):
         if isinstance(text, str) and (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_PROGRAM_BYTES:
@@ -222,7 +213,6 @@ def _template_field_errors(definition: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _functions(definition: Mapping[str, Any]) -> list[str | None]:
-    """Return the names of the functions that the script must define."""
     scorer = {"evaluator": "evaluate", "in_process": "evaluate", "data": "score"}.get(str(definition.get("kind")))
     stages = definition.get("stages")
     if scorer is None or not stages or not isinstance(stages, list | tuple):

@@ -66,13 +66,7 @@ def known_problems() -> dict[str, Path]:
 
 
 def load_problem(path: Path) -> Problem:
-    """Return the problem in a directory.
-
-    Raises:
-        NotFoundError: The file does not exist or cannot be accessed.
-        InvalidInputError: The definition has errors, which name files and lines.
-        TooLargeError: The seed program or the evaluator is over the limit.
-    """
+    """Return the problem in a directory; errors name files and lines."""
     try:
         definition = path / FILE_NAME if path.is_dir() else path
         exists = definition.is_file()
@@ -107,17 +101,7 @@ def with_own_names(text: str, problem: Problem, path: Path) -> str:
 
 
 def parse_problem(text: str, files: Mapping[str, str], *, file: str = FILE_NAME) -> Problem:
-    """Return the problem of a TOML text and the texts of its files.
-
-    Args:
-        text: Content of ``problem.toml``.
-        files: Content of the files that ``text`` may name, by name.
-        file: Name of the definition in error messages.
-
-    Raises:
-        InvalidInputError: The definition has errors, which name files and lines.
-        TooLargeError: The seed program or the evaluator is over the limit.
-    """
+    """Return the problem of a TOML text and the texts of its files, by name; errors call the definition ``file``."""
 
     def read(name: str) -> str:
         if name not in files:

@@ -15,7 +15,6 @@ def marker_field_errors(program: str, *, where: str) -> list[FieldError]:
 
 
 def stray_marker_note(program: str) -> str:
-    """Return a note about marks that protect nothing, or an empty text."""
     if not has_stray_marker(program):
         return ""
     return (

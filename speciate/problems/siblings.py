@@ -38,12 +38,7 @@ DataReader = Callable[[str], dict[str, str]]
 
 
 class Siblings:
-    """The definition with the texts of the named files, and the errors of those files.
-
-    Attributes:
-        definition: Fields of ``Problem`` as JSON values.
-        field_errors: Errors of the names and files; ``where`` as in the TOML.
-    """
+    """The definition as JSON values with the texts of the named files, and the errors of those files."""
 
     def __init__(self, raw: dict[str, Any], read: Reader, read_data: DataReader | None = None) -> None:
         self.field_errors: list[FieldError] = []
@@ -223,7 +218,6 @@ _FILE_KEYS: Final[dict[str, tuple[str, Callable[[Siblings, object], Any]]]] = {
 
 
 def _element_lines(text: str) -> list[int]:
-    """Return the line of every element of a valid JSON list."""
     decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
     lines: list[int] = []
     line, counted, at = 1, 0, text.index("[") + 1
@@ -239,11 +233,7 @@ def _element_lines(text: str) -> list[int]:
 
 
 def read_sibling(directory: Path, name: str) -> str:
-    """Return the text of a file in a directory.
-
-    Raises:
-        UnreadableError: The file does not exist, is outside the directory, is too large or is not text.
-    """
+    """Return the text of a file in a directory; ``UnreadableError`` if it is outside, too large or not text."""
     try:
         # A byte order mark is no part of the text; editors of Windows write one.
         return _bytes_within(directory, name).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")

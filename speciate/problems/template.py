@@ -34,11 +34,7 @@ def write_template(
 ) -> list[Path]:
     """Write a template and the schema into a directory, created if missing, and return the files.
 
-    The problem takes the name of the directory.
-
-    Raises:
-        InvalidInputError: There is no template in that language.
-        ConflictError: One of the files already exists; no file was written.
+    The problem takes the name of the directory. No file is written if one of them exists (``ConflictError``).
     """
     texts = _files(kind, language) | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
     definition = _SLUG.sub(
@@ -55,12 +51,10 @@ def write_template(
 
 
 def slug_of(directory: Path, otherwise: str) -> str:
-    """Return a slug made from the name of a directory, or ``otherwise`` if the name has no letters."""
     return slug_of_text(directory.resolve().name, otherwise)
 
 
 def slug_of_text(text: str, otherwise: str) -> str:
-    """Return a slug made from the words of a text, or ``otherwise`` if it has no letters and digits."""
     words = re.findall("[a-z0-9]+", text.lower())
     return "-".join(words)[:80].rstrip("-") or otherwise
 

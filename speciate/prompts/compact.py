@@ -100,7 +100,6 @@ def compact_prompt(
 
 
 def _changeable(program: str) -> str:
-    """Return the only marked region of a program, or the whole program."""
     blocks = blocks_or_none(program)
     return contents_of(program, blocks)[0].strip("\n") + "\n" if len(blocks) == 1 else program
 
@@ -135,13 +134,11 @@ def _existing(program: str, code: str) -> str:
 
 
 def _task(problem: Problem) -> str:
-    """Return the first paragraph of the description in one line."""
     paragraph = problem.description.strip().split("\n\n", 1)[0]
     return bounded(" ".join(paragraph.split()), _MOST_TASK_CHARS)
 
 
 def _result(problem: Problem, parent: Individual) -> str:
-    """Return what the evaluation of the parent found, in one or two lines."""
     if parent.failure is not None:
         return bounded(f"It fails: {headline(parent.failure, problem)}", _MOST_FAILURE_CHARS)
     if parent.rewards is None:
@@ -156,7 +153,6 @@ def _result(problem: Problem, parent: Individual) -> str:
 
 
 def _examples(problem: Problem) -> str:
-    """Return a few visible cases of a problem as calls."""
     public = [case for case in problem.cases if not case.hidden][:_MOST_EXAMPLES] if problem.is_python else []
     calls = [f"{problem.entry_point}({', '.join(map(repr, case.input))}) == {case.expected!r}" for case in public]
     return "\n".join(["Examples:", *(bounded(call, _MOST_CALL_CHARS) for call in calls)]) if calls else ""

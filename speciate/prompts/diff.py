@@ -97,7 +97,6 @@ def tolerating_fences(apply: Apply) -> Apply:
 
 
 def is_unified_diff(text: str) -> bool:
-    """Return True if a text has the headings of a unified diff."""
     return _UNIFIED.search(text) is not None
 
 
@@ -111,7 +110,6 @@ def _unfenced(lines: list[str]) -> list[str]:
 
 
 def read_edits(text: str, *, several: bool = True) -> list[list[Edit]]:
-    """Return the edits of a completion, grouped by answer."""
     if "SEARCH" not in text:  # shortcut: most answers are whole programs
         return []
     edits = _scanned(text, several=several)
@@ -141,7 +139,6 @@ def _scanned(text: str, *, several: bool) -> list[Edit]:
 
 
 def apply_edits(base: str, edits: Sequence[Edit], apply: Apply | None = None) -> str | Failure:
-    """Return the base with the edits applied in order, or the failure."""
     if len(edits) > _MAX_EDITS:
         return rejected(Reason.DIFF_MALFORMED, f"{len(edits)} SEARCH/REPLACE blocks: at most {_MAX_EDITS} are read")
     text = base
@@ -350,7 +347,6 @@ def _explain(lines: Sequence[str], search: Sequence[str], number: int) -> str:
 
 
 def _equal(own: Sequence[str], search: Sequence[str]) -> int:
-    """Return how many of the first lines are equal without indentation."""
     pairs = zip(own, search, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1].strip(), pairs))
 

@@ -95,7 +95,6 @@ def _elements(value: object) -> list[object]:
 
 
 def _as_blocks(value: object, problem: Problem) -> str:
-    """Return the programs in a JSON value as fenced blocks; empty without any."""
     if problem.many_files and (files := _files(value, MOST_DEPTH)):
         try:
             return fenced(text_of(files))
@@ -115,7 +114,6 @@ def _as_blocks(value: object, problem: Problem) -> str:
 
 
 def _under(value: object, key: str, depth: int) -> Iterator[str]:
-    """Yield the texts that stand under a key."""
     if isinstance(value, dict | list) and depth:
         if isinstance(value, dict) and isinstance(value.get(key), str):
             yield value[key]

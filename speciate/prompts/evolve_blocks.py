@@ -64,11 +64,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def find_blocks(text: str) -> tuple[Block, ...]:
-    """Return the regions of a program in order; empty without markers.
-
-    Raises:
-        MarkerError: Markers are nested, unbalanced, or share a line with each other or with code.
-    """
+    """Return the regions of a program in order; ``MarkerError`` if markers are unbalanced or share a line with code."""
     if _WORD not in text:
         return ()
     blocks: list[Block] = []
@@ -100,7 +96,6 @@ def blocks_or_none(text: str) -> tuple[Block, ...]:
 
 
 def contents_of(text: str, blocks: Sequence[Block]) -> list[str]:
-    """Return the text inside each region, without its markers."""
     lines = lines_of(text)
     return ["".join(lines[block.start : block.end - 1]) for block in blocks]
 
@@ -114,7 +109,6 @@ def outside_of(text: str, blocks: Sequence[Block]) -> list[str]:
 
 
 def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -> str:
-    """Return the text with new contents in its regions and every other byte unchanged."""
     lines = lines_of(text)
     parts: list[str] = []
     position = 0
@@ -126,7 +120,6 @@ def with_contents(text: str, blocks: Sequence[Block], contents: Sequence[str]) -
 
 
 def without_markers(text: str) -> str:
-    """Return the text without its marker lines."""
     return "".join(line for line in lines_of(text) if not _marker_in(line)) if _WORD in text else text
 
 
@@ -152,6 +145,5 @@ def _marker(line: str, number: int) -> str | None:
 
 
 def _before_code(line: str, marker: re.Match[str]) -> re.Match[str] | None:
-    """Return the marker if code follows its closed comment."""
     closing = next((end for start, end in _CLOSED.items() if line.lstrip().startswith(start)), None)
     return marker if closing and line[marker.end() :].partition(closing)[2].strip() else None

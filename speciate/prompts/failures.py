@@ -43,7 +43,6 @@ class Cause:
 
     @property
     def place(self) -> str:
-        """The line in words; empty without one."""
         source = bounded(self.source, _MAX_SOURCE_CHARS).replace("\n", " ")
         return "" if not self.line else f"at line {self.line}{f': {source}' if source else ''}"
 
@@ -89,7 +88,6 @@ def frequent_causes(problem: Problem, failures: Sequence[Failure | None]) -> tup
 
 
 def causes_text(causes: Sequence[str]) -> str:
-    """Return causes as a fenced list; empty without any."""
     return fenced("\n".join(causes)) if causes else ""
 
 

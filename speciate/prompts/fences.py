@@ -43,12 +43,10 @@ def fenced_blocks(text: str) -> list[Fenced]:
 
 
 def filled_blocks(text: str) -> list[Fenced]:
-    """Return the fenced blocks that are not blank."""
     return [block for block in fenced_blocks(text) if block.text.strip()]
 
 
 def by_section(blocks: Iterable[Fenced]) -> list[list[str]]:
-    """Return the texts of the blocks, grouped by section."""
     return [[block.text for block in group] for _, group in groupby(blocks, key=lambda block: block.section)]
 
 

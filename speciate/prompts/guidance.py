@@ -56,7 +56,6 @@ def guidance_prompt(
 
 
 def read_advice(completion: str) -> str:
-    """Return the advice in a completion, ready to store and show; empty if there is none."""
     head, closing, _ = after_reasoning(completion).rpartition(_CLOSING)
     _, opening, text = head.rpartition(_OPENING)
     return printable(text).strip()[:MAX_ADVICE_CHARS].rstrip() if opening and closing else ""
@@ -82,7 +81,6 @@ def _reduced(
 
 
 def _with_results(piece: Advice, *, marked: bool) -> str:
-    """Return a piece with its results."""
     gain = piece.gain
     name = "No advice" if piece.number == NO_ADVICE else f"Advice {piece.number}"
     tried = "Not tried yet."

@@ -63,7 +63,6 @@ def system_values(problem: Problem, policy: Policy, *, with_base: bool) -> dict[
 
 
 def _protected(seed_program: str) -> str:
-    """Return the instruction about markers as they stand in the seed program; empty without any."""
     if not (blocks := blocks_or_none(seed_program)):
         return ""
     lines = lines_of(seed_program)

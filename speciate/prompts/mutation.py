@@ -64,9 +64,6 @@ def build_prompt(
         goal: Shape (k,): weighting of the rewards to aim for, summing to 1.
         advice: Advice for the change, in a fence.
         causes: Causes of recent failures, most frequent first; see ``frequent_causes``.
-
-    Raises:
-        InvalidInputError: The policy's codec cannot encode this problem.
     """
     if policy.codec is not None:
         parent = parents[0] if parents and role is PolicyRole.MUTATE else None
@@ -136,7 +133,6 @@ class _Writer:
         self._system = fill(template_of(problem, TemplateName.SYSTEM), values)
 
     def requests(self, content: _PromptParts) -> list[str]:
-        """Return the wordings of the request that fit the parts."""
         word = "document" if self.problem.kind is ProblemKind.DATA else "program"
         values = {"candidate": word, "others": f"{word}s" if content.others else ""}
         values["target"] = "" if self.parent is None else next_target(self.problem, self.parent)
@@ -146,7 +142,6 @@ class _Writer:
         )
 
     def prompt(self, content: _PromptParts, request: str) -> Prompt:
-        """Return the prompt."""
         form = f"Answer in the form given above{': edits of the program to change' if self._edits else ''}."
         values = {
             "problem": content.problem,
@@ -215,11 +210,8 @@ def individual_text(
 ) -> str:
     """Return a program with its rewards and unmet targets, or its failure.
 
-    Args:
-        problem: The problem.
-        member: The program.
-        most_chars: Length beyond which its middle is cut; None for no limit.
-        changeable: True to show only the lines between marks and the marks, if it has any.
+    The middle of a program over ``most_chars`` is cut. With ``changeable`` only the lines between marks and the marks
+    are shown, if it has any.
     """
     program = member.program if most_chars is None else bounded(member.program, most_chars)
     blocks = blocks_or_none(program) if changeable and not problem.many_files else ()

@@ -282,7 +282,6 @@ def _texts(text: str, count: int, language: Language | None) -> list[str | Failu
 
 
 def _preferred(blocks: list[Fenced], labels: frozenset[str]) -> list[Fenced]:
-    """Return the blocks with one of the labels, or all blocks if none has."""
     return [block for block in blocks if block.info in labels] or blocks
 
 
@@ -303,7 +302,6 @@ def _tagged(text: str) -> list[str]:
 
 
 def unfenced(text: str) -> str:
-    """Return the content of a text that is a single fenced block."""
     lines = text.strip().split("\n")
     if not lines[0].startswith(("```", "~~~")) or lines[-1].strip("`~ \t"):
         return text
@@ -373,7 +371,6 @@ def read_program(raw: str | Failure, base: str | None, problem: Problem) -> Answ
 
 
 def _repaired(raw: str, problem: Problem) -> str:
-    """Return a program without a byte order mark and, if it does not parse otherwise, with plain blanks."""
     if problem.kind is ProblemKind.DATA:
         return raw
     raw = raw.removeprefix("\ufeff")
@@ -381,7 +378,6 @@ def _repaired(raw: str, problem: Problem) -> str:
 
 
 def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Failure | None:
-    """Return the failure of a program that leaves code out, unless nothing is missing."""
     if not problem.is_python or problem.many_files or (line := elision_in(raw, base or "")) is None:
         return None
     names = names_of(program)
@@ -392,7 +388,6 @@ def _left_out(raw: str, program: str, base: str | None, problem: Problem) -> Fai
 
 
 def _restored(raw: str, base: str | None, problem: Problem) -> str | Failure:
-    """Return the answer completed from its parent: other files, and everything outside of the EVOLVE-BLOCKs."""
     if problem.kind is ProblemKind.DATA:
         return raw
     whole = _completed(raw, base or "", problem)

@@ -41,7 +41,6 @@ class Wanted:
 
 
 def is_python(text: str) -> bool:
-    """Return True if a text of acceptable size parses as Python."""
     return len(text) <= MAX_PROGRAM_BYTES and isinstance(read_python(text), ast.Module)
 
 
@@ -144,7 +143,6 @@ class _Blocks:
         return order
 
     def complete(self, order: Sequence[int], expected: Wanted) -> bool:
-        """Return True if joined blocks leave no name open and no code out."""
         bound = frozenset[str]().union(*(self.names[i].bound for i in order))
         needed = frozenset[str]().union(*(self.names[i].free for i in order)) | (expected.names & self._places.keys())
         return needed <= bound | expected.available and not any(elision_in(self.texts[i], expected.base) for i in order)
@@ -167,7 +165,6 @@ class _Blocks:
 
 
 def _definitions(text: str, names: frozenset[str]) -> dict[str, str]:
-    """Return the syntax trees of the named functions and classes at the top level."""
     tree = read_python(text)
     body = tree.body if isinstance(tree, ast.Module) else []
     try:

@@ -20,7 +20,6 @@ _FENCE: Final = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)[^`]*+$")
 
 
 def file_sets(text: str, count: int, choose: Callable[[Sequence[str]], str]) -> list[str | Failure]:
-    """Return the answers of a completion, each with the files that it changes or adds."""
     blocks = filled_blocks(_headings_inside(text))
     if not blocks:
         parts = sections(text) if count > 1 else [text]
@@ -32,7 +31,6 @@ def file_sets(text: str, count: int, choose: Callable[[Sequence[str]], str]) -> 
 
 
 def files_or_none(text: str) -> dict[str, str]:
-    """Return the files of a program; none if the text is not a set of files."""
     try:
         return files_of(text)
     except FilesError:
@@ -104,7 +102,6 @@ def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:
 
 
 def syntax_failure(program: str) -> Failure | None:
-    """Return the failure of the first file that is not valid Python, or None."""
     for name, text in files_of(program).items():
         tree = parse_python(text)
         if isinstance(tree, Failure):
@@ -132,7 +129,6 @@ def _headings_inside(text: str) -> str:
 
 
 def _joined(texts: Sequence[str], choose: Callable[[Sequence[str]], str]) -> str | Failure:
-    """Return the files of several blocks as one answer; a later file replaces an earlier one of the same name."""
     headed = [text for text in texts if _has_heading(text)]
     if not headed:
         return choose(texts)

@@ -87,12 +87,10 @@ def restore(base: str, child: str) -> Kept | Failure:
 
 
 def protected_digest(text: str) -> str:
-    """Return the SHA-256 of the text outside of a program's EVOLVE-BLOCKs."""
     return digest_of(outside_of(text, blocks_or_none(text)))
 
 
 def _marked(base: str, blocks: Sequence[Block], child: str) -> list[str] | Failure | None:
-    """Return the contents of a child's own regions; None without markers."""
     own = blocks_or_none(child)
     if len(own) != len(blocks):
         problem = f"{len(own)} EVOLVE-BLOCKs where the parent has {len(blocks)}"
@@ -143,7 +141,6 @@ def _new_imports(nodes: Sequence[ast.stmt], old: Sequence[ast.stmt], uses: str) 
 
 
 def _imports(node: ast.stmt) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Yield bound name, key and line of each name that a statement imports."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             name = alias.asname or alias.name.partition(".")[0]

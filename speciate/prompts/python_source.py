@@ -23,7 +23,6 @@ _KEPT_CHARACTERS: Final = 32 << 10  # a tree takes a few hundred times the memor
 
 
 def parse_python(text: str) -> ast.Module | Failure:
-    """Return the syntax tree, or the failure ``syntax_error`` with line and message."""
     with warnings.catch_warnings():
         # Invalid escape sequences in candidates do not belong in our log.
         warnings.simplefilter("ignore")
@@ -79,7 +78,6 @@ def is_program(text: str) -> bool:
 
 
 def defined_names(text: str) -> frozenset[str]:
-    """Return the top-level functions and classes of a program; empty if it does not parse."""
     tree = read_python(text)
     if isinstance(tree, Failure):
         return frozenset()
@@ -139,7 +137,6 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def bound_by(node: ast.stmt) -> frozenset[str]:
-    """Return the names that a statement binds at the top level."""
     names = set[str]()
     for part in _flat([node]):
         _, stores, globals_ = _uses(part)
@@ -182,7 +179,6 @@ def _is_stub(node: ast.AST) -> bool:
 
 
 def has_odd_blanks(text: str) -> bool:
-    """Return True if a text has no-break or other wide blanks, or zero-width characters."""
     return _ODD_BLANK.search(text) is not None
 
 
@@ -192,18 +188,13 @@ def with_plain_blanks(text: str) -> str:
 
 
 def repaired(text: str) -> str:
-    """Return a program with plain blanks if it does not parse otherwise."""
     if not has_odd_blanks(text) or isinstance(read_python(text), ast.Module):
         return text
     return with_plain_blanks(text)
 
 
 def complete_part(text: str, needed: frozenset[str]) -> str | None:
-    """Return the leading top-level statements of a program that breaks off, without the last one.
-
-    Returns:
-        The part, or None if it lacks one of them or does not parse either.
-    """
+    """Return the leading top-level statements of a program that breaks off, without the last; None if it lacks one."""
     lines = text.split("\n")
     starts = [i for i, line in enumerate(lines) if line[:1] and not line[0].isspace() and line[0] not in _CLOSING]
     for end in starts[: -_MOST_CUTS - 1 : -1]:

@@ -54,5 +54,4 @@ class Reason(StrEnum):
 
 
 def rejected(reason: Reason, detail: str) -> Failure:
-    """Return the failure; ``detail`` is shortened for prompts."""
     return Failure(FailureKind.REJECTED, reason.value, bounded(storable(detail), _MAX_DETAIL))

@@ -100,7 +100,6 @@ def next_target(problem: Problem, member: Individual) -> str:
 
 
 def _targets_by_state(problem: Problem, member: Individual) -> tuple[list[int], list[int], list[int]]:
-    """Return the positions of the targets that a scored program meets, those refuted, and the others; unlock first."""
     secret = secret_objectives(problem)
     met = problem.targets_met(member.rewards or (), stopped_at=member.stopped_at)
     order = sorted(range(len(problem.targets)), key=lambda i: not problem.targets[i].unlock)
@@ -154,7 +153,6 @@ def failure_text(problem: Problem, failure: Failure) -> str:
 
 
 def artifact_texts(member: Individual) -> tuple[str, ...]:
-    """Return the feedback on a program by name, each text and the total bounded."""
     parts: list[str] = []
     left = MAX_ARTIFACTS_CHARS
     for name, text in sorted(member.artifacts.items()):

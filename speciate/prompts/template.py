@@ -78,12 +78,10 @@ _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```|~~~)")
 
 @lru_cache
 def default_template(name: TemplateName) -> str:
-    """Return the bundled template for problems without their own."""
     return files("speciate.prompts").joinpath("templates", f"{name.value}.txt").read_text("utf-8")
 
 
 def template_of(problem: Problem, name: TemplateName) -> str:
-    """Return the problem's own template, or the default one."""
     return problem.prompts.get(name) or default_template(name)
 
 
@@ -98,7 +96,6 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def uses(template: str, placeholder: str) -> bool:
-    """Return True if a template contains a placeholder."""
     return placeholder in Template(template).get_identifiers()
 
 
@@ -111,7 +108,6 @@ def requests(template: str, values: Mapping[str, str]) -> list[str]:
 
 
 def template_field_errors(name: TemplateName, text: str, *, where: str) -> list[FieldError]:
-    """Return the mistakes in a user's template."""
     names = PLACEHOLDERS[name]
     placeholders = list(_placeholders(text))
     mistakes = ((line, _placeholder_mistake(name, text, placeholder, line)) for placeholder, line in placeholders)

@@ -42,7 +42,6 @@ def with_programs(text: str) -> str:
 
 
 def _arguments(calls: str) -> Iterator[list[str]]:
-    """Yield the texts in the arguments of each call."""
     parameters = [value for _, value in _parameters(calls)]
     if parameters:
         yield parameters

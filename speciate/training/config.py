@@ -16,11 +16,7 @@ _SEEDS: Final = 1 << 32
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that a library cannot use: numpy's legacy generator takes 32 bits.
-
-    Raises:
-        InvalidInputError: The seed is negative or too large.
-    """
+    """Refuse a seed that a library cannot use: numpy's legacy generator takes 32 bits."""
     if not 0 <= seed < _SEEDS:
         raise InvalidInputError(f"seed = {seed}: expected 0 to {_SEEDS - 1}.")
 
@@ -194,10 +190,8 @@ class TrainConfig:
 
     @property
     def batch(self) -> int:
-        """Rollouts of a batch."""
         return self.prompts * self.group
 
     @property
     def multi_answer(self) -> bool:
-        """True if a rollout holds several answers."""
         return self.method in MULTI_ANSWER

@@ -19,7 +19,6 @@ _MEAN_OF = 10
 
 
 def draw_training_curve(history: Sequence[dict[str, float]], path: Path, title: str) -> None:
-    """Draw the measurements of a run as an SVG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 3.4), layout="constrained")

@@ -28,12 +28,9 @@ Rule = Callable[[int, int], bool]
 
 
 def block_rule(tokenizer: Tokenizer, answers: int, stops: Sequence[str]) -> Rule:
-    """Return a rule that ends a rollout with the code block of its last answer; the prompt opens the first block.
+    """Return a rule that ends a rollout with the code block of its last answer, a single answer with a stop.
 
-    Args:
-        tokenizer: Tokenizer of the model.
-        answers: Answers of a rollout; every block but the first has an opening fence.
-        stops: Texts that end a rollout with one answer.
+    The prompt opens the first block; every other one has an opening fence.
     """
     texts: dict[int, str] = {}
     streams: dict[int, DecodeStream] = {}
@@ -65,13 +62,7 @@ def write_rollouts(
         prompts: Token ids, number of answers, and longest rollout in tokens.
         close: Token that closes an answer, so that the last answer's ends the rollout; None without such a token.
         end: Token that ends any rollout.
-        temperature: Softmax temperature.
-        seed: Seed of all randomness.
         rules: Further rules that end rollouts, one for each prompt, shared by equal prompts; may be empty.
-
-    Raises:
-        ConfigurationError: The engine does not implement the model.
-        InvalidInputError: A prompt with its rollout exceeds the model's context, or the model computes NaN.
     """
     checkpoint = _checkpoint(model, end)
     try:

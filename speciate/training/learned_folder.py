@@ -44,11 +44,7 @@ class KeptCheckpoint:
 
 
 def base_folder(learned: Path, policy: Policy) -> Path:
-    """Return the folder with the weights of a policy that a run begins with.
-
-    Raises:
-        LearningError: This machine does not have it.
-    """
+    """Return the folder with the weights of a policy that a run begins with; ``LearningError`` without one."""
     from speciate.policies.bundled import checkpoints
 
     model = policy.model or ""
@@ -67,8 +63,7 @@ def base_folder(learned: Path, policy: Policy) -> Path:
 def load_weights(learned: Path, task: LearningTask, device: str, *, base: bool = False) -> Weights:
     """Load the parent version of a step, or with ``base`` the policy that the run began with.
 
-    Raises:
-        LearningError: The weights are missing, or not those of the policy.
+    Missing weights, or others than the policy's, raise ``LearningError``.
     """
     first = base_folder(learned, task.base)
     policy = task.base if base or task.step == 0 else task.parent
@@ -95,7 +90,6 @@ def _with_adapter(model: Any, folder: Path | None, rank: int) -> Any:
 
 
 def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | None:
-    """Return the state of the optimizer after the parent's step; None before the first step."""
     path = weights.folder / OPTIMIZER
     if task.step == 0 or not path.is_file():
         return None
@@ -104,11 +98,7 @@ def optimizer_state(weights: Weights, task: LearningTask) -> dict[str, Any] | No
 
 
 def keep_checkpoint(learned: Path, task: LearningTask, weights: Weights, optimizer: dict[str, Any]) -> KeptCheckpoint:
-    """Write a checkpoint and give it its name, by one rename after its files are on disk.
-
-    Raises:
-        UnavailableError: The disk is full, or the folder is not writable.
-    """
+    """Write a checkpoint and give it its name by one rename; ``UnavailableError`` if the disk is full."""
     draft: Path | None = None
     try:
         learned.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -63,7 +63,6 @@ class TorchLearner:
         self._base: tuple[str, Weights] | None = None
 
     def step(self, task: LearningTask) -> LearnedCheckpoint:
-        """Take a step; see ``Learner``."""
         started = time.perf_counter()
         torch.manual_seed((task.seed * 1_000_003 + task.step) % 2**63)
         weights = self._weights(task)

@@ -12,11 +12,7 @@ from speciate.training.reward_batch import EstimatorConfig, FloatArray
 
 
 def choose_kappa(config: EstimatorConfig, size: int) -> int:
-    """Return κ for groups of ``size`` answers.
-
-    Raises:
-        InvalidInputError: It leaves out no answer.
-    """
+    """Return κ for groups of ``size`` answers."""
     kappa = min(8, max(size // 2, 1)) if config.kappa is None else config.kappa
     if kappa > size - 1:
         raise InvalidInputError(
@@ -27,15 +23,11 @@ def choose_kappa(config: EstimatorConfig, size: int) -> int:
 
 
 def leave_one_out(scores: FloatArray, kappa: int, baseline: int | None = None) -> FloatArray:
-    """Return each answer's leave-one-out credit for the expected maximum of κ answers.
+    """Return each answer's leave-one-out credit for the expected maximum of κ answers; scores have shape (..., n).
 
     The credit of answer i is E[max(x_i, max of a random (κ−1)-subset of the others)] − E[max of a random b-subset of
-    the others]: a baseline that does not depend on x_i, so that the policy gradient stays unbiased.
-
-    Args:
-        scores: Shape (..., n).
-        kappa: κ, with 1 ≤ κ ≤ n − 1.
-        baseline: b, with 1 ≤ b ≤ n − 1; None is κ.
+    the others]: a baseline that does not depend on x_i, so that the policy gradient stays unbiased. 1 ≤ κ, b ≤ n − 1;
+    without ``baseline``, b is κ.
     """
     order = np.argsort(scores, axis=-1, kind="stable")
     ascending = np.take_along_axis(scores, order, axis=-1)

@@ -22,18 +22,10 @@ _MOST: Final = 20.0
 def token_losses(
     logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, config: LossConfig, rng: torch.Generator
 ) -> Tensor:
-    """Return the loss of every token, to be averaged over tokens.
+    """Return the loss of every token, shape (B, T), to be minimised and averaged over tokens.
 
-    Args:
-        logps: Shape (B, T): log-probabilities under the trained policy; gradients flow through them.
-        old_logps: Shape (B, T): log-probabilities under the policy that wrote the rollouts; no gradient.
-        advantages: Shape (B, 1) or (B, T); positive ones make tokens more likely.
-        mask: Shape (B, T): 1 for tokens of the completion, 0 for padding.
-        config: Options of the loss.
-        rng: Draws the tokens of ``clip_cov``.
-
-    Returns:
-        Shape (B, T), to be minimised.
+    ``old_logps`` are those of the policy that wrote the rollouts. Positive advantages, shape (B, 1) or (B, T), make
+    tokens more likely. The mask is 1 for tokens of the completion. ``rng`` draws the tokens of ``clip_cov``.
     """
     losses = _clipped(logps, old_logps, advantages, config)
     if config.clip_cov == 0 and config.kl_cov == 0:

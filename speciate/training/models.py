@@ -40,7 +40,6 @@ _LIBRARIES: Final = ("speciate", "torch", "transformers", "trl", "tokenizers", "
 
 
 def new_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer whose tokens are words separated by spaces."""
     words = (PAD, END, UNKNOWN, *vocabulary)
     if len(set(words)) < len(words):
         raise InvalidInputError("the vocabulary contains a token twice.")
@@ -78,11 +77,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM
 
 
 def load_model(folder: Path) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
-    """Return the model and the tokenizer of a checkpoint in a local folder.
-
-    Raises:
-        InvalidInputError: They cannot be loaded, or do not fit together.
-    """
+    """Return the model and the tokenizer of a checkpoint in a local folder."""
     from transformers import AutoTokenizer
 
     # From torch 2.11 on, gradients of cuDNN's attention with a mask on an H100 or H200 can be NaN at lengths of
@@ -120,7 +115,6 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, opening: str =
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the installed libraries that training uses, for a manifest."""
     installed = {}
     for name in _LIBRARIES:
         try:
@@ -132,11 +126,7 @@ def library_versions() -> dict[str, str]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn a failed write in the block into an error that names the folder.
-
-    Raises:
-        ConflictError: The disk is full, or the folder is not writable.
-    """
+    """Turn a failed write in the block into a ``ConflictError`` that names the folder."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # on a full disk torch and safetensors raise their own

@@ -63,11 +63,7 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 
 def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress: Progress | None = None) -> None:
-    """Train the base of a task, unless the folder already holds the same base.
-
-    Raises:
-        ConflictError: The folder holds something else.
-    """
+    """Train the base of a task unless the folder already holds it; ``ConflictError`` if it holds something else."""
     if folder.exists() and any(folder.iterdir()):
         try:
             present = read_manifest(folder)
@@ -96,12 +92,7 @@ def ensure_base(task: GeneratedTask, config: BaseConfig, folder: Path, progress:
 
 
 def check_run(task: Task, config: TrainConfig, folder: Path, *, resume: bool = False) -> bool:
-    """Check a run before anything is computed or written; return True if it is already complete.
-
-    Raises:
-        ConflictError: As ``train_policy``, or the folder is not writable.
-        InvalidInputError: The estimator's configuration does not fit the task, or vLLM is requested and missing.
-    """
+    """Check a run before anything is computed or written; return True if it is already complete."""
     if config.use_vllm and importlib.util.find_spec("vllm") is None:
         raise InvalidInputError(
             "use_vllm is set, and vLLM is not installed in this environment.",
@@ -136,20 +127,13 @@ def train_policy(
 ) -> None:
     """Train a policy by reinforcement; write its checkpoint, manifest and training curve.
 
-    Args:
-        task: Task that makes and scores problems.
-        config: Configuration of the training.
-        base: Folder of the initial model, which is also the reference of the KL divergence.
-        folder: Folder of the result; ``checkpoints`` inside it holds those of the run until it is complete.
-        resume: True to continue from the last checkpoint in ``folder``.
-        cpu: True to use no GPU.
-        progress: Called after every update.
+    ``base`` is the folder of the initial model, also the reference of the KL divergence. With ``resume`` the run
+    continues from the last checkpoint in ``folder/checkpoints``, which is deleted when the run is complete.
 
     Raises:
-        ConflictError: The folder holds an unfinished run and ``resume`` is False, or a run with another configuration
-            or other problems; or a file cannot be written, or the last checkpoint cannot be read.
-        InvalidInputError: The model cannot be loaded, memory is insufficient, or the training has diverged; or as
-            ``check_run``.
+        ConflictError: The folder holds an unfinished run and ``resume`` is False, or another run; or a file cannot be
+            written, or the last checkpoint cannot be read.
+        InvalidInputError: The model cannot be loaded, memory is insufficient, or the training has diverged.
     """
     from accelerate import PartialState
 
@@ -236,7 +220,6 @@ def _manifest(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint of an unfinished run, or None."""
     checkpoints = [path for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*") if is_complete(path)]
     return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
@@ -252,7 +235,6 @@ def training_curve(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:
-    """Return the configuration as JSON values."""
     value: dict[str, Any] = TypeAdapter(TrainConfig).dump_python(config, mode="json")
     return value
 
@@ -285,7 +267,6 @@ def _refuse_filled(folder: Path) -> None:
 
 
 def _write_identity(identity: dict[str, Any], folder: Path) -> None:
-    """Record the identity of the run that has started in the folder."""
     path = folder / CHECKPOINTS / RUN
     draft = path.with_suffix(".new")
     with writing(folder):
@@ -386,7 +367,6 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         )
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        """Report an update."""
         values = training_curve([{**(logs or {}), "step": state.global_step}])
         if values and self._progress is not None and state.is_world_process_zero:
             self._progress(-(-state.global_step // self._config.updates), self._config.steps, values[0])

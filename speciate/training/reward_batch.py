@@ -143,11 +143,9 @@ class RewardBatch:
         return [(members, drawn[self.index[members[:, 0]]]) for members in self.by_size]
 
     def flat(self, scores: FloatArray, scale: FloatArray | None = None) -> NDArray[np.bool_]:
-        """Return True for rollouts of groups whose scores differ by rounding errors only, shape (B,).
+        """Return True for rollouts of groups whose scores differ by rounding errors only, all of shape (B,).
 
-        Args:
-            scores: Shape (B,).
-            scale: Numbers that the scores were computed from, shape (B,); None for the scores.
+        ``scale`` are the numbers that the scores were computed from, by default the scores.
         """
         flat = np.empty(len(scores), np.bool_)
         for members in self.by_size:
@@ -191,7 +189,6 @@ class RewardBatch:
         return Advantages(values, self.diagnostics(shares, values))
 
     def diagnostics(self, scores: FloatArray, values: FloatArray) -> dict[str, float]:
-        """Return diagnostics of the batch."""
         busy = np.bincount(self.index, np.abs(values)) > 0
         return {
             "flat_groups": float(1.0 - busy.mean()),

@@ -37,18 +37,11 @@ def stack_rollouts(
     dimensions: int,
     keys: Sequence[Sequence[Hashable]] | None = None,
 ) -> RolloutRewards:
-    """Return the rewards of rollouts as one array, padded with zero rows.
+    """Return the rewards of rollouts as one array (B, m, k), padded with zero rows.
 
-    Args:
-        rollouts: For each rollout, the reward vectors of its answers in order; an unreadable one has none. Answers
-            beyond ``answers`` are dropped.
-        answers: m.
-        dimensions: k.
-        keys: For each answer, the key of its equality (its text, the shape of its program). Repeats within a rollout
-            become zero rows, so that repeating an answer earns nothing.
-
-    Raises:
-        InvalidInputError: A reward vector has another length than k, or keys do not fit.
+    Every rollout has the reward vectors of its answers in order; those beyond ``answers`` are dropped. An answer whose
+    key (its text, or the shape of its program) repeats an earlier one of its rollout becomes a zero row, so that
+    repeating an answer earns nothing.
     """
     if answers < 1 or dimensions < 1:
         raise InvalidInputError(
@@ -75,20 +68,12 @@ def stack_rollouts(
 def measure(
     batch: RolloutRewards, groups: NDArray[np.int64], scratch: NDArray[np.bool_], rng: np.random.Generator
 ) -> dict[str, float]:
-    """Return measurements of the rollouts from scratch, to watch a training.
+    """Return measurements of the rollouts from scratch, to watch a training; masks and groups have shape (B,).
 
-    Args:
-        batch: Rewards, shape (B, m, k).
-        groups: Shape (B,): rollouts of one prompt share a number.
-        scratch: Shape (B,): True for a rollout from scratch.
-        rng: Draws weightings.
-
-    Returns:
-        ``mean`` (mean reward of an answer, missing ones count as 0), ``best`` (best mean reward among a prompt's
-        answers), ``best_weighted`` (E_w of the best weighted reward, w ~ Dir(1)), ``diversity`` (mean pairwise L1
-        distance between the rewards of a prompt's answers), ``answered`` (share of answers that were present,
-        readable and no repeat), ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has
-        no entry.
+    ``mean`` (mean reward of an answer, missing ones count as 0), ``best`` (best mean reward among a prompt's answers),
+    ``best_weighted`` (E_w of the best weighted reward, w ~ Dir(1)), ``diversity`` (mean pairwise L1 distance between
+    the rewards of a prompt's answers), ``answered`` (share of answers that were present, readable and no repeat),
+    ``mutation_mean`` (mean reward of changes). A kind of rollout that did not occur has no entry.
     """
     measures: dict[str, float] = {}
     if not scratch.all():
@@ -146,11 +131,9 @@ class TrainingPopulations:
         return problem, Individual(1, *members[best])
 
     def state(self) -> list[Any]:
-        """Return everything as JSON values."""
         return [[problem, list(members.items())] for problem, members in self._members.items()]
 
     def restore(self, state: list[Any]) -> None:
-        """Restore the result of ``state``."""
         self._members = OrderedDict(
             (problem, {answer: tuple(rewards) for answer, rewards in members}) for problem, members in state
         )

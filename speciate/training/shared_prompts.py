@@ -25,18 +25,10 @@ AT_ONCE: Final = 64
 def shared_logps(
     model: Any, prompts: Tensor, prompt_mask: Tensor, completions: Tensor, completion_mask: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies of completions, in nats.
+    """Return log-probabilities and entropies of completions in nats, shape (B, T); zero at padding.
 
-    Args:
-        model: A causal language model of transformers with a key-value cache.
-        prompts: Token ids, shape (B, P), padded on the left. Equal rows are processed once.
-        prompt_mask: 1 for tokens, 0 for padding, shape (B, P).
-        completions: Token ids, shape (B, T), padded on the right.
-        completion_mask: 1 for tokens, 0 for padding, shape (B, T).
-        temperature: Softmax temperature.
-
-    Returns:
-        Two tensors of shape (B, T); zero at padding.
+    Prompts, shape (B, P), are padded on the left, completions, shape (B, T), on the right; masks are 1 for tokens.
+    Equal prompts are processed once.
     """
     rows = list(_parts(prompts, prompt_mask))
     parts = [

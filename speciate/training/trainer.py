@@ -314,11 +314,7 @@ class VectorTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             draft.replace(path)
 
     def restore(self, checkpoint: Path) -> None:
-        """Restore the generator and the parents that were saved beside a checkpoint.
-
-        Raises:
-            ConflictError: Another number of processes saved them.
-        """
+        """Restore the generator and the parents that were saved beside a checkpoint."""
         state = read_state(checkpoint, self.args.process_index, self.args.world_size)
         self.rng.bit_generator.state = state["rng"]
         self.populations.restore(state["populations"])
@@ -344,11 +340,7 @@ def is_complete(checkpoint: Path) -> bool:
 
 
 def read_state(checkpoint: Path, process: int, processes: int) -> dict[str, Any]:
-    """Return the state that a process saved in a complete checkpoint.
-
-    Raises:
-        ConflictError: Another number of processes wrote the checkpoint, so generators and parents do not match.
-    """
+    """Return the state that a process saved in a complete checkpoint; ``ConflictError`` if their number differed."""
     state: dict[str, Any] = json.loads(state_file(checkpoint, 0).read_text("utf-8"))
     before = state.get("processes", 1)
     if before != processes:

@@ -27,18 +27,9 @@ class WeightingSampler(StrEnum):
 def draw_weightings(
     groups: int, draws: int, dimensions: int, *, alpha: float, sampler: WeightingSampler, rng: np.random.Generator
 ) -> FloatArray:
-    """Return weightings for every group.
+    """Return weightings for every group, shape (groups, draws, dimensions), summing to 1 along the last axis.
 
-    Args:
-        groups: Number of prompt groups.
-        draws: K, weightings of each group.
-        dimensions: k, components of the reward vector.
-        alpha: Concentration of the Dirichlet distribution; 1 is uniform on the simplex.
-        sampler: The sampler.
-        rng: Source of all randomness.
-
-    Returns:
-        Shape (groups, draws, dimensions), non-negative, summing to 1 along the last axis.
+    ``alpha`` is the concentration of the Dirichlet distribution; 1 is uniform on the simplex.
     """
     if dimensions == 1:
         return np.ones((groups, draws, 1))

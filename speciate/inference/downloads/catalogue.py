@@ -50,11 +50,6 @@ CATALOGUE: Final = {
 
 
 def published(name: str) -> PublishedModel:
-    """Return a model of the catalogue.
-
-    Raises:
-        InvalidInputError: There is none of this name.
-    """
     if name not in CATALOGUE:
         raise InvalidInputError(
             f"there is no model {name!r}.", remedy=did_you_mean(name, CATALOGUE) or f"Models: {', '.join(CATALOGUE)}."
@@ -63,12 +58,7 @@ def published(name: str) -> PublishedModel:
 
 
 def folder_of(name: str, data_dir: Path) -> Path:
-    """Return the folder of a downloaded model.
-
-    Raises:
-        InvalidInputError: There is no such model.
-        NotFoundError: It is not downloaded.
-    """
+    """Return the folder of a downloaded model; ``NotFoundError`` if it is not downloaded."""
     published(name)
     folder = downloaded(data_dir).get(name)
     if folder is None:
@@ -92,10 +82,8 @@ def policy_of_model(name: str, folder: Path) -> Policy:
 
 
 def models_dir(data_dir: Path) -> Path:
-    """Return the folder of downloaded models."""
     return data_dir / "models"
 
 
 def downloaded(data_dir: Path) -> dict[str, Path]:
-    """Return the folders of the downloaded models, by name."""
     return {path.parent.name: path.parent for path in sorted(models_dir(data_dir).glob(f"*/{MANIFEST}"))}

@@ -35,11 +35,7 @@ _CONTROL: Final = 3
 
 
 def convert(source: Path, folder: Path) -> None:
-    """Write ``config.json``, ``model.safetensors``, tokenizer and chat template of a GGUF file into a folder.
-
-    Raises:
-        ConfigurationError: The package ``gguf`` is missing, or the file holds another kind of model.
-    """
+    """Write ``config.json``, ``model.safetensors``, tokenizer and chat template of a GGUF file into a folder."""
     try:
         gguf: Any = import_module("gguf")
     except ImportError:
@@ -69,7 +65,6 @@ def convert(source: Path, folder: Path) -> None:
 def _as_hugging_face(
     name: str, values: npt.NDArray[np.float32], facts: Mapping[str, Any]
 ) -> tuple[str, npt.NDArray[np.float32]]:
-    """Return the name and the values of a tensor as Hugging Face stores them."""
     *place, part, kind = name.split(".")
     if not place:
         return f"{_WHOLE[part]}.{kind}", values

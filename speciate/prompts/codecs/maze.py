@@ -29,7 +29,6 @@ class MazeCodec:
     def prompt(
         self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
-        """Return the maze, its budget, the parent with its results, and the number of routes."""
         tokens = list(_maze_tokens(problem))
         route = None if parent is None else self.write(parent.program)
         if parent is not None and route:
@@ -45,7 +44,6 @@ class MazeCodec:
         ]
 
     def write(self, candidate: str) -> list[str] | None:
-        """Return the cells of a route."""
         cells = candidate.split()
         return cells if cells and all(_CELL.fullmatch(cell) for cell in cells) else None
 

@@ -31,7 +31,6 @@ class ProgramsCodec:
     def prompt(
         self, problem: Problem, *, answers: int, parent: Individual | None = None, goal: Sequence[float] | None = None
     ) -> str:
-        """Return the cases, the parent with its passed cases, and the number of programs."""
         tokens = _case_tokens(problem)
         program = None if parent is None else self.write(parent.program)
         if parent is not None and program:
@@ -40,7 +39,6 @@ class ProgramsCodec:
         return " ".join([*tokens, *goal_tokens(goal), ONE if answers == 1 else MANY])
 
     def read(self, text: str, *, answers: int) -> list[str]:
-        """Return the programs of a completion as Python."""
         written = (" ".join(tokens) for tokens in split_answers(text, answers))
         return [python_of(tokens.split()) if _ANSWER.fullmatch(tokens) else "" for tokens in written]
 
@@ -55,18 +53,15 @@ class ProgramsCodec:
 
 
 def python_of(tokens: Sequence[str]) -> str:
-    """Return the Python program for levels and thresholds."""
     steps = (f"{tokens[i][1:]} if x < {tokens[i + 1][1:]} else " for i in range(0, len(tokens) - 1, 2))
     return f"{_HEAD}{''.join(steps)}{tokens[-1][1:]}\n"
 
 
 def passed_token(case: int, passed: float) -> str:
-    """Return the token of a parent's result on a case, counted from 0."""
     return f"<c{case}{'+' if passed >= 1 else '-'}>"
 
 
 def vocabulary(cases: int) -> tuple[str, ...]:
-    """Return all tokens of problems with this number of cases."""
     outcomes = [passed_token(case, value) for case in range(cases) for value in (0.0, 1.0)]
     return (*WORDS, *(f"x{i}" for i in range(INPUTS)), *(f"y{i}" for i in range(LEVELS)), *outcomes)
 

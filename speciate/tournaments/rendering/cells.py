@@ -25,21 +25,18 @@ class Section:
 
 
 def estimate(measured: Estimate, form: str = ".3g") -> str:
-    """Return a number with its interval and n in one cell."""
     if measured.value is None:
         return f"– ({measured.note})" if measured.note else "–"
     return f"{_shown(measured.value, form)}{ends(measured.low, measured.high, form)} n={measured.problems}"
 
 
 def ends(low: float | None, high: float | None, form: str) -> str:
-    """Return an interval in brackets, or an empty text if it is withheld."""
     if low is None:
         return ""
     return f" [{_shown(low, form)}, {'∞' if high is None else _shown(high, form)}]"
 
 
 def p_value(value: float | None, *, exact: bool = False) -> str:
-    """Return a p-value in one cell; a dash while it is withheld."""
     return "–" if value is None else f"{value:.2g}{' exact' if exact else ''}"
 
 

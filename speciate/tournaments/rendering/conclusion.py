@@ -60,7 +60,6 @@ def _method(comparison: MethodComparison, report: Report) -> str:
 
 
 def compared_runs(comparison: MethodComparison) -> str:
-    """Return the number of compared training runs in words."""
     a, b = _runs(comparison)
     return f"{a} paired training seed{'s' * (a != 1)}" if comparison.paired else f"{a} and {b} training runs"
 

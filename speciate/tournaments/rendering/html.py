@@ -36,7 +36,6 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: Report) -> str:
-    """Return the HTML file."""
     title = report.design.declared.title or report.design.declared.slug
     body = "".join(
         _section(section, _FIGURES[section.key](report) if section.key in _FIGURES else "")
@@ -69,7 +68,6 @@ def _section(section: Section, figures: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text of a cell; intervals do not wrap."""
     return _INTERVAL.sub(r'<span class="whole">\g<0></span>', escape(text))
 
 

@@ -10,7 +10,6 @@ from speciate.tournaments.report.models import MethodComparison, Report, Verdict
 
 
 def method_verdict(comparison: MethodComparison) -> str:
-    """Return the verdict of a comparison of methods as a sentence."""
     match comparison.verdict:
         case Verdict.BETTER | Verdict.WORSE:
             return f"Method {comparison.a} is {comparison.verdict.value} than method {comparison.b} ({comparison.note})"
@@ -19,7 +18,6 @@ def method_verdict(comparison: MethodComparison) -> str:
 
 
 def methods(report: Report) -> Section:
-    """Return the comparisons of methods."""
     comparisons = report.standings.methods
     rows = tuple(
         (
@@ -57,7 +55,6 @@ def _difference(comparison: MethodComparison) -> str:
 
 
 def _withheld(comparisons: Sequence[MethodComparison]) -> str:
-    """Return why intervals are missing, as a sentence to append; empty if all have one."""
     if any(c.difference is not None and c.p_value is None for c in comparisons):
         return " Interval withheld until all runs have ended."
     if any(c.difference is not None and c.low is None for c in comparisons):
@@ -66,7 +63,6 @@ def _withheld(comparisons: Sequence[MethodComparison]) -> str:
 
 
 def training_runs(report: Report) -> Section:
-    """Return the mean of every training run."""
     rows = tuple(
         dict.fromkeys(
             (method, c.search, str(run.training_seed), run.entrant, "–" if run.value is None else f"{run.value:.3g}")

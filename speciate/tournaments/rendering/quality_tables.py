@@ -13,7 +13,6 @@ _SHOWN: Final = (1.0, 2.0, 4.0, 8.0)  # factors in the table; the figure shows a
 
 
 def draws(report: Report) -> Section:
-    """Return pass@k and best@k for every k."""
     rows = tuple(
         (each.entrant, str(k), estimate(each.pass_at[i]), estimate(each.best_at[i]))
         for each in report.draws
@@ -28,7 +27,6 @@ def draws(report: Report) -> Section:
 
 
 def profiles(report: Report) -> Section:
-    """Return the share of problems on which each entrant is within a factor of the best one."""
     rows = tuple((each.entrant, *(_share(each, factor) for factor in _SHOWN)) for each in report.profiles)
     note = (
         "Performance profile (Dolan and Moré 2002): share of problems that an entrant solves at no more than τ times"
@@ -45,7 +43,6 @@ def _share(profile: Profile, factor: float) -> str:
 
 
 def laws(predictions: Sequence[BudgetLaw], key: str, title: str, what: str, column: str) -> Section:
-    """Return the predictions of the law of diminishing returns at the budget and beyond."""
     rows = tuple(
         (
             law.entrant,
@@ -67,13 +64,11 @@ def laws(predictions: Sequence[BudgetLaw], key: str, title: str, what: str, colu
 
 
 def score_laws(report: Report) -> Section:
-    """Return the laws of the best score."""
     what = "Mean over runs of the best score so far"
     return laws(report.score_laws, "score-laws", "Budget curve: best score", what, "best score by the law")
 
 
 def qualities(report: Report) -> Section:
-    """Return hypervolume and diversity of every entrant."""
     rows = tuple(
         (each.entrant, estimate(each.hypervolume), estimate(each.diversity), estimate(each.diversity_all))
         for each in report.qualities
@@ -90,7 +85,6 @@ def qualities(report: Report) -> Section:
 
 
 def health(report: Report) -> Section:
-    """Return the health of every policy."""
     rows = tuple(
         (
             h.entrant, h.policy, f"{h.rollouts:,}", estimate(h.entropy), estimate(h.unreadable), estimate(h.failed),
@@ -116,7 +110,6 @@ def health(report: Report) -> Section:
 
 
 def entropy_fits(report: Report) -> Section:
-    """Return the entropy law of every training."""
     rows = tuple(
         (", ".join(fit.policies), fit.source, str(len(fit.entropy)), *_fitted(fit)) for fit in report.entropy_fits
     )

@@ -22,7 +22,6 @@ from speciate.tournaments.report.models import Comparison, Design, ProblemFacts,
 
 
 def sections(report: Report) -> tuple[Section, ...]:
-    """Return all tables of a report, in reading order."""
     all_tables = (
         _design(report.design),
         _problems(report.design),
@@ -80,13 +79,11 @@ def short_sections(report: Report) -> tuple[Section, ...]:
 
 
 def _narrow(section: Section, note: str, columns: tuple[str, ...]) -> Section:
-    """Return a section with some of its columns and a shorter note."""
     at = [section.columns.index(name) for name in columns]
     return replace(section, note=note, columns=columns, rows=tuple(tuple(row[i] for i in at) for row in section.rows))
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return the verdict of a comparison as a sentence."""
     match comparison.verdict:
         case Verdict.BETTER | Verdict.WORSE:
             subject, better, note = comparison.subject.value, comparison.verdict.value, comparison.note

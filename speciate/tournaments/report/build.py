@@ -35,7 +35,6 @@ from speciate.tournaments.statistics.estimators import chance_of_better
 def make_standings(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results, resamples: Resamples | None = None
 ) -> Standings:
-    """Return the standings of the runs that have ended."""
     resamples = resamples or Resamples(schedule)
     results = _until_decided(schedule, results)
     return Standings(
@@ -50,7 +49,6 @@ def make_standings(
 
 
 def make_matrix(schedule: Schedule, results: Results) -> Matrix:
-    """Return the successes of every entrant on every problem."""
     results = _until_decided(schedule, results)
     reached = (results.reached & results.ended).sum(axis=1).tolist()
     counts = results.ended.sum(axis=1).tolist()
@@ -70,7 +68,6 @@ def make_report(
     problems: Mapping[str, ProblemFacts],
     policies: Mapping[str, PolicyFacts],
 ) -> Report:
-    """Return the whole report."""
     decided = _until_decided(schedule, results)
     resamples = Resamples(schedule)
     withheld = contrasts_withheld(schedule, decided)

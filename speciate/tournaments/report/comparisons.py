@@ -71,17 +71,10 @@ def pair_up(schedule: Schedule, results: Results, a: str, b: str) -> Paired:
 def metric_values(
     schedule: Schedule, results: Results, pairs: BoolArray, entrants: Sequence[int]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], FloatArray, NDArray[np.int64]]:
-    """Return the primary metric of entrants on each problem, over given (problem, seed) pairs.
+    """Return the primary metric of entrants on each problem, over ``pairs`` (n_problems, n_seeds) only.
 
-    Args:
-        schedule: The schedule.
-        results: Results of the runs.
-        pairs: Pairs that count, shape (n_problems, n_seeds).
-        entrants: Indices of entrants.
-
-    Returns:
-        Indices of problems with a pair, shape (n_used,); the metric, higher is better, shape (n_used, n_entrants);
-        and successes of the same shape.
+    Return the indices of problems with a pair, shape (n_used,); the metric, higher is better, shape (n_used,
+    n_entrants); and successes of the same shape.
     """
     used = np.flatnonzero(pairs.any(axis=1))
     complete = pairs[used][..., None]
@@ -125,7 +118,6 @@ def contrasts_withheld(schedule: Schedule, results: Results) -> str:
 def compare(
     schedule: Schedule, amendments: Sequence[Amendment], results: Results, names: Sequence[str], resamples: Resamples
 ) -> tuple[Comparison, ...]:
-    """Return every declared comparison."""
     finished = not bool((results.state == PENDING).any())
     extended_late = any(amendment.ended_runs > 0 for amendment in amendments)
     analysis = _Analysis(schedule, results, names, resamples, finished, extended_late)

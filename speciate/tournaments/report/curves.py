@@ -22,7 +22,6 @@ _FACTORS: Final = tuple(np.round(np.geomspace(1, 64, 37), 4).tolist())
 
 
 def reached_curves(schedule: Schedule, results: Results) -> tuple[Reached, ...]:
-    """Return the share of targets reached by evaluations and by tokens, for entrants with completed runs."""
     curves = []
     for unit, spent in (("evaluations", results.evaluations), ("tokens", results.tokens)):
         for i, entrant in enumerate(schedule.declared.entrants):
@@ -48,14 +47,12 @@ def _reached(name: str, unit: str, spent: FloatArray, reached: BoolArray) -> Rea
 
 
 def solve_rate_laws(schedule: Schedule, results: Results) -> tuple[BudgetLaw, ...]:
-    """Return the budget law of each entrant's solve rate."""
     within = results.evaluations[..., None] <= budgets(schedule.declared)
     solved = (within & results.reached[..., None]).astype(np.float64)
     return tuple(_law(schedule, results, i, solved[:, :, i]) for i in range(len(schedule.declared.entrants)))
 
 
 def best_score_laws(schedule: Schedule, results: Results) -> tuple[BudgetLaw, ...]:
-    """Return the budget law of each entrant's best score so far."""
     return tuple(_law(schedule, results, i, results.best_by[..., i, :]) for i in range(len(schedule.declared.entrants)))
 
 

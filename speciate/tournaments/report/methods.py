@@ -102,7 +102,6 @@ class _Measured:
 
     @property
     def complete(self) -> bool:
-        """True if there is a number to compare."""
         return all(values.size for values in self.values)
 
 

@@ -27,7 +27,6 @@ _UNKNOWN: Final = {
 
 
 def qualities(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Quality, ...]:
-    """Return hypervolume and reward-space diversity of every entrant."""
     names = ("hypervolume", "diversity", "diversity_all")
     qualities = []
     for i, entrant in enumerate(schedule.declared.entrants):
@@ -40,7 +39,6 @@ def qualities(schedule: Schedule, results: Results, resamples: Resamples) -> tup
 
 
 def health(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[PolicyHealth, ...]:
-    """Return the health of every policy of every entrant."""
     health = []
     for i, entrant in enumerate(schedule.declared.entrants):
         ended = results.ended[..., i]

@@ -35,11 +35,7 @@ class Resamples:
     def mean(self, values: FloatArray, runs: int, nothing: str = NOTHING, withheld: str = "") -> Estimate:
         """Return the mean over problems with its interval, or without one if problems are too few or all equal.
 
-        Args:
-            values: Shape (n_problems,).
-            runs: Runs behind the values.
-            nothing: Note of an estimate without problems.
-            withheld: Reason to withhold the interval in any case; empty if it may be shown.
+        ``nothing`` is the note of an estimate without problems; ``withheld`` a reason to show no interval in any case.
         """
         n = len(values)
         if n == 0:
@@ -53,11 +49,7 @@ class Resamples:
     def ratio(self, above: FloatArray, below: FloatArray, runs: int, infinite: str) -> Estimate:
         """Return Σ above ÷ Σ below with its interval, or without one if problems are too few or all equal.
 
-        Args:
-            above: Shape (n_problems,).
-            below: The same shape, not negative.
-            runs: Runs behind the values.
-            infinite: Note if the sum of ``below`` is 0.
+        Both have shape (n_problems,); ``below`` is not negative. ``infinite`` is the note if it sums to 0.
         """
         n = len(above)
         if n == 0:

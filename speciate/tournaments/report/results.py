@@ -59,7 +59,6 @@ class Results:
 
     @classmethod
     def empty(cls, schedule: Schedule) -> Self:
-        """Return the results of a tournament in which no run has ended."""
         entrants = schedule.declared.entrants
         policies = max(len(entrant.policy_names) for entrant in entrants)
         shape = (len(schedule.problems), len(schedule.seeds), len(entrants))
@@ -91,7 +90,6 @@ class Results:
 
     @property
     def ended(self) -> BoolArray:
-        """True for completed runs."""
         return np.asarray(self.state == ENDED)
 
     @property
@@ -101,7 +99,6 @@ class Results:
         return int(waiting.argmax()) if waiting.any() else len(waiting)
 
     def first(self, problems: int) -> Self:
-        """Return the results of the first problems."""
         arrays: dict[str, Any] = {
             each.name: getattr(self, each.name)[:problems] for each in fields(self) if each.name != "reasons"
         }

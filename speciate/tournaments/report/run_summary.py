@@ -85,14 +85,10 @@ def budgets(declared: Tournament) -> FloatArray:
 def quality(answers: Answers, at: FloatArray, rng: np.random.Generator) -> dict[str, float | FloatArray]:
     """Return score, diversity, hypervolume and best scores so far (``best_by``, shape of ``at``) of a run.
 
-    The hypervolume is a share of the box from a tenth of every range below its worst end to its best end (Ishibuchi et
+    ``at`` are budgets in evaluations; ``rng`` draws the sample of a hypervolume in more than four dimensions. The
+    hypervolume is a share of the box from a tenth of every range below its worst end to its best end (Ishibuchi et
     al. 2018, "How to specify a reference point in hypervolume calculation"). With the worst end as reference, a
     specialist with one component at its worst would count as 0. Values beyond the best end count as the best end.
-
-    Args:
-        answers: The candidates.
-        at: Budgets in evaluations.
-        rng: Draws the sample of a hypervolume in more than four dimensions.
     """
     distances = diversity(answers.rewards, answers.valid) if len(answers.rewards) else Diversity(None, None, 0, 0)
     order = np.argsort(answers.spent, kind="stable")
@@ -123,7 +119,6 @@ def _volume(points: FloatArray, rng: np.random.Generator) -> float:
 
 
 def health(answers: Answers, completions: Completions, policy: int) -> FloatArray:
-    """Return the numbers of one policy in a run, shape (len(POLICY_NUMBERS),)."""
     sampled = completions.policy == policy
     mine = answers.policy == policy
     tokens = np.where(np.isfinite(completions.surprise), completions.tokens, 0.0)[sampled]

@@ -20,12 +20,10 @@ _INCOMPLETE: Final = "no problem has all its runs completed"
 
 
 def standings(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Standing, ...]:
-    """Return the standing of every entrant, in declared order."""
     return tuple(_standing(schedule, results, i, resamples) for i in range(len(schedule.declared.entrants)))
 
 
 def draws(schedule: Schedule, results: Results, resamples: Resamples) -> tuple[Draws, ...]:
-    """Return pass@k and best@k of every entrant, for every k up to the number of seeds."""
     ks = _sizes(len(schedule.seeds))
     curves = []
     for i, entrant in enumerate(schedule.declared.entrants):
@@ -45,7 +43,6 @@ def _sizes(seeds: int, most: int = 16) -> list[int]:
 
 
 def _complete(results: Results, i: int) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return an entrant's successes and scores on problems whose runs have all completed."""
     complete = results.ended[..., i].all(axis=1)
     return results.reached[complete][..., i].sum(axis=1), results.score[complete][..., i]
 

@@ -14,16 +14,7 @@ BoolArray = NDArray[np.bool_]
 
 
 def finite(values: ArrayLike, name: str, dimensions: int | None = None) -> FloatArray:
-    """Return the values as float64.
-
-    Args:
-        values: Numbers.
-        name: Name of the argument, for the message.
-        dimensions: Required number of axes; None accepts any.
-
-    Raises:
-        InvalidInputError: A value is NaN or infinite, the array is empty, or its number of axes is wrong.
-    """
+    """Return the values as float64, after checking their number of axes; None accepts any."""
     array = np.asarray(values, dtype=np.float64)
     check_axes(array, name, dimensions)
     if not np.isfinite(array).all():
@@ -35,11 +26,7 @@ def finite(values: ArrayLike, name: str, dimensions: int | None = None) -> Float
 
 
 def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolArray:
-    """Return the values as booleans.
-
-    Raises:
-        InvalidInputError: A value is not a boolean (or 1 or 0), the array is empty, or its number of axes is wrong.
-    """
+    """Return the values as booleans."""
     array = np.asarray(values)
     check_axes(array, name, dimensions)
     if not np.isin(array, (0, 1)).all():
@@ -48,11 +35,7 @@ def flags(values: ArrayLike, name: str, dimensions: int | None = None) -> BoolAr
 
 
 def check_axes(array: NDArray[Any], name: str, dimensions: int | None) -> None:
-    """Check that an array is not empty and has the expected number of axes.
-
-    Raises:
-        InvalidInputError: The array is empty or has another number of axes.
-    """
+    """Check that an array is not empty and has the expected number of axes."""
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInputError(
             f"{name} has shape {array.shape}.", remedy=f"Give an array with {dimensions} axes, as documented."
@@ -62,11 +45,7 @@ def check_axes(array: NDArray[Any], name: str, dimensions: int | None) -> None:
 
 
 def check_same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
-    """Check that two arrays have the same shape.
-
-    Raises:
-        InvalidInputError: The shapes differ.
-    """
+    """Check that two arrays have the same shape."""
     if a.shape != b.shape:
         raise InvalidInputError(
             f"{names} have shapes {a.shape} and {b.shape}.", remedy="Pair the same problems and seeds, in one order."
@@ -74,20 +53,12 @@ def check_same_shape(a: NDArray[Any], b: NDArray[Any], names: str) -> None:
 
 
 def check_open_unit(value: float, name: str) -> None:
-    """Check that a level or probability lies strictly between 0 and 1.
-
-    Raises:
-        InvalidInputError: The value lies outside.
-    """
+    """Check that a level or probability lies strictly between 0 and 1."""
     if not 0.0 < value < 1.0:
         raise InvalidInputError(f"{name} is {value}.", remedy="Choose a number strictly between 0 and 1, such as 0.05.")
 
 
 def check_at_least(value: int, least: int, name: str) -> None:
-    """Check a count against its minimum.
-
-    Raises:
-        InvalidInputError: The count is too small.
-    """
+    """Check a count against its minimum."""
     if value < least:
         raise InvalidInputError(f"{name} is {value}.", remedy=f"Give at least {least}.")

@@ -26,11 +26,7 @@ def all_equal(values: FloatArray) -> bool:
 
 
 def resample(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return problems drawn with replacement, shape (draws, clusters).
-
-    Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
-    """
+    """Return problems drawn with replacement, shape (draws, clusters)."""
     check_at_least(draws, 1, "draws")
     if clusters < MIN_CLUSTERS:
         raise InvalidInputError(
@@ -41,22 +37,14 @@ def resample(clusters: int, draws: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def resample_counts(clusters: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return how often each problem was drawn, shape (draws, clusters): a resampled sum is then a product.
-
-    Raises:
-        InvalidInputError: There are fewer problems than ``MIN_CLUSTERS``, or no draws.
-    """
+    """Return how often each problem was drawn, shape (draws, clusters): a resampled sum is then a product."""
     rows = resample(clusters, draws, rng) + np.arange(draws)[:, None] * clusters
     counts: FloatArray = np.bincount(rows.ravel(), minlength=draws * clusters).reshape(draws, clusters).astype(float)
     return counts
 
 
 def percentiles(statistics: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """Return both ends of the interval along the first axis, without interpolation because values may be infinite.
-
-    Raises:
-        InvalidInputError: The level is not between 0 and 1, or a value is NaN.
-    """
+    """Return both ends of the interval along the first axis, without interpolation because values may be infinite."""
     check_open_unit(level, "level")
     if np.isnan(statistics).any():
         raise InvalidInputError(

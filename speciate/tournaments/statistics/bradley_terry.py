@@ -39,16 +39,9 @@ class Strengths:
 
 
 def pairwise_outcomes(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return wins and ties between all policies on each problem, paired by seed.
+    """Return wins and ties, shape (n_problems, m, m): the number of seeds on which i beat j, and on which they tied.
 
-    Args:
-        scores: Shape (n_problems, n_seeds, m), higher is better, NaN for a policy that did not run.
-
-    Returns:
-        ``wins`` and ``ties``, shape (n_problems, m, m): the number of seeds on which i beat j, and on which they tied.
-
-    Raises:
-        InvalidInputError: The array does not have three axes.
+    Scores have shape (n_problems, n_seeds, m), higher is better, NaN for a policy that did not run.
     """
     table = np.asarray(scores, dtype=np.float64)
     check_axes(table, "scores", 3)
@@ -79,10 +72,6 @@ def bradley_terry(wins: ArrayLike, ties: ArrayLike, prior_sd: float = 3.0, level
         ties: Shape (n_problems, m, m), symmetric.
         prior_sd: Standard deviation of the prior in logits; a large value approaches maximum likelihood.
         level: Coverage of each interval.
-
-    Raises:
-        InvalidInputError: A count is negative, ties are not symmetric, some policies were never compared with the
-            others, the prior's standard deviation is not positive, or the level is not between 0 and 1.
     """
     from scipy import special
 

@@ -64,10 +64,6 @@ def fit_budget_curve(
         largest: Largest possible score: predictions are clipped there.
         level: Coverage of the interval, two-sided.
         draws: Resamples.
-
-    Raises:
-        InvalidInputError: There are too few problems or budgets, the budgets are not ascending, shapes do not match, a
-            value is not finite, or the level is not between 0 and 1.
     """
     means_of, ks, points = finite(curves, "curves", 2), finite(budgets, "budgets", 1), finite(at, "at", 1)
     if len(ks) < 4 or ks[0] <= 0 or (np.diff(ks) <= 0).any() or means_of.shape[1] != len(ks) or (points < ks[0]).any():

@@ -62,9 +62,6 @@ def e_process(differences: ArrayLike, alpha: float = 0.05) -> EProcess:
         differences: Shape (n_problems,), A − B in the order in which problems were run, which must be random and drawn
             before the first run. One per problem, of solve rates or of −log ERT.
         alpha: Probability of ever stopping if neither policy is better.
-
-    Raises:
-        InvalidInputError: A difference is not finite, or alpha is not between 0 and 1.
     """
     check_open_unit(alpha, "alpha")
     bets = finite(differences, "differences", 1)[:, None] * STAKES

@@ -35,20 +35,14 @@ class EntropyLaw:
 
     @property
     def ceiling(self) -> float:
-        """Predicted reward at entropy 0, b − a."""
         return self.b - self.a
 
     def reward(self, entropy: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the predicted reward at an entropy."""
         return -self.a * np.exp(np.asarray(entropy, dtype=np.float64)) + self.b
 
 
 def fit_entropy_law(entropies: Sequence[float], rewards: Sequence[float]) -> EntropyLaw:
-    """Fit the law to measurements over a training run.
-
-    Raises:
-        InvalidInputError: Lengths differ, a value is not finite, there are fewer than 3, or the entropy is constant.
-    """
+    """Fit the law to measurements over a training run."""
     h, r = np.asarray(entropies, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     if h.ndim != 1 or h.shape != r.shape or not (np.isfinite(h).all() and np.isfinite(r).all()):
         raise InvalidInputError(f"{h.size} entropies and {r.size} rewards: expected equal numbers, all finite.")

@@ -26,9 +26,6 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
 
     Returns:
         The shape that n, c and k broadcast to: ``pass_at_k(n[:, None], c[:, None], ks)`` is (n_problems, n_ks).
-
-    Raises:
-        InvalidInputError: A number is not whole or out of range.
     """
     total, passed, drawn = np.broadcast_arrays(*(finite(x, name) for x, name in ((n, "n"), (c, "c"), (k, "k"))))
     if not all((x == np.floor(x)).all() for x in (total, passed, drawn)):
@@ -55,9 +52,6 @@ def best_at_k(scores: ArrayLike, k: int | Sequence[int]) -> FloatArray:
 
     Returns:
         Shape (...) for one k, (..., n_ks) for several.
-
-    Raises:
-        InvalidInputError: A score is not finite, or a k is out of range.
     """
     values = finite(scores, "scores")
     if values.ndim == 0:
@@ -105,9 +99,6 @@ def diversity(rewards: ArrayLike, valid: ArrayLike | None = None) -> Diversity:
     Args:
         rewards: Shape (n, d), normalised; failed samples need a row as well (zeros in the paper).
         valid: Shape (n,), True for samples that were scored; None marks all as valid.
-
-    Raises:
-        InvalidInputError: The shapes do not match, or a reward is not finite.
     """
     points = finite(rewards, "rewards", 2)
     used = np.ones(len(points), dtype=np.bool_) if valid is None else flags(valid, "valid", 1)
@@ -124,9 +115,6 @@ def spread(rewards: ArrayLike, groups: ArrayLike) -> tuple[float, float]:
     Args:
         rewards: Shape (n, d), normalised; n may be 0.
         groups: Group of each sample, shape (n,), any integers.
-
-    Raises:
-        InvalidInputError: The shapes do not match, or a reward is not finite.
     """
     labels = np.asarray(groups, dtype=np.int64)
     if labels.size == 0:
@@ -155,20 +143,11 @@ def _pairwise_l1(points: FloatArray) -> float:
 
 
 def chance_of_better(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    """Return P(A > B) + ½ P(A = B) per problem, for one sample of each policy.
+    """Return P(A > B) + ½ P(A = B) per problem for one sample of each policy, shape (n_problems,).
 
     The Mann–Whitney statistic divided by the number of pairs. Its mean over problems is the "probability of
-    improvement" of Agarwal et al. 2021, arXiv 2108.13264, section 4.3.
-
-    Args:
-        a: Scores of the first policy, shape (n_problems, n_a), higher is better.
-        b: Scores of the second, shape (n_problems, n_b).
-
-    Returns:
-        Shape (n_problems,), ½ if neither is better.
-
-    Raises:
-        InvalidInputError: The numbers of problems differ, or a score is not finite.
+    improvement" of Agarwal et al. 2021, arXiv 2108.13264, section 4.3. ``a`` and ``b`` are scores of shape (n_problems,
+    n), higher is better.
     """
     first, second = finite(a, "a", 2), finite(b, "b", 2)
     check_same_shape(first[:, 0], second[:, 0], "The problems of a and b")

@@ -87,9 +87,6 @@ def hypervolume_curve(points: ArrayLike, ends: Sequence[int], draws: int = 8192)
 
     Returns:
         Shape (m,).
-
-    Raises:
-        InvalidInputError: There is no point, a value is NaN, or ``draws`` is less than 1.
     """
     check_at_least(draws, 1, "draws")
     raised = finite(np.clip(points, 0.0, 1.0), "points", 2)

@@ -88,10 +88,6 @@ def compare_methods(
         paired: True if row i of both shares a training seed: the same base model, data order or initial weights.
         level: Level of the interval.
         draws: Number of permutations to draw.
-
-    Raises:
-        InvalidInputError: The problems differ in number, paired runs differ in number, a value is not finite, or
-            ``level`` or ``draws`` is out of range.
     """
     first, second = finite(a, "a", 2), finite(b, "b", 2)
     if first.shape[1] != second.shape[1] or (paired and first.shape != second.shape):
@@ -142,10 +138,7 @@ def smallest_p(runs_a: int, runs_b: int, *, paired: bool) -> float:
 def runs_needed(alpha: float, comparisons: int = 1, *, paired: bool) -> int:
     """Return the fewest training runs of each method with which a difference can be shown at all.
 
-    Args:
-        alpha: Level of the test.
-        comparisons: Number of comparisons that Holm's method adjusts for.
-        paired: True if the runs are paired by training seed.
+    ``comparisons`` is the number that Holm's method adjusts for; ``paired`` runs share training seeds.
     """
     check_open_unit(alpha, "alpha")
     check_at_least(comparisons, 1, "comparisons")

@@ -29,7 +29,6 @@ class Ecdf:
     """Number of pairs."""
 
     def at(self, spent: float) -> float:
-        """Return the share reached at or below this cost."""
         steps = int(np.searchsorted(self.spent, spent, side="right"))
         return float(self.share[steps - 1]) if steps else 0.0
 
@@ -37,14 +36,8 @@ class Ecdf:
 def ecdf(spent: ArrayLike, reached: ArrayLike) -> Ecdf:
     """Return the empirical distribution of costs to target over all pairs, including those that were never reached.
 
-    Source: Hansen et al. 2021, arXiv 1603.08785, section 4.3 (runtime distributions).
-
-    Args:
-        spent: Any shape: evaluations (or tokens) until the pair's target was reached, or until its run ended.
-        reached: The same shape: True for targets that were reached.
-
-    Raises:
-        InvalidInputError: The shapes differ, or a cost is negative or not finite.
+    ``spent`` are evaluations (or tokens) until the pair's target was reached, or until its run ended. Source: Hansen et
+    al. 2021, arXiv 1603.08785, section 4.3 (runtime distributions).
     """
     costs, success = _costs(spent, reached)
     steps, times = np.unique(costs[success], return_counts=True)
@@ -71,9 +64,6 @@ def performance_profile(costs: ArrayLike, factors: ArrayLike) -> FloatArray:
 
     Returns:
         Shape (n_policies, n_factors).
-
-    Raises:
-        InvalidInputError: A cost is NaN or not positive, or a factor is below 1.
     """
     spent, taus = np.asarray(costs, dtype=np.float64), finite(factors, "factors", 1)
     check_axes(spent, "costs", 2)

@@ -47,9 +47,6 @@ def sign_flips(several: Sequence[ArrayLike], rng: np.random.Generator, draws: in
             one per seed, because the problem is the unit.
         rng: Draws the sign patterns if there are too many to enumerate.
         draws: Number of sign patterns to draw.
-
-    Raises:
-        InvalidInputError: A difference is not finite, or ``draws`` is below 1.
     """
     check_at_least(draws, 1, "draws")
     paired = [finite(differences, "differences", 1) for differences in several]
@@ -114,9 +111,6 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     Args:
         a: Shape (n_problems,), True for problems that A unlocked; or (n_problems, n_seeds), True for its runs that did.
         b: The same for B, the same problems and seeds in the same order.
-
-    Raises:
-        InvalidInputError: The shapes differ, or a value is not a boolean.
     """
     from scipy import special  # imported here: every process loads this module, and few run a test
 
@@ -138,9 +132,6 @@ def holm(p_values: Sequence[float] | FloatArray) -> FloatArray:
 
     Returns:
         Shape (m,), in the order given.
-
-    Raises:
-        InvalidInputError: A value is not in [0, 1].
     """
     raw = finite(p_values, "p_values", 1)
     if not ((raw >= 0.0) & (raw <= 1.0)).all():

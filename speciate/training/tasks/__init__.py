@@ -39,11 +39,7 @@ SANDBOXED: Final[dict[str, Callable[[EvaluatorClient | None], Task]]] = {
 
 
 def open_task(name: str, data: Path | None = None, evaluator: EvaluatorClient | None = None) -> Task:
-    """Return a task. Without ``evaluator``, tasks that need one can only list their problems.
-
-    Raises:
-        InvalidInputError: The name is unknown, the dataset's files are missing or invalid, or the task reads no files.
-    """
+    """Return a task. Without ``evaluator``, tasks that need one can only list their problems."""
     if name in GENERATED or name in SANDBOXED:
         if data is not None:
             raise InvalidInputError(f"--data: task {name!r} generates its problems.", remedy="Remove the option.")

@@ -32,7 +32,6 @@ def split_by_digest(text: str) -> Split:
 
 
 def slug_of(task: str, *words: str) -> str:
-    """Return a slug from the names in a dataset."""
     slug = re.sub("[^a-z0-9]+", "-", " ".join((task, *words)).lower()).strip("-")
     return slug if len(slug) <= 80 else f"{slug[:63].rstrip('-')}-{text_digest(slug)[:16]}"
 
@@ -45,7 +44,6 @@ def unlock_all(rewards: Iterable[str]) -> list[dict[str, object]]:
 def text_problem(
     row: DatasetRow, script: ModuleType, weights: Mapping[str, float], files: Mapping[str, object], **rest: str
 ) -> Problem:
-    """Return a problem of kind ``data``."""
     return row.problem(
         {
             **rest,
@@ -91,9 +89,6 @@ class DatasetTask:
         """Return the task with its problems in an order that does not depend on the files.
 
         A duplicate problem is kept once, in the test split if it is in both, so that no test problem is trained on.
-
-        Raises:
-            InvalidInputError: Two different problems have the same name.
         """
         pools: dict[Split, list[Problem]] = {split: [] for split in Split}
         slugs: set[str] = set()
@@ -111,11 +106,6 @@ class DatasetTask:
         return cls(name, rewards, max_tokens, pools, evaluator)
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        """Yield problems of a split.
-
-        Raises:
-            InvalidInputError: The split has fewer problems.
-        """
         pool = self.pools[split]
         if start + count > len(pool):
             raise InvalidInputError(
@@ -125,18 +115,13 @@ class DatasetTask:
         yield from pool[start : start + count]
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
-        """Return the normalised rewards of answers from the service's evaluator, as many as each problem has."""
         return score_by_evaluator(self.name, self.evaluator, batch)
 
 
 def score_by_evaluator(
     task: str, evaluator: EvaluatorClient | None, batch: Sequence[tuple[Problem, Sequence[str]]]
 ) -> list[list[Vector]]:
-    """Return the normalised rewards of answers, as many as each problem has; zeros for an answer that fails.
-
-    Raises:
-        EvaluatorUnavailableError: The evaluator is missing or does not work.
-    """
+    """Return the normalised rewards of answers, as many as each problem has; zeros for an answer that fails."""
     if evaluator is None:
         raise EvaluatorUnavailableError(
             f"task {task!r} was opened without an evaluator.", remedy="Pass an evaluator to open_task."

@@ -38,11 +38,6 @@ Each right name is a reward of its own."""
 
 
 def open_eureqa(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    """Open the task on the files in a folder.
-
-    Raises:
-        InvalidInputError: Files are missing, or a row is invalid.
-    """
     return DatasetTask.gathered("eureqa", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
 
 

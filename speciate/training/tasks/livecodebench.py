@@ -59,11 +59,6 @@ Test = dict[str, Any]
 
 
 def open_livecodebench(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    """Open the task on the files in a folder.
-
-    Raises:
-        InvalidInputError: Files are missing, or a row is invalid.
-    """
     rewards = tuple(f"test_{i + 1}" for i in range(MAX_TESTS))
     return DatasetTask.gathered("livecodebench", rewards, 2048, _read_problems(folder), evaluator)
 
@@ -195,11 +190,7 @@ def _tests(row: DatasetRow, field: str) -> list[Test]:
 
 
 def _unpacked(text: str) -> str:
-    """Return the only text in a base64-encoded, zlib-compressed pickle, without loading the pickle.
-
-    Raises:
-        ValueError: The data has another form, or is larger than ``MAX_UNPACKED_BYTES``.
-    """
+    """Return the only text in a base64-encoded, zlib-compressed pickle, without loading the pickle."""
     stream = zlib.decompressobj()
     try:
         data = stream.decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)

@@ -52,8 +52,6 @@ class MazeTask:
         return self.size.longest + 1
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        """Yield mazes of a split."""
-
         def draw(rng: np.random.Generator) -> dict[str, object]:
             maze = make_maze(rng, self.size)
             return {"rows": maze.rows, "budget": maze.budget}
@@ -66,7 +64,6 @@ class MazeTask:
         return [[_maze(problem).score(maze_score.read_route(text)) for text in texts] for problem, texts in batch]
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Return the tokens of mazes of this size."""
         return codec.vocabulary(self.size.side, self.size.longest)
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:

@@ -86,18 +86,15 @@ class Maze:
 
     @cached_property
     def neighbours(self) -> dict[Cell, tuple[Cell, ...]]:
-        """The adjacent open cells of every open cell."""
         return {
             cell: tuple(beside for r, c in _STEPS if (beside := (cell[0] + r, cell[1] + c)) in self.open)
             for cell in self.open
         }
 
     def score(self, route: Sequence[Cell]) -> tuple[float, float, float, float]:
-        """Return the rewards of a route, in the order of ``REWARDS``.
+        """Return the rewards of a route from the start, in the order of ``REWARDS``.
 
-        Args:
-            route: Cells in order, from the start. A route that leaves the maze, jumps, passes a wall, exceeds the
-                budget or does not end at the exit has rewards of zero.
+        A route that leaves the maze, jumps, passes a wall, exceeds the budget or does not end at the exit has zeros.
         """
         rewards = score_route(self.rows, self.budget, route)
         completion, gold, diamond, avoid_lava = (rewards[name] for name in REWARDS)
@@ -142,7 +139,6 @@ class Maze:
     def shortest_route(
         self, goals: frozenset[Cell], *, avoid_lava: bool = True, rng: np.random.Generator | None = None
     ) -> list[Cell] | None:
-        """Return a shortest route to the exit through given cells, or None."""
         bits = {cell: 1 << i for i, cell in enumerate(sorted(goals))}
         begin = (self.start, bits.get(self.start, 0))
         came: dict[tuple[Cell, int], tuple[Cell, int] | None] = {begin: None}
@@ -173,11 +169,7 @@ class Maze:
 
 
 def make_maze(rng: np.random.Generator, size: MazeSize = PAPER) -> Maze:
-    """Return a random maze whose budget fits either detour and never both.
-
-    Raises:
-        InvalidInputError: Mazes of this size rarely have that property.
-    """
+    """Return a random maze whose budget fits either detour and never both."""
     for _ in range(_ATTEMPTS):
         maze = _candidate(rng, size)
         if maze is not None:
@@ -258,7 +250,6 @@ def _beyond(room: Cell, side: int) -> list[tuple[Cell, Cell]]:
 
 
 def _pick(rng: np.random.Generator, cells: Collection[Cell], count: int) -> frozenset[Cell]:
-    """Return a random choice of the cells; empty if there are too few."""
     if len(cells) < count:
         return frozenset()
     ordered = sorted(cells)  # the order of sets is not reproducible
@@ -267,7 +258,6 @@ def _pick(rng: np.random.Generator, cells: Collection[Cell], count: int) -> froz
 
 @cache
 def _around(corner: Cell, side: int) -> frozenset[Cell]:
-    """Return the cells near a corner, including it."""
     cells = product(range(side), repeat=2)
     return frozenset((r, c) for r, c in cells if max(abs(r - corner[0]), abs(c - corner[1])) <= _NEAR)
 

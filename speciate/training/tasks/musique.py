@@ -39,11 +39,6 @@ answer_f1 the words that the answer shares with the right one. Without an answer
 
 
 def open_musique(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    """Open the task on the files in a folder.
-
-    Raises:
-        InvalidInputError: Files are missing, or a row is invalid.
-    """
     return DatasetTask.gathered("musique", tuple(_WEIGHTS), 512, _read_problems(folder), evaluator)
 
 

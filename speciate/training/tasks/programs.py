@@ -53,7 +53,6 @@ class ProgramsTask:
         return 2 * self.shown - 1
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        """Yield step functions of a split."""
         for number, content in drawn_problems(self.name, split, count, start, self._draw):
             yield self._problem(f"{self.name}-{split}-{number}", content)
 
@@ -66,7 +65,6 @@ class ProgramsTask:
         return [[self._passed(problem, text) for text in texts] for problem, texts in batch]
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Return the tokens of eight cases and of step functions."""
         return vocabulary(CASES)
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
@@ -98,7 +96,6 @@ class ProgramsTask:
         return None
 
     def solvable(self, problem: Problem) -> bool:
-        """Return True if an answer can pass every case."""
         outputs = [y for _, y in sorted(_cases(problem))]
         return 1 + sum(a != b for a, b in pairwise(outputs)) <= self.shown
 

@@ -71,7 +71,6 @@ class PythonTask:
             yield _problem(f"{self.name}-{split}-{number}", content), solution(_chain(content))
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[Vector]]:
-        """Return 1 for every test that a program passes, from the sandbox."""
         return score_by_evaluator(self.name, self.evaluator, batch)
 
     def _draw(self, rng: np.random.Generator) -> Content:

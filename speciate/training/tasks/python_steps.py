@@ -88,25 +88,21 @@ def _compiled(expression: str) -> Callable[[Any], Any]:
 
 
 def run(chain: Chain, value: Any) -> Any:
-    """Return the result of the steps for an input."""
     for step, k in chain:
         value = _compiled(STEPS[step].expression.format(k=k))(value)
     return value
 
 
 def phrases(chain: Chain) -> list[str]:
-    """Return what each step does, in English."""
     return [STEPS[step].phrase.format(k=k) for step, k in chain]
 
 
 def solution(chain: Chain) -> str:
-    """Return the reference program."""
     lines = [f"    x = {STEPS[step].expression.format(k=k)}\n" for step, k in chain]
     return "def solve(x):\n" + "".join(lines) + "    return x\n"
 
 
 def draw_chain(kind: str, length: int, rng: np.random.Generator) -> Chain:
-    """Draw steps that fit together, the first of which takes a type."""
     chain: list[tuple[int, int]] = []
     for _ in range(length):
         fitting = [i for i, step in enumerate(STEPS) if step.takes == kind]
@@ -118,7 +114,6 @@ def draw_chain(kind: str, length: int, rng: np.random.Generator) -> Chain:
 
 
 def draw_inputs(kind: str, count: int, rng: np.random.Generator) -> list[Any]:
-    """Draw different inputs of a type."""
     values: list[Any] = []
     while len(values) < count:
         value = _input(kind, rng)

@@ -32,7 +32,6 @@ class DatasetRow:
     """The row itself."""
 
     def value(self, path: str) -> object:
-        """Return the value at a path."""
         node: object = self.values
         for step in path.split("."):
             if isinstance(node, Mapping) and step in node:
@@ -44,7 +43,6 @@ class DatasetRow:
         return node
 
     def text(self, path: str, most: int = 20_000, *, empty: bool = False) -> str:
-        """Return a text of at most ``most`` characters."""
         value = self.value(path)
         if not isinstance(value, str) or not (value.strip() or empty):
             raise self.refusal(path, f"expected a text, got {_kind(value)}")
@@ -53,18 +51,15 @@ class DatasetRow:
         return storable(value)
 
     def texts(self, path: str, least: int, most: int) -> list[str]:
-        """Return a list of texts."""
         return [self.text(f"{path}.{i}") for i in range(self.length(path, least, most))]
 
     def whole(self, path: str) -> int:
-        """Return a whole number of at least 0."""
         value = self.value(path)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise self.refusal(path, f"expected a whole number, got {_kind(value)}")
         return value
 
     def length(self, path: str, least: int, most: int) -> int:
-        """Return the length of a list."""
         value = self.value(path)
         if not isinstance(value, list):
             raise self.refusal(path, f"expected a list, got {_kind(value)}")
@@ -73,7 +68,6 @@ class DatasetRow:
         return len(value)
 
     def problem(self, definition: Mapping[str, object]) -> Problem:
-        """Return the problem of a definition that was made from the row."""
         try:
             return Problem.model_validate(definition)
         except ValidationError as error:
@@ -82,17 +76,12 @@ class DatasetRow:
             raise self.refusal(place or "problem", f"invalid problem: {validation_message(first)}") from None
 
     def refusal(self, path: str, message: str) -> InvalidInputError:
-        """Return the error about a value."""
         field_error = FieldError(message, where=path, file=self.file, line=self.number)
         return InvalidInputError(f"{field_error}.", field_errors=(field_error,))
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without NaN and infinities.
-
-    Raises:
-        ValueError: The text is not such JSON, or nested too deeply.
-    """
+    """Parse JSON without NaN and infinities."""
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
@@ -100,12 +89,7 @@ def strict_json(text: str | bytes) -> Any:
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:
-    """Yield the rows of a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file.
-
-    Raises:
-        InvalidInputError: The file has another format.
-        ConfigurationError: The file is Parquet and pyarrow is not installed.
-    """
+    """Yield the rows of a ``.jsonl``, ``.json`` (one list) or ``.parquet`` file."""
     readers = {".parquet": _parquet, ".json": _list}
     number = 0
     try:
@@ -120,11 +104,7 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
 
 
 def files_of(task: str, folder: Path, names: str, pattern: str) -> list[Path]:
-    """Return the files in a folder, at any depth, whose paths match a regular expression, in order.
-
-    Raises:
-        InvalidInputError: There is none; the message quotes ``names``.
-    """
+    """Return the files in a folder, at any depth, whose paths match a regular expression, in order."""
     files = [path for path in sorted(folder.rglob("*")) if re.search(pattern, path.relative_to(folder).as_posix())]
     if not files:
         raise InvalidInputError(

@@ -50,18 +50,13 @@ class Task(Protocol):
         ...
 
     def problems(self, split: Split, count: int, *, start: int = 0) -> Iterator[Problem]:
-        """Yield problems ``start`` to ``start + count`` of a split; the same ones in every call.
-
-        Raises:
-            InvalidInputError: The split has fewer problems.
-        """
+        """Yield problems ``start`` to ``start + count`` of a split; the same ones in every call."""
         ...
 
     def score(self, batch: Sequence[tuple[Problem, Sequence[str]]]) -> list[list[tuple[float, ...]]]:
         """Return the reward vector of every candidate; all zeros if the candidate fails.
 
-        Raises:
-            EvaluatorUnavailableError: Candidates must be executed and no sandbox is available.
+        ``EvaluatorUnavailableError``: candidates must be executed and no sandbox is available.
         """
         ...
 
@@ -69,9 +64,7 @@ class Task(Protocol):
 class GeneratedTask(Task, Protocol):
     """A task that trains policies from scratch, and therefore also demonstrates candidates."""
 
-    def vocabulary(self) -> tuple[str, ...]:
-        """Return all tokens of prompts and answers."""
-        ...
+    def vocabulary(self) -> tuple[str, ...]: ...
 
     def demonstrate(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return a valid candidate that is good at some rewards and rarely optimal."""
@@ -93,18 +86,10 @@ def drawn_problems(
     draw: Callable[[np.random.Generator], Content],
     key: Callable[[Content], object] = lambda content: content,
 ) -> Iterator[tuple[int, Content]]:
-    """Yield numbered contents of a split.
+    """Yield numbered contents of a split, drawn by ``draw``.
 
     The parity of the digest of a content's key decides its split, so no problem can be in both. Every number has its
     own generator: problem 7 is the same whether or not problem 6 was drawn.
-
-    Args:
-        task: Name of the task.
-        split: The split.
-        count: Number of problems.
-        start: Number of the first problem.
-        draw: Draw the content of a problem.
-        key: What must not be in both splits; by default the content itself.
     """
     for number in range(start, start + count):
         rng = np.random.default_rng([int(text_digest(f"{task}/{split}")[:8], 16), number])

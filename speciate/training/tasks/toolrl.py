@@ -52,12 +52,6 @@ tools, arg_key the right parameters, arg_value their right values."""
 
 
 def open_toolrl(folder: Path, evaluator: EvaluatorClient | None) -> DatasetTask:
-    """Open the task on the files in a folder.
-
-    Raises:
-        InvalidInputError: Files are missing, or a row is invalid.
-        ConfigurationError: Files are Parquet and pyarrow is not installed.
-    """
     return DatasetTask.gathered("toolrl", tuple(_WEIGHTS), 1024, _read_problems(folder), evaluator)
 
 
