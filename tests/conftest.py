@@ -8,6 +8,8 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import functools
+import gc
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -88,8 +90,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if unwanted else None
 
 
+@functools.cache
 def _is_system(path: Path) -> bool:
     return any(path.is_relative_to(Path(__file__).parent / name) for name in _SYSTEM)
+
+
+def pytest_collection() -> None:
+    """Collect no garbage while thousands of tests are read, all of which stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been read out of every later collection of garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

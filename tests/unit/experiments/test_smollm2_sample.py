@@ -11,7 +11,6 @@ import pytest
 
 from experiments.smollm2 import sample as sampling
 from experiments.smollm2.plan import folder_name, held_out
-from speciate.training.models import load_model
 from speciate.training.tasks.python import PythonTask
 from tests.unit.inference.checkpoints import write_bytes
 
@@ -25,6 +24,9 @@ SOLUTIONS = {
 @pytest.fixture
 def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampling:
     """Return a function that samples from a model which writes given answers, and returns the lines of results."""
+    # Every test worker reads this file, and torch takes seconds to import.
+    from speciate.training.models import load_model
+
     base = write_bytes(tmp_path / "base")
     tokenizer = load_model(base)[1]
     problems = held_out()[:3]

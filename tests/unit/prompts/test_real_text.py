@@ -15,40 +15,60 @@ import pytest
 
 from experiments.readable.__main__ import reasons
 from speciate.domain.policy import Policy
+from speciate.domain.problem import Problem
 from speciate.problems.loader import bundled, load_problem
 from speciate.prompts.parse import parse_completion
 
-COMPLETIONS: Final[list[dict[str, Any]]] = [
-    json.loads(line) for line in Path(__file__).with_name("smollm2.jsonl").read_text("utf-8").splitlines()
-]
-SAMPLES: Final[list[dict[str, Any]]] = [
-    json.loads(line)
-    for line in (Path(__file__).parents[3] / "docs/evidence/readable.jsonl").read_text("utf-8").splitlines()
-]
 LEAST_READABLE: Final = 0.6
 
 
-@pytest.mark.parametrize("sampled", COMPLETIONS, ids=lambda sampled: sampled["problem"])
-def test_a_completion_is_read_or_refused_as_a_person_would(sampled: dict[str, Any]) -> None:
-    problem = load_problem(bundled()[sampled["problem"]])
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def completions() -> list[dict[str, Any]]:
+    return lines(Path(__file__).with_name("smollm2.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[dict[str, Any]]:
+    return lines(Path(__file__).parents[3] / "docs/evidence/readable.jsonl")
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[str, Problem]:
+    return {slug: load_problem(path) for slug, path in bundled().items()}
+
+
+def reasons_of_completion(sampled: dict[str, Any], problem: Problem) -> list[str | None]:
     policy = Policy(slug="p", kind="scripted", edit_format=sampled["edit"], answers_per_rollout=sampled["answers"])
     answers = parse_completion(
         sampled["text"], problem=problem, policy=policy, parent=problem.seed_program, finish_reason=sampled["finish"]
     )
-    assert [answer.failure.reason if answer.failure else None for answer in answers] == [sampled["reason"]]
+    return [answer.failure.reason if answer.failure else None for answer in answers]
 
 
-def test_most_completions_of_compact_prompts_are_readable() -> None:
-    compact = [sampled["reason"] is None for sampled in COMPLETIONS if sampled["style"] == "compact"]
+def test_completions_are_read_or_refused_as_a_person_would(
+    completions: list[dict[str, Any]], problems: dict[str, Problem]
+) -> None:
+    for sampled in completions:
+        assert reasons_of_completion(sampled, problems[sampled["problem"]]) == [sampled["reason"]], sampled
+
+
+def test_most_completions_of_compact_prompts_are_readable(completions: list[dict[str, Any]]) -> None:
+    compact = [sampled["reason"] is None for sampled in completions if sampled["style"] == "compact"]
     assert sum(compact) >= LEAST_READABLE * len(compact)
 
 
-@pytest.mark.parametrize("sampled", SAMPLES, ids=lambda sampled: f"{sampled['form']} {sampled['problem']}")
-def test_the_declared_samples_are_read_as_published(sampled: dict[str, Any]) -> None:
-    problem = load_problem(bundled()[sampled["problem"]])
-    assert reasons(sampled["text"], problem, sampled["form"], sampled["finish"]) == sampled["reasons"]
+def test_the_declared_samples_are_read_as_published(
+    samples: list[dict[str, Any]], problems: dict[str, Problem]
+) -> None:
+    for sampled in samples:
+        problem = problems[sampled["problem"]]
+        assert reasons(sampled["text"], problem, sampled["form"], sampled["finish"]) == sampled["reasons"], sampled
 
 
-def test_prefilled_prompts_reach_the_goal_of_readable_completions() -> None:
-    readable = {form: [None in s["reasons"] for s in SAMPLES if s["form"] == form] for form in ("compact", "prefilled")}
+def test_prefilled_prompts_reach_the_goal_of_readable_completions(samples: list[dict[str, Any]]) -> None:
+    readable = {form: [None in s["reasons"] for s in samples if s["form"] == form] for form in ("compact", "prefilled")}
     assert sum(readable["prefilled"]) >= LEAST_READABLE * len(readable["prefilled"]) > sum(readable["compact"])

@@ -8,27 +8,30 @@ import pytest
 from speciate.domain.errors import InvalidInputError
 from speciate.training.tasks.maze_generator import PAPER, SMALL, Maze, MazeSize, make_maze
 
-MAZES = {
-    name: [make_maze(np.random.default_rng([i, 7]), size) for i in range(20)]
-    for name, size in (("paper", PAPER), ("small", SMALL))
-}
-ALL = [pytest.param(maze, id=f"{name}-{i}") for name, mazes in MAZES.items() for i, maze in enumerate(mazes)]
+
+@pytest.fixture(scope="module", params=[PAPER, SMALL], ids=["paper", "small"])
+def mazes(request):
+    return [make_maze(np.random.default_rng([i, 7]), request.param) for i in range(20)]
 
 
-@pytest.mark.parametrize("maze", ALL)
-def test_either_treasure_fits_and_never_both(maze):
-    for wanted in (maze.gold, maze.diamonds):
-        route = maze.shortest_route(wanted)
-        assert len(route) - 1 <= maze.budget
-        completion, gold, diamond, no_lava = maze.score(route)
-        assert (completion, no_lava) == (1.0, 1.0)
-        assert (gold if wanted is maze.gold else diamond) == 1.0
-    both = maze.shortest(maze.gold | maze.diamonds)
-    assert both is None or both > maze.budget
+def test_either_treasure_fits_and_never_both(mazes):
+    for maze in mazes:
+        for treasure in (maze.gold, maze.diamonds):
+            route = maze.shortest_route(treasure)
+            assert len(route) - 1 <= maze.budget
+            completion, gold, diamond, no_lava = maze.score(route)
+            assert (completion, no_lava) == (1.0, 1.0)
+            assert (gold if treasure is maze.gold else diamond) == 1.0
+        both = maze.shortest(maze.gold | maze.diamonds)
+        assert both is None or both > maze.budget
 
 
-@pytest.mark.parametrize("maze", ALL)
-def test_start_and_exit_are_on_one_diagonal_and_treasures_around_the_other(maze):
+def test_start_and_exit_are_on_one_diagonal_and_treasures_around_the_other(mazes):
+    for maze in mazes:
+        check_corners(maze)
+
+
+def check_corners(maze):
     last = maze.side - 1
     corners = {(0, 0), (0, last), (last, 0), (last, last)}
     assert {maze.start, maze.exit} < corners
@@ -46,21 +49,21 @@ def test_start_and_exit_are_on_one_diagonal_and_treasures_around_the_other(maze)
     assert set().union(*places) <= maze.open
 
 
-@pytest.mark.parametrize("maze", ALL)
-def test_sizes_are_kept(maze):
-    size = PAPER if maze.side == 9 else SMALL
-    assert size.items[0] <= len(maze.gold) <= size.items[1]
-    assert size.lava[0] <= len(maze.lava) <= size.lava[1]
-    detours = [maze.shortest(maze.gold), maze.shortest(maze.diamonds)]
-    assert maze.budget == max(detours) + size.slack <= size.longest
-    rooms = {cell for cell in product(range(maze.side), repeat=2) if cell[0] % 2 == cell[1] % 2 == 0}
-    assert rooms <= maze.open
+def test_sizes_are_kept(mazes):
+    for maze in mazes:
+        size = PAPER if maze.side == 9 else SMALL
+        assert size.items[0] <= len(maze.gold) <= size.items[1]
+        assert size.lava[0] <= len(maze.lava) <= size.lava[1]
+        detours = [maze.shortest(maze.gold), maze.shortest(maze.diamonds)]
+        assert maze.budget == max(detours) + size.slack <= size.longest
+        rooms = {cell for cell in product(range(maze.side), repeat=2) if cell[0] % 2 == cell[1] % 2 == 0}
+        assert rooms <= maze.open
 
 
-def test_a_seed_gives_the_same_maze_and_another_seed_another():
-    again = [make_maze(np.random.default_rng([i, 7]), SMALL) for i in range(20)]
-    assert again == MAZES["small"]
-    assert len(set(again)) == 20
+def test_a_seed_gives_the_same_maze_and_another_seed_another(mazes):
+    size = PAPER if mazes[0].side == 9 else SMALL
+    assert [make_maze(np.random.default_rng([i, 7]), size) for i in range(20)] == mazes
+    assert len(set(mazes)) == 20
 
 
 #    S . G
