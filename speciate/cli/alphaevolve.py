@@ -44,8 +44,7 @@ _VALID: Final = dt.timedelta(days=365)
 def alphaevolve_command(
     ctx: typer.Context,
     policy: Annotated[
-        str,
-        typer.Option("--policy", "-p", help="Policy that proposes, unless one has the name of a requested model."),
+        str, typer.Option("--policy", "-p", help="Policy that proposes, unless one has the name of a requested model.")
     ] = MUTATOR,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 selects a free one.")] = 8443,
     data_dir: DataDir = None,

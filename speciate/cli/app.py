@@ -42,10 +42,7 @@ COMMANDS: Final = {
     "policies": ("policies", "Register policies and check their endpoints."),
     "runs": ("runs", "List, control and export runs."),
     "candidates": ("candidates", "List, show and compare the candidates of a run."),
-    "tournaments": (
-        "tournaments",
-        "Tournaments: which policy is better, and whether the difference could be chance.",
-    ),
+    "tournaments": ("tournaments", "Tournaments: which policy is better, and whether the difference could be chance."),
     "campaigns": ("campaigns", "Campaigns: many problems, one budget, spent where a new target is likeliest."),
     "webhooks": ("webhooks", "Send unlocks, ends of runs and alarms to HTTP endpoints."),
     "secrets": ("maintenance", "Re-encrypt stored secrets: policy keys and webhook secrets."),

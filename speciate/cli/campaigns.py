@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import (
-    AsJson,
-    Limit,
-    Yes,
-    client,
-    command_group,
-    confirm_budget,
-    examples,
-    first_records,
-)
+from speciate.cli.common import AsJson, Limit, Yes, client, command_group, confirm_budget, examples, first_records
 from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import (
     Name,

@@ -9,16 +9,7 @@ from uuid import UUID
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import (
-    AsJson,
-    Limit,
-    RunId,
-    client,
-    command_group,
-    examples,
-    first_records,
-    invalid_argument,
-)
+from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, invalid_argument
 from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -47,8 +38,7 @@ def list_(
     role: Annotated[str | None, typer.Option(help="Only candidates written in this role: propose or mutate.")] = None,
     policy: Annotated[str | None, typer.Option(help="Only candidates of this policy.")] = None,
     target: Annotated[
-        str | None,
-        typer.Option(help="Only candidates that meet this target; 'any' means at least one."),
+        str | None, typer.Option(help="Only candidates that meet this target; 'any' means at least one.")
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="Only candidates whose rewards satisfy this rule, such as 'gain >= 5'.")
@@ -122,10 +112,7 @@ def rollout(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
             ("candidate", f"{candidate.run_id}/{candidate.number}"),
             ("rollout", record.id),
             ("finish reason", record.finish_reason),
-            (
-                "tokens",
-                f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{_reasoning(record)}",
-            ),
+            ("tokens", f"{record.prompt_tokens:,} prompt, {record.completion_tokens:,} completion{_reasoning(record)}"),
             ("answers", f"{record.answers:,}"),
         )
     )

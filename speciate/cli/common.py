@@ -18,13 +18,7 @@ from typer.core import TyperGroup
 
 from speciate.cli.errors import ExitCode, exit_code, print_error
 from speciate.cli.output import print_note
-from speciate.domain.errors import (
-    ConfigurationError,
-    FieldError,
-    InvalidInputError,
-    SpeciateError,
-    UnavailableError,
-)
+from speciate.domain.errors import ConfigurationError, FieldError, InvalidInputError, SpeciateError, UnavailableError
 
 if TYPE_CHECKING:
     from speciate.client import Client

@@ -98,8 +98,7 @@ _MODEL_BATCH: Final = 8
 )
 def demo_command(
     data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Directory for data and logs.", show_default="~/.local/share/speciate-demo"),
+        Path | None, typer.Option(help="Directory for data and logs.", show_default="~/.local/share/speciate-demo")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of every run.", min=0)] = 0,
     scale: Annotated[float, typer.Option(help="Factor on the default budgets.", min=0.01, max=100)] = 1.0,

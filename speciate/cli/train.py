@@ -83,13 +83,7 @@ def train_command(
     _require_training_extra()
     from speciate.training.recipe import check_run, train_policy
 
-    recipe = {
-        "--base": base,
-        "--steps": steps,
-        "--set": settings,
-        "--resume": resume or None,
-        "--paper": paper or None,
-    }
+    recipe = {"--base": base, "--steps": steps, "--set": settings, "--resume": resume or None, "--paper": paper or None}
     _check_options(task, method, drop_none(**recipe), mutator=mutator)
     config = (
         None if method == "base" else build_config(method, task, seed, steps, settings, paper=paper, mutator=mutator)

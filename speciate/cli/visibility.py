@@ -39,10 +39,7 @@ def marked(text: str, item: Hideable) -> str:
 
 def hidden_fields(record: HideableRecord) -> tuple[tuple[str, str], ...]:
     """Return the times of archiving and deletion for ``show``; empty texts if there are none."""
-    return (
-        ("archived", output.format_time(record.archived_at)),
-        ("deleted", output.format_time(record.deleted_at)),
-    )
+    return (("archived", output.format_time(record.archived_at)), ("deleted", output.format_time(record.deleted_at)))
 
 
 def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: str, change: Change) -> None:
@@ -57,12 +54,7 @@ def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: 
     def archive(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:
         perform(ctx, names, VisibilityChange.ARCHIVE, as_json=as_json)
 
-    def delete(
-        ctx: typer.Context,
-        names: Names,
-        yes: Yes = False,
-        as_json: AsJson = False,
-    ) -> None:
+    def delete(ctx: typer.Context, names: Names, yes: Yes = False, as_json: AsJson = False) -> None:
         confirm(f"Delete {' '.join(names)}?", yes=yes, as_json=as_json)
         perform(ctx, names, VisibilityChange.DELETE, as_json=as_json)
 

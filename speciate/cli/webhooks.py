@@ -35,8 +35,7 @@ def add(
     ctx: typer.Context,
     url: Annotated[str, typer.Argument(metavar="URL", help="Endpoint that receives events by POST.")],
     event: Annotated[
-        list[str] | None,
-        typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all"),
+        list[str] | None, typer.Option("--event", help="unlock, run.finished or alarm; repeatable.", show_default="all")
     ] = None,
     description: Annotated[str, typer.Option(help="Description, one line.")] = "",
     as_json: AsJson = False,

@@ -94,8 +94,7 @@ class EndpointCheck:
             )
         if base is not None and card.parent not in (None, base):
             raise EndpointMismatchError(
-                f"{card.id} is an adapter of {card.parent}, not of {base}",
-                "Correct the option base_model.",
+                f"{card.id} is an adapter of {card.parent}, not of {base}", "Correct the option base_model."
             )
         if path is not None and card.root not in (None, path):
             raise EndpointMismatchError(

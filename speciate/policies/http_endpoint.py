@@ -212,8 +212,7 @@ class HttpEndpoint:
     def unavailable(self, message: str, *, remedy: str | None = None) -> PolicyUnavailableError:
         """Return the error that names the policy and its endpoint."""
         return PolicyUnavailableError(
-            f"policy {self._policy.slug!r} at {self.place}: {message.rstrip('.')}.",
-            remedy=remedy,
+            f"policy {self._policy.slug!r} at {self.place}: {message.rstrip('.')}.", remedy=remedy
         )
 
     def cleaned(self, text: str, limit: int = _MAX_MESSAGE) -> str:

@@ -18,13 +18,7 @@ from speciate.domain.policy import DigestFrom, Policy, ServedWeights
 from speciate.domain.rollout import REFUSED, Completion
 from speciate.policies.endpoint_check import EndpointCheck, EndpointUnhealthyError
 from speciate.policies.guides import check_guide, constraint_of
-from speciate.policies.http_endpoint import (
-    BROKEN,
-    OTHER_SERVICE,
-    HttpEndpoint,
-    PromptRefusedError,
-    TransientError,
-)
+from speciate.policies.http_endpoint import BROKEN, OTHER_SERVICE, HttpEndpoint, PromptRefusedError, TransientError
 from speciate.policies.identity import EndpointMismatchError, WeightsIdentity
 from speciate.policies.kind import STANDALONE, ClientContext, PolicyKind, client_options
 from speciate.policies.openai_options import OpenAICompatibleOptions

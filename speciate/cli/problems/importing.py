@@ -83,8 +83,7 @@ def import_command(
         ),
     ] = None,
     requirement: Annotated[
-        list[str] | None,
-        typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable."),
+        list[str] | None, typer.Option(help="Package of the evaluator or of programs, beside those found; repeatable.")
     ] = None,
     program: Annotated[
         str | None,

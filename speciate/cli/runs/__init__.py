@@ -269,8 +269,7 @@ def export(
     rollouts: Annotated[
         bool,
         typer.Option(
-            "--rollouts",
-            help="Export completions with prompts, known tokens and rewards instead, for trainers.",
+            "--rollouts", help="Export completions with prompts, known tokens and rewards instead, for trainers."
         ),
     ] = False,
 ) -> None:
@@ -343,10 +342,7 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
         (
             ("run", run.id),
             *zip(_LABELS, _labels(run), strict=True),
-            (
-                "state",
-                output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause),
-            ),
+            ("state", output.format_state(run.outcome, "waits for proposals" if run.waits else run.cause)),
             ("problem", f"{run.problem}@{run.problem_version}"),
             ("policy", _proposers(run)),
             ("mutator", _mutators(run)),

@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from speciate.storage.stores import Stores
 
 
-def replay_command(
-    ctx: typer.Context,
-    run_id: RunId,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
+def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Repeat every decision and evaluation of a run with its recorded completions, and compare the events.
 
     Requires a run with one lane and no budget of seconds, whose events have only one possible order. Connects to the

@@ -10,17 +10,7 @@ import typer
 
 from speciate.cli import output
 from speciate.cli.best_program import check_out_options, require_free
-from speciate.cli.common import (
-    AsJson,
-    LogTo,
-    NoOut,
-    OutDirectory,
-    Yes,
-    client,
-    command_group,
-    confirm_budget,
-    examples,
-)
+from speciate.cli.common import AsJson, LogTo, NoOut, OutDirectory, Yes, client, command_group, confirm_budget, examples
 from speciate.cli.learning import complete_learning
 from speciate.cli.model_options import add_options
 from speciate.domain.errors import InvalidInputError, SpeciateError
