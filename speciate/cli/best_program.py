@@ -202,11 +202,7 @@ def check_out_options(out: Path | None, *, no_out: bool, watch: bool = True) -> 
 
 
 def require_free(directory: Path, run_id: UUID | None) -> None:
-    """Check that writing into a directory overwrites nothing but files of the same run.
-
-    Raises:
-        ConflictError: The directory holds anything else, or cannot be read.
-    """
+    """Check that writing into a directory overwrites nothing but files of the same run."""
     try:
         if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
             return

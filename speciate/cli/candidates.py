@@ -149,12 +149,7 @@ def lineage(ctx: typer.Context, name: CandidateName, as_json: AsJson = False) ->
 
 
 def resolve_candidate(service: Client, name: str) -> CandidateDetail:
-    """Return a candidate by its id or by ``RUN/NUMBER``.
-
-    Raises:
-        InvalidInputError: The number is invalid.
-        NotFoundError: There is no such candidate.
-    """
+    """Return a candidate by its id or by ``RUN/NUMBER``."""
     run_id, slash, number = name.rpartition("/")
     if not slash:
         if not _is_id(name):

@@ -122,11 +122,7 @@ def note_on_interrupt(noun: str, name: object) -> Iterator[None]:
 
 
 def confirm(question: str, *, yes: bool, as_json: bool, remedy: str = "Pass --yes to confirm.") -> None:
-    """Ask for a confirmation unless ``yes``; a refusal ends the command with code 1.
-
-    Raises:
-        ConfigurationError: Standard output is not a terminal.
-    """
+    """Ask for a confirmation unless ``yes``; a refusal ends the command with code 1."""
     if yes:
         return
     if not sys.stdout.isatty():
@@ -162,11 +158,7 @@ def drop_none(**values: Any) -> dict[str, Any]:
 
 
 def parse_key_values(pairs: list[str] | None, option: str) -> dict[str, Any]:
-    """Parse ``key=value`` pairs. A value that is not JSON is a string.
-
-    Raises:
-        InvalidInputError: A pair has no ``=``, or a number is NaN or infinite.
-    """
+    """Parse ``key=value`` pairs. A value that is not JSON is a string."""
     values: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, text = pair.partition("=")

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def complete_learning(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a run or a campaign with as many answers per prompt as a group needs, if it learns.
-
-    Raises:
-        InvalidInputError: There are options for learning, but no estimator.
-    """
+    """Return options of a run or a campaign with as many answers per prompt as a group needs, if it learns."""
     if "learning" not in options:
         return options
     if "estimator" not in options["learning"]:

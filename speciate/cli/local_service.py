@@ -126,14 +126,7 @@ class LocalService:
         return http_address(_WILDCARD_HOSTS.get(host, host), self.settings.port)
 
     def start(self) -> Iterator[StartStep]:
-        """Start all processes, yielding each completed step.
-
-        Raises:
-            ConfigurationError: A setting is invalid.
-            ConflictError: The port is in use.
-            UnavailableError: A configured server does not respond, or a process did not become ready; the message
-                names its log.
-        """
+        """Start all processes, yielding each completed step."""
         check_exposure(self.settings)
         if self.settings.redis_url is not None:
             _check_redis(self.settings.redis_url.get_secret_value())
@@ -400,11 +393,7 @@ def _create_data_dir(data_dir: Path) -> None:
 
 
 def _check_port(settings: Settings, patience_s: float) -> int:
-    """Return the configured port, or a free one for port 0.
-
-    Raises:
-        ConflictError: The port is in use.
-    """
+    """Return the configured port, or a free one for port 0."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     deadline = time.monotonic() + patience_s
     while True:

@@ -25,13 +25,7 @@ _NEWEST_MAJOR: Final = 18
 
 
 def write_archive(url: str, path: Path, on_table: OnTable) -> None:
-    """Write a consistent snapshot of the database; the file appears when it is complete.
-
-    Raises:
-        ConfigurationError: There is no ``pg_dump`` for this server, or the database has no Speciate schema.
-        InvalidInputError: The file cannot be written.
-        UnavailableError: The connection to the server was lost.
-    """
+    """Write a consistent snapshot of the database; the file appears when it is complete."""
     major = _major(url)
     if revision_of(url) is None:
         raise ConfigurationError("the database is empty: nothing to back up.")
@@ -51,11 +45,7 @@ def write_archive(url: str, path: Path, on_table: OnTable) -> None:
 
 
 def revision_in(path: Path) -> str:
-    """Return the schema revision of an archive.
-
-    Raises:
-        InvalidInputError: The file is not a Speciate backup.
-    """
+    """Return the schema revision of an archive."""
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}.")
     arguments = ["--data-only", "--table=alembic_version", "--file=-", str(path)]
@@ -68,13 +58,7 @@ def revision_in(path: Path) -> str:
 
 
 def check_restorable(url: str, path: Path, *, force: bool) -> str:
-    """Check that an archive can be restored into a database, and return the archive's schema revision.
-
-    Raises:
-        ConfigurationError: A newer or an unreleased version made the archive.
-        ConflictError: The database is not empty or, with ``force``, has other connections.
-        InvalidInputError: The file is not a Speciate backup.
-    """
+    """Check that an archive can be restored into a database, and return the archive's schema revision."""
     revision = revision_in(path)
     state = schema_state(revision)
     if state is SchemaState.UNKNOWN:
@@ -104,12 +88,7 @@ def check_restorable(url: str, path: Path, *, force: bool) -> str:
 
 
 def read_archive(url: str, path: Path, on_table: OnTable) -> None:
-    """Restore an archive into a database in one transaction, after dropping its contents.
-
-    Raises:
-        ConfigurationError: There is no ``pg_restore`` for this server.
-        UnavailableError: The restore failed; the database is empty.
-    """
+    """Restore an archive into a database in one transaction, after dropping its contents."""
     major = _major(url)
     with psycopg.connect(_address(url, password=True), autocommit=True) as connection:
         connection.execute("DROP SCHEMA public CASCADE")

@@ -145,11 +145,7 @@ def _bundled() -> list[dict[str, Any]]:
 
 
 def _read_secret(source: str, what: str) -> str:
-    """Read a secret from a file, or for ``-`` from a hidden prompt or a pipe. Arguments would show in process lists.
-
-    Raises:
-        InvalidInputError: The file cannot be read or is empty.
-    """
+    """Read a secret from a file, or for ``-`` from a hidden prompt or a pipe. Arguments would show in process lists."""
     try:
         if source != "-":
             secret = Path(source).read_text().strip()

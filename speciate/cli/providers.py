@@ -14,11 +14,7 @@ from speciate.policies.providers import PROVIDERS, Provider
 
 
 def provider_named(name: str) -> Provider:
-    """Return a preset.
-
-    Raises:
-        InvalidInputError: There is none of this name.
-    """
+    """Return a preset."""
     if name not in PROVIDERS:
         raise InvalidInputError(
             f"there is no provider {name!r}.",
@@ -51,9 +47,6 @@ def key_from_environment(name: str | None, base_url: str | None) -> str | None:
     """Return the key that the user keeps in the provider's variable.
 
     A key goes only to its provider: with another address it has to be given explicitly.
-
-    Raises:
-        InvalidInputError: The provider needs a key, and the variable is not set.
     """
     provider = None if name is None else provider_named(name)
     if provider is None or provider.key_variable is None or (provider.hosted and base_url is not None):

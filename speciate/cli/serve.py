@@ -60,12 +60,7 @@ def serve_command(
 
 
 def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
-    """Return the checkpoint directories by model name.
-
-    Raises:
-        InvalidInputError: A name is missing or repeated, or there is no checkpoint to serve.
-        NotFoundError: A model is not downloaded.
-    """
+    """Return the checkpoint directories by model name."""
     if not models:
         from speciate.policies.bundled import checkpoints
 

@@ -56,11 +56,7 @@ def withdraw_servers(settings: Settings) -> None:
 
 @contextmanager
 def connected_stores(data_dir: Path | None = None) -> Iterator[Stores]:
-    """Open the stores of the configured servers, or of the ``speciate up`` that uses the data directory.
-
-    Raises:
-        ConfigurationError: No server is configured and no service is running.
-    """
+    """Open the stores of the configured servers, or of the ``speciate up`` that uses the data directory."""
     from speciate.storage.stores import open_stores
 
     stores = open_stores(with_server_addresses(load_settings(data_dir=data_dir)))
@@ -72,11 +68,7 @@ def connected_stores(data_dir: Path | None = None) -> Iterator[Stores]:
 
 @contextmanager
 def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
-    """Return settings with server addresses, starting the embedded servers for this block if none is running.
-
-    Raises:
-        EmbeddedServerError: The data directory is in use, or its servers do not start.
-    """
+    """Return settings with server addresses, starting the embedded servers for this block if none is running."""
     settings = load_settings(data_dir=data_dir)
     if (settings.database_url is not None and settings.redis_url is not None) or (settings.data_dir / _FILE).exists():
         yield with_server_addresses(settings)
@@ -92,11 +84,7 @@ def available_servers(data_dir: Path | None = None) -> Iterator[Settings]:
 
 
 def with_server_addresses(settings: Settings) -> Settings:
-    """Return settings that name the configured servers, or those of the ``speciate up`` on the data directory.
-
-    Raises:
-        ConfigurationError: No server is configured and no service is running.
-    """
+    """Return settings that name the configured servers, or those of the ``speciate up`` on the data directory."""
     # A service with configured servers has its own key as well.
     settings = with_own_secret_key(settings, make=False)
     if settings.database_url is not None and settings.redis_url is not None:

@@ -171,11 +171,7 @@ def build_config(
     paper: bool = False,
     mutator: bool = False,
 ) -> TrainConfig:
-    """Return the recipe of the task and method with the command line values applied.
-
-    Raises:
-        InvalidInputError: A recipe value does not exist or is invalid.
-    """
+    """Return the recipe of the task and method with the command line values applied."""
     from speciate.training.config import TrainConfig
     from speciate.training.recipe import as_json
     from speciate.training.tasks import GENERATED

@@ -37,11 +37,6 @@ FORMATS: Final = {
 
 
 def read_directory(system: str, folder: Path, choice: Choice = USUAL) -> Draft:
-    """Read a problem in another system's directory, without running anything.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: A file in the directory cannot be used.
-    """
+    """Read a problem in another system's directory, without running anything."""
     draft: Draft = import_module(f"speciate.compat.{FORMATS[system]}").read(folder, choice)
     return draft

@@ -74,11 +74,7 @@ class Draft:
     """Reason for each file that is not part of the problem, by name."""
 
     def trial(self) -> Problem:
-        """Return a problem that evaluates the initial program to find the names of the metrics.
-
-        Raises:
-            InvalidInputError: The initial program or another file is invalid.
-        """
+        """Return a problem that evaluates the initial program to find the names of the metrics."""
         return self._problem(self.texts((PROBE,), {}, {}))
 
     def written(
@@ -90,9 +86,6 @@ class Draft:
             objectives: Rewards of the problem; the unlock target uses the first one.
             seed: Rewards of the initial program, by name.
             noise: Spread of its rewards over several evaluations; a target must exceed it.
-
-        Raises:
-            InvalidInputError: The files are not a valid problem.
         """
         texts = self.texts(objectives, seed, noise or {})
         self._problem(texts)

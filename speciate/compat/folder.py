@@ -66,10 +66,6 @@ def read_folder(
         evaluator: Path of the evaluator, by default the last of ``needed``. Documents and published solutions are left
             out unless its text names them.
         include: Patterns of files and folders that are taken in any case.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist, or a pattern matches no file.
-        InvalidInputError: A required file cannot be used, a file has a reserved name, or there are too many files.
     """
     patterns = _Patterns(include)
     if missing := [name for name in needed if not _exists(folder, name)]:
@@ -131,12 +127,7 @@ class _Patterns:
 
 
 def path_within(folder: Path, path: str, option: str) -> str:
-    """Return a path within a directory, given from there or from the working directory.
-
-    Raises:
-        NotFoundError: There is no such file in the directory.
-        InvalidInputError: Its name is not allowed for files of a problem.
-    """
+    """Return a path within a directory, given from there or from the working directory."""
     top = Path(os.path.abspath(folder))  # noqa: PTH100  # links are refused later, so they are not resolved
     for place in (top / path, Path(path)):
         whole = Path(os.path.abspath(place))  # noqa: PTH100

@@ -127,11 +127,7 @@ def read(folder: Path, choice: Choice) -> HarborDraft:
 
 
 def require_image(draft: HarborDraft, folder: Path) -> None:
-    """Check that the task has an image with a digest.
-
-    Raises:
-        InvalidInputError: It has none; the remedy builds it.
-    """
+    """Check that the task has an image with a digest."""
     build = (
         f"Build it with `podman build -t localhost/{draft.slug} {folder / 'environment'}`, print its reference with"
         f" `podman image inspect --format '{{{{index .RepoDigests 0}}}}' localhost/{draft.slug}`, and pass that as"

@@ -64,12 +64,7 @@ _MAX_SLUG: Final = 80
 
 
 def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chosen: str | None = None) -> str:
-    """Return the path of the initial program.
-
-    Raises:
-        NotFoundError: There is none, or not at that path.
-        InvalidInputError: It is a folder, or in a language that is not known.
-    """
+    """Return the path of the initial program."""
     if chosen is not None:
         inside = path_within(folder, chosen, "--program")
         _require_language(folder, Path(inside))
@@ -102,9 +97,6 @@ def with_seed(folder: Path, files: Mapping[str, str], path: str) -> tuple[str, d
     """Return the name of the initial program as a file of the problem, and the files with it.
 
     A problem's program lies beside its definition, so one in a folder is copied; one with a reserved name is renamed.
-
-    Raises:
-        InvalidInputError: Another file has the name of the copy.
     """
     if "/" not in path and path not in RESERVED:
         return path, dict(files)

@@ -29,9 +29,6 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
         draft: Imported directory.
         given: ``name:max`` or ``name:min``; if empty, the other system's rule.
         measured: Metrics of the initial program, by name.
-
-    Raises:
-        InvalidInputError: A reward has no direction, is unknown or is named twice, or no reward is named.
     """
     if not measured:
         raise InvalidInputError(
@@ -52,11 +49,7 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
 
 
 def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
-    """Return the rewards that the other system improves.
-
-    Raises:
-        InvalidInputError: Its rule does not apply.
-    """
+    """Return the rewards that the other system improves."""
     if _SCORE in measured and draft.undeclared is not Objectives.ALL:
         return [f"{_SCORE}:max"]
     if draft.undeclared is Objectives.SCORE:

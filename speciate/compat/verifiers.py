@@ -129,13 +129,7 @@ _REWARD: Final = Template('''
 
 
 def write_verifiers(problem: Problem, directory: Path) -> list[Path]:
-    """Write the package, and return its files.
-
-    Raises:
-        InvalidInputError: External evaluators measure the problem, so that no sandbox scores a completion.
-        ConflictError: The directory is not empty.
-        OSError: A file cannot be written.
-    """
+    """Write the package, and return its files."""
     if problem.external_stage is not None:
         raise InvalidInputError(
             f"problem {problem.slug} has external evaluation: an environment scores completions in the sandbox."

@@ -106,12 +106,7 @@ def evaluate_seed(problem: Problem, *, seeds: Sequence[int]) -> list[Evaluation]
 
 
 def score_seed(problem: Problem, path: Path | None = None) -> SeedCheck:
-    """Score the seed program of a problem in the configured sandbox tier.
-
-    Raises:
-        EvaluatorUnavailableError: No evaluator process can be started.
-        ConfigurationError: The configured tier does not exist.
-    """
+    """Score the seed program of a problem in the configured sandbox tier."""
     if not problem.seed_program or problem.cascade[0].external:
         return SeedCheck(None)
     (evaluation,) = evaluate_seed(problem, seeds=[0])

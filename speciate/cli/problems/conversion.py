@@ -78,12 +78,7 @@ def read_draft(
     memory_mb: int | None = None,
     limits: Sequence[str] = (),
 ) -> Draft:
-    """Read another system's directory without running anything.
-
-    Raises:
-        NotFoundError: The directory or a required file does not exist.
-        InvalidInputError: The directory cannot be converted, or the slug is invalid.
-    """
+    """Read another system's directory without running anything."""
     if slug is not None and (len(slug) > _MAX_SLUG or not re.fullmatch(SLUG, slug)):
         raise InvalidInputError(
             f"invalid slug {slug!r}.",
@@ -101,11 +96,7 @@ def read_draft(
 
 
 def in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) -> tuple[Draft, bool]:
-    """Return a Harbor task with its image, and True because its empty script may score 0; other drafts unchanged.
-
-    Raises:
-        InvalidInputError: The image has no digest, the draft no image, or its own solution scores nothing.
-    """
+    """Return a Harbor task with its image, and True because its empty script may score 0; other drafts unchanged."""
     if not isinstance(draft, HarborDraft):
         if image is not None:
             raise InvalidInputError("--image is for tasks of Harbor.", remedy="Omit it, or import harbor:DIR.")
@@ -145,11 +136,6 @@ def convert(draft: Draft, rewards: Sequence[str], into: Path | None, *, anyway: 
 
     The initial program is scored in the sandbox to determine the available metrics: three times, or once if that takes
     longer than a minute.
-
-    Raises:
-        InvalidInputError: The directory cannot be converted, the initial program fails in a trial, or a reward has no
-            direction.
-        ConflictError: The output directory exists.
     """
     trial = draft.trial()
     if not trial.seed_program.strip():
@@ -221,9 +207,6 @@ def _require_scores(draft: Draft, seed: Mapping[str, float], evaluation: Evaluat
     That is an exception, a field for errors, or a program that is not correct. Words in a log are none, and a negative
     score is usual for a loss. Only ``combined_score`` counts, if there is one: evaluators report a huge loss beside an
     error.
-
-    Raises:
-        InvalidInputError: There is none; the message shows what the evaluation reports.
     """
     rated = [seed["combined_score"]] if "combined_score" in seed else seed.values()
     if any(value > 0 for value in rated):

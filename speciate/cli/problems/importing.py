@@ -163,12 +163,7 @@ def import_task(
     data: Path | None = None,
     into: str | None = None,
 ) -> ProblemSet:
-    """Submit problems of a task and return them as a problem set.
-
-    Raises:
-        InvalidInputError: There is no such task or split.
-        ConflictError: A set of that name holds other problems.
-    """
+    """Submit problems of a task and return them as a problem set."""
     from rich.progress import track
 
     from speciate.training.tasks import Split, open_task

@@ -68,12 +68,7 @@ def example_prompts(problem: Problem, parent: Individual, *, diff: bool, answers
 
 
 def write_templates(directory: Path) -> list[Path]:
-    """Write the default templates into the template folder of a problem directory, and return the files.
-
-    Raises:
-        NotFoundError: There is no such directory.
-        ConflictError: One of the files exists; nothing was written.
-    """
+    """Write the default templates into the template folder of a problem directory, and return the files."""
     if not directory.is_dir():
         raise NotFoundError(f"there is no directory {directory}.")
     folder = directory / TEMPLATE_FOLDER

@@ -53,12 +53,7 @@ def replay_command(ctx: typer.Context, run_id: RunId, data_dir: DataDir = None, 
 
 
 def replay_run(stores: Stores, run_id: UUID, evaluator: EvaluatorClient) -> ReplayReport:
-    """Repeat every decision and evaluation of a run, and compare the events.
-
-    Raises:
-        NotFoundError: There is no such run.
-        ReplayError: The run was pruned, has several lanes or a budget of seconds.
-    """
+    """Repeat every decision and evaluation of a run, and compare the events."""
     from speciate.policies import build_client
     from speciate.runs.replay import replay
     from speciate.storage.work.memory import MemoryWorkStore

@@ -147,11 +147,7 @@ def _print_notes(run: RunHandle) -> None:
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:
-    """Return the programs of a folder by file name, in the order of the names; hidden files are skipped.
-
-    Raises:
-        InvalidInputError: The folder or a file cannot be read, or there is no file.
-    """
+    """Return the programs of a folder by file name, in the order of the names; hidden files are skipped."""
     if folder is None:
         return {}
     try:
@@ -173,11 +169,7 @@ def _source(service: Client, text: str) -> str:
 
 
 def parse_policies(named: list[str], option: str) -> str | dict[str, float]:
-    """Parse policies given as ``NAME`` or ``NAME=WEIGHT``: a single name, or a weight for each of several names.
-
-    Raises:
-        InvalidInputError: A weight is not a number, or a policy is repeated.
-    """
+    """Parse policies given as ``NAME`` or ``NAME=WEIGHT``: a single name, or a weight for each of several names."""
     pairs = [name.partition("=") for name in named]
     if len(pairs) == 1 and not pairs[0][1]:
         return named[0]

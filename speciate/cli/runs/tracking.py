@@ -41,12 +41,7 @@ class Tracker:
 
 
 def load_tracker(text: str) -> Tracker:
-    """Import the tracker of ``NAME`` or ``NAME:PROJECT``.
-
-    Raises:
-        InvalidInputError: There is no tracker of this name.
-        ConfigurationError: The tracker is not installed.
-    """
+    """Import the tracker of ``NAME`` or ``NAME:PROJECT``."""
     name, _, project = text.partition(":")
     if name not in TRACKERS:
         raise InvalidInputError(f"--log {text}: expected {' or '.join(TRACKERS)}, or NAME:PROJECT.")
@@ -127,11 +122,7 @@ class RunLog:
 
 @contextmanager
 def open_log(tracker: Tracker, run: RunHandle) -> Iterator[RunLog]:
-    """Open a run in the tracker; it receives the metrics of the whole run, from its first event.
-
-    Raises:
-        ConfigurationError: The tracker cannot be opened.
-    """
+    """Open a run in the tracker; it receives the metrics of the whole run, from its first event."""
     record, module = run.record, tracker.module
     config = {
         "run": str(run.id),
