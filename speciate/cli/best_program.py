@@ -41,9 +41,7 @@ class BestProgram:
     run: RunHandle
     problem: ProblemVersion
     ranked: RankedCandidate
-    """The candidate with the targets that it meets."""
     candidate: CandidateDetail
-    """The same candidate with its program."""
 
     @cached_property
     def files(self) -> dict[str, str]:

@@ -153,7 +153,6 @@ def note_more(ctx: typer.Context, limit: int) -> None:
 
 
 def drop_none(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -182,6 +181,5 @@ def _reject_constant(_: str) -> Any:
 
 
 def invalid_argument(option: str, message: str) -> InvalidInputError:
-    """Return the error for an invalid option or argument."""
     field_error = FieldError(message, where=option)
     return InvalidInputError(f"Invalid argument: {field_error}", field_errors=(field_error,))

@@ -34,11 +34,9 @@ class DemoProblem:
     """A bundled problem of the demo."""
 
     slug: str
-    """Name of the problem."""
     evaluations: int
     """Evaluation budget at ``--scale 1``."""
     objective: str
-    """Objective to display."""
 
 
 DEMO_PROBLEMS: Final = (

@@ -56,11 +56,9 @@ class WatchView(Generic[R]):
     """How ``watch`` shows one kind of declaration."""
 
     noun: str
-    """The kind, in the singular."""
     results: str
     """Command that shows the results."""
     progress: Callable[[R], str]
-    """Returns a phrase about the progress of a record."""
     milestone: Callable[[R], object]
     """Returns what has changed when a watch without a terminal prints a line."""
     share: Callable[[R], tuple[int, int]]

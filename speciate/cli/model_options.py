@@ -27,9 +27,7 @@ class ModelOption:
     path: tuple[str, ...]
     """Names of the fields that lead from the model to the value."""
     names: tuple[str, ...]
-    """Flags of the option."""
     parameter: inspect.Parameter
-    """The option as Typer declares it."""
 
     def store(self, value: Any, values: dict[str, Any]) -> None:
         """Put a value, if the user set one, into nested dictionaries."""

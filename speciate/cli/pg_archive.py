@@ -45,7 +45,6 @@ def write_archive(url: str, path: Path, on_table: OnTable) -> None:
 
 
 def revision_in(path: Path) -> str:
-    """Return the schema revision of an archive."""
     if not path.is_file():
         raise InvalidInputError(f"there is no file {path}.")
     arguments = ["--data-only", "--table=alembic_version", "--file=-", str(path)]

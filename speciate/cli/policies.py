@@ -169,7 +169,6 @@ def _weights(policy: Policy) -> str:
 
 
 def _from_adapter(slug: str | None, adapter: str | None, digest: str | None) -> dict[str, Any]:
-    """Return policy fields from the name or directory of an adapter."""
     if slug is None or adapter is None:
         return {}
     from speciate.policies.endpoint_check import adapter_name

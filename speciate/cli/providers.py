@@ -14,7 +14,6 @@ from speciate.policies.providers import PROVIDERS, Provider
 
 
 def provider_named(name: str) -> Provider:
-    """Return a preset."""
     if name not in PROVIDERS:
         raise InvalidInputError(
             f"there is no provider {name!r}.",

@@ -60,7 +60,6 @@ def serve_command(
 
 
 def named_folders(models: list[str], data_dir: Path) -> dict[str, Path]:
-    """Return the checkpoint directories by model name."""
     if not models:
         from speciate.policies.bundled import checkpoints
 

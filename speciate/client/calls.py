@@ -34,15 +34,12 @@ class ApiCall(Generic[T]):
     """A request and the reader of its response."""
 
     method: str
-    """HTTP method."""
     path: str
     """Path below the base URL of the service."""
     read: Callable[[Any], T]
     """Converts the JSON value of the response. Raises ``pydantic.ValidationError`` if it does not fit."""
     query: Mapping[str, str | list[str]] = field(default_factory=dict)
-    """Query parameters."""
     body: Any = field(default=None, repr=False)  # may contain an API key
-    """JSON value to send."""
     idempotency_key: str | None = None
     """Makes it safe to repeat a POST that spends compute."""
     timeout_s: float | None = None
@@ -87,7 +84,6 @@ class ApiCall(Generic[T]):
 
 
 def get(path: str, model: type[T], *, timeout_s: float | None = None) -> ApiCall[T]:
-    """Return a GET request for one object."""
     return ApiCall("GET", path, TypeAdapter(model).validate_python, timeout_s=timeout_s)
 
 

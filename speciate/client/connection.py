@@ -31,11 +31,8 @@ class Connection:
     """Connection settings of a client."""
 
     url: str
-    """Base URL of the service, without a trailing slash."""
     token: str | None
-    """Bearer token, or None."""
     project: str | None = None
-    """Project to work in, or None for that of the token."""
 
     @classmethod
     def to(cls, url: str | None, token: str | None, project: str | None = None) -> Connection:
@@ -84,7 +81,6 @@ class Connection:
         return arguments
 
     def unreachable(self, error: httpx.RequestError) -> SpeciateError:
-        """Return the error for a request without a response."""
         match error:
             case httpx.UnsupportedProtocol():
                 return _invalid_url(self.url)

@@ -82,7 +82,6 @@ class EvaluationWorker:
     problem: str | UUID | None = None
     """Limit to a problem version, by id or name."""
     run: str | UUID | None = None
-    """Limit to a run."""
     capabilities: Iterable[str] = ()
     """What this machine offers."""
     slots: int = 1

@@ -118,7 +118,6 @@ class JsonLinesReader(Generic[T]):
 
 
 def unexpected_response(response: httpx.Response, what: str) -> errors.ConfigurationError:
-    """Return the error for a response that this service does not send."""
     return errors.ConfigurationError(
         f"{_place(response)} does not respond like Speciate {__version__} ({what}).",
         remedy="Check SPECIATE_URL and that client and service have the same version.",

@@ -20,7 +20,6 @@ _LISTED: Final = 10
 
 
 def is_whole_id(name: str) -> bool:
-    """Return True for the text of a UUID."""
     try:
         UUID(name)
     except ValueError:

@@ -86,11 +86,8 @@ class _Experiment:
     """An experiment that this process created."""
 
     name: str
-    """Resource name."""
     config: Json
-    """Its configuration as sent."""
     initial: Json = field(default_factory=dict)
-    """Its initial program as sent."""
     run: UUID | None = None
     """Id of its run, once it is started."""
     handed_out: set[int] = field(default_factory=set)
@@ -109,11 +106,9 @@ class AlphaEvolveService:
     """Answers the routes."""
 
     client: Callable[[], AsyncClient]
-    """Open a client of the Speciate service."""
     policy: str
     """Policy that proposes candidates, unless the service has one with the name of a requested model."""
     token: str
-    """Bearer token that requests must carry."""
     _experiments: dict[str, _Experiment] = field(default_factory=dict, init=False)
 
     def app(self) -> Starlette:

@@ -41,40 +41,27 @@ class Draft:
     """Contents of another system's directory, read without running anything."""
 
     slug: str
-    """Name of the problem."""
     title: str
-    """Title, one line."""
     seed: str
-    """File name of the initial program."""
     files: Mapping[str, str]
     """Contents of the files by path, including the evaluator and the initial program."""
     adapter: str
-    """Script in ``contained`` that calls the evaluator."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of that script."""
     description: str = ""
-    """Task description for the policy."""
     wall_s: float = 300.0
-    """Wall limit of one evaluation in seconds."""
     memory_bytes: int = 2 << 30
-    """Memory of one evaluation in bytes."""
     packages: Packages = field(default_factory=Packages)
-    """Packages of the evaluator and of programs."""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Further limits of one evaluation, by name."""
     constraints: tuple[str, ...] = ()
     """Names of metrics that must be 1."""
     undeclared: Objectives = Objectives.SCORE
-    """Objectives if the user names none."""
     rated: tuple[str, ...] = ()
     """Metrics whose mean counts, if there is no ``combined_score``; known after a trial."""
     remarks: tuple[str, ...] = ()
-    """Notes for the user."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Reason for each file that is not part of the problem, by name."""
 
     def trial(self) -> Problem:
-        """Return a problem that evaluates the initial program to find the names of the metrics."""
         return self._problem(self.texts((PROBE,), {}, {}))
 
     def written(
@@ -186,7 +173,6 @@ def better_than(objective: Objective, seed: Mapping[str, float], noise: Mapping[
 
 
 def objective_text(objective: Objective, value: float | None) -> str:
-    """Return the table of an objective, and what the initial program has."""
     lines = ["[[objectives]]", f'name = "{objective.name}"']
     if objective.aim:
         lines.append(f'direction = "{objective.aim}"')

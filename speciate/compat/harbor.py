@@ -48,11 +48,8 @@ class HarborDraft(Draft):
     image: str = ""
     """Image of the task; without a digest the problem cannot be made."""
     folder: str = "/app"
-    """Working folder in the image."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Environment of the solution and of the test."""
     reference: str = ""
-    """The task's own solution, or ""."""
 
     def texts(
         self, objectives: Sequence[Objective], seed: Mapping[str, float], noise: Mapping[str, float]

@@ -64,7 +64,6 @@ _MAX_SLUG: Final = 80
 
 
 def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chosen: str | None = None) -> str:
-    """Return the path of the initial program."""
     if chosen is not None:
         inside = path_within(folder, chosen, "--program")
         _require_language(folder, Path(inside))
@@ -128,7 +127,6 @@ class Packages:
 
 
 def packages_in(folder: Path, files: Mapping[str, str] | None = None, listed: str = _REQUIREMENTS) -> Packages:
-    """Return the packages of a directory."""
     lines = _lines(folder, listed)
     named = [line for line in lines if re.fullmatch(REQUIREMENT, line) and _PACKAGE.match(line)]
     needed = [line for line in named if _name_of(line) not in _PROVIDED]

@@ -49,7 +49,6 @@ def rewards_of(draft: Draft, given: Sequence[str], measured: Mapping[str, float]
 
 
 def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
-    """Return the rewards that the other system improves."""
     if _SCORE in measured and draft.undeclared is not Objectives.ALL:
         return [f"{_SCORE}:max"]
     if draft.undeclared is Objectives.SCORE:

@@ -86,7 +86,6 @@ class Settings(_Part):
 
 
 def settings_in(folder: Path) -> tuple[Settings, list[str]]:
-    """Return the settings of a directory, and notes about them."""
     name, remarks = CONFIG, []
     if not os.path.lexists(folder / CONFIG):
         others = sorted(path.name for path in folder.glob("config*.yaml")) if folder.is_dir() else []

@@ -42,6 +42,5 @@ def celery_broker_url(redis_url: str, *, database: int = 0) -> str:
 
 
 def redacted(url: str) -> str:
-    """Return the URL with its password replaced by `***`."""
     password = urlsplit(url).password
     return url.replace(f":{password}@", ":***@", 1) if password else url

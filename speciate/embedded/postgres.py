@@ -76,7 +76,6 @@ class Postgres:
         )
 
     def ready(self, pid: int) -> bool:
-        """Return True if the server with this process id accepts connections."""
         lines = self._postmaster_file()
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 

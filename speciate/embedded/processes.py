@@ -47,7 +47,6 @@ class ChildCommand:
     env: Mapping[str, str] = field(repr=False)
     """Complete environment, sent in a file in memory."""
     log_file: Path
-    """File to append standard output and error to."""
     cwd: Path = Path("/")
     user: tuple[int, int] | None = None
     """Numeric (uid, gid) to switch to, which requires root. None keeps the invoking user."""

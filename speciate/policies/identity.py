@@ -40,7 +40,6 @@ class WeightsIdentity:
     digest: str | None
     """SHA-256 of the policy's own weights (an adapter's for an adapter); None if unknown."""
     served: ServedWeights
-    """What the endpoint reports."""
 
 
 def identify(policy: Policy, card: ModelCard, cards: Sequence[ModelCard]) -> WeightsIdentity:

@@ -36,19 +36,16 @@ class Manifest(Value):
     answers_per_rollout: int = Field(default=1, ge=1)
     """Answers in one completion, m. It can write single answers, too."""
     prompt_style: PromptStyle = PromptStyle.STANDARD
-    """Prompts of its training."""
     seed: int
     """Seed of all randomness."""
     steps: int = Field(ge=0)
     """Updates made."""
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    """Configuration of the training, as JSON values."""
     base_digest: str | None = None
     """SHA-256 of the initial weights; None if they were random."""
     data_digest: str = ""
     """SHA-256 of the definitions of the training problems."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Versions of the libraries, by name."""
     metrics: tuple[dict[str, float], ...] = ()
     """Measurements over time, one mapping for each entry, with ``step``."""
 

@@ -41,12 +41,10 @@ class Reply:
     """A response as it arrived."""
 
     status: int
-    """HTTP status."""
     body: bytes
     content_type: str = ""
     """Its media type, in lower case."""
     retry_after: str | None = None
-    """Its header ``Retry-After``."""
 
     @property
     def is_stream(self) -> bool:

@@ -26,9 +26,7 @@ class Provider:
     unless_given: tuple[str, ...] = ()
     """Sampling parameters to omit unless the user sets them: models that reason refuse them."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of the client."""
     timeout_s: float | None = None
-    """Time limit of a request, in seconds; None for the default."""
     summary: str = ""
     """Quirks, for the list of providers."""
 

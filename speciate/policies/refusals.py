@@ -94,7 +94,6 @@ class Refusal:
     """Explanation of a refused request."""
 
     remedy: str
-    """What to do."""
     of_prompt: bool = False
     """True if another prompt may be accepted; False if every request of the policy will be refused."""
 

@@ -19,7 +19,6 @@ class Backoff:
     """Exponential backoff with jitter."""
 
     first_s: float = 0.5
-    """Ceiling of the first wait; it doubles with every attempt."""
     longest_s: float = 30.0
     """Ceiling of every wait, even if the server requests more."""
 

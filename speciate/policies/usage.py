@@ -15,7 +15,6 @@ class TokenCeilings:
     """Upper bounds of a request's tokens."""
 
     prompt: int
-    """The prompt: no tokenizer produces more tokens than bytes."""
     longest: int
     """One completion."""
     completion: int
@@ -27,7 +26,6 @@ class Usage:
     """Reported tokens of a response; None where the report is missing or impossible."""
 
     prompt: int | None = None
-    """Tokens of the prompt."""
     completion: int | None = None
     """Tokens of all completions, reasoning included."""
     reasoning: int = 0
@@ -39,7 +37,6 @@ class Billed:
     """Tokens that attempts cost."""
 
     prompt: int = 0
-    """Tokens of prompts."""
     completion: int = 0
     """Tokens of completions, reasoning included."""
     estimated: int = 0

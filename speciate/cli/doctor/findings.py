@@ -23,11 +23,8 @@ class Finding:
     """Result of a check."""
 
     name: str
-    """What was checked."""
     status: Status
-    """Severity."""
     detail: str
-    """State that was found."""
     remedy: str = ""
     """How to fix it; empty for a good finding."""
 

@@ -46,7 +46,6 @@ Problem = Annotated[str, Field(description="Name of the problem: slug, or slug@v
 
 
 def build_server(url: str | None = None, project: str | None = None) -> MCPServer:
-    """Return the server."""
     tools = _Tools(url, project)
     server = MCPServer(
         "speciate", title="Speciate", version=__version__, instructions=INSTRUCTIONS.strip(), log_level="WARNING"

@@ -32,9 +32,7 @@ class ConvertedProblem:
     """A problem converted from another system's directory."""
 
     draft: Draft
-    """The parsed directory."""
     files: Sequence[Path]
-    """The files written."""
     objectives: Sequence[Objective]
     seed: Mapping[str, float]
     """Rewards of the initial program by name."""

@@ -147,7 +147,6 @@ def _print_notes(run: RunHandle) -> None:
 
 
 def read_seeds(folder: Path | None) -> dict[str, str]:
-    """Return the programs of a folder by file name, in the order of the names; hidden files are skipped."""
     if folder is None:
         return {}
     try:

@@ -33,9 +33,7 @@ class Tracker:
     """A tracker to log to."""
 
     name: str
-    """A key of ``TRACKERS``."""
     module: Any
-    """The imported module."""
     project: str
     """Project of the tracker; empty for the name of the problem."""
 

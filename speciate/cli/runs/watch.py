@@ -265,7 +265,6 @@ def best_line(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objec
 
 
 def render_progress(run: RunRecord, seed: dict[str, float], objectives: Sequence[Objective]) -> RenderableType:
-    """Return the progress display of a terminal; the arguments are those of ``best_line``."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -37,7 +37,6 @@ class Number(NamedTuple):
     """A numeric constant, including its sign."""
 
     span: Span
-    """Its position."""
     value: int | float
     """Its value; an int stays an int under every operator."""
     structural: bool = False
@@ -55,7 +54,6 @@ class Expression(NamedTuple):
     """An expression in load context."""
 
     span: Span
-    """Its position."""
     scope: Scope
     atomic: bool
     """True if it needs no parentheses inside another expression."""
@@ -69,7 +67,6 @@ class Statement(NamedTuple):
     span: Span
     """Its lines, including the last line end."""
     margin: bytes
-    """Its indentation."""
     body: int
     """Number of the statement list that it belongs to."""
     alone: bool
@@ -81,13 +78,10 @@ class Source:
     """A program and its places."""
 
     data: bytes
-    """The program in UTF-8."""
     numbers: tuple[Number, ...] = ()
-    """Numeric constants, in order."""
     operators: tuple[Operator, ...] = ()
     expressions: tuple[Expression, ...] = ()
     statements: tuple[Statement, ...] = ()
-    """Statements, in order."""
     elements: tuple[tuple[Span, ...], ...] = ()
     """The elements of each list, tuple or set display that has at least two, in order."""
     definitions: Mapping[str, Span] = field(default_factory=dict)
