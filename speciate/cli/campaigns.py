@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import AsJson, Limit, Yes, client, command_group, confirm_budget, examples, first_records
+from speciate.cli.common import AsJson, Yes, client, command_group, confirm_budget, examples
 from speciate.cli.learning import complete_learning, learning_fields
 from speciate.cli.lifecycle import (
+    DeclarationView,
     Name,
     Problems,
     ProblemSets,
-    Reason,
-    State,
-    WatchView,
-    print_list,
-    print_state,
+    add_lifecycle_commands,
     problem_names,
     state_of,
 )
@@ -91,7 +88,7 @@ def create(
             )
             output.print_note(f"Watch it with: speciate campaigns watch {created.slug}")
         if watch:
-            raise typer.Exit(_WATCH.follow(service.url, created.slug, service.campaigns.get, as_json=as_json))
+            raise typer.Exit(_VIEW.follow(service, created.slug, as_json=as_json))
 
 
 @app.command("show", epilog=examples("speciate campaigns show sweep", "speciate campaigns show sweep --json"))
@@ -212,51 +209,15 @@ def _watched_problems(record: CampaignRecord) -> RenderableType:
     return Group(table, *more)
 
 
-_COLUMNS: Final = ("campaign", "state", "mode", ">unlocked", ">evaluations", "title")
-_WATCH: Final = WatchView["CampaignRecord"](
+_VIEW: Final = DeclarationView["CampaignRecord"](
     noun="campaign",
     results="campaigns show",
+    columns=("campaign", "state", "mode", ">unlocked", ">evaluations", "title"),
+    row=_row,
     progress=_progress,
     milestone=lambda record: sum(len(problem.reached) for problem in record.problems),
     share=lambda record: (record.spent, record.declaration.evaluations),
     details=_watched_problems,
 )
 
-
-@app.command("list", epilog=examples("speciate campaigns list", "speciate campaigns list --state running --json"))
-def list_(ctx: typer.Context, state: State = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List campaigns, newest first."""
-    with client(ctx) as service:
-        records = first_records(ctx, service.campaigns.list(state=state), limit)
-    print_list(records, "campaign", _COLUMNS, _row, state=state, as_json=as_json)
-
-
-@app.command("watch", epilog=examples("speciate campaigns watch sweep", "speciate campaigns watch sweep --json"))
-def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Watch a campaign until it ends or is paused. The exit code is 1 if it was cancelled, 10 if it is paused."""
-    with client(ctx) as service:
-        raise typer.Exit(_WATCH.follow(service.url, name, service.campaigns.get, as_json=as_json))
-
-
-@app.command("pause", epilog=examples("speciate campaigns pause sweep --reason 'the endpoint moves'"))
-def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Pause a campaign: start no more work, and pause its active runs."""
-    with client(ctx) as service:
-        record = service.campaigns.pause(name, reason)
-    print_state(record, _progress(record), as_json=as_json)
-
-
-@app.command("resume", epilog=examples("speciate campaigns resume sweep"))
-def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Resume a paused campaign."""
-    with client(ctx) as service:
-        record = service.campaigns.resume(name)
-    print_state(record, _progress(record), as_json=as_json)
-
-
-@app.command("cancel", epilog=examples("speciate campaigns cancel sweep"))
-def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Cancel a campaign and its active runs. Committed results stay."""
-    with client(ctx) as service:
-        record = service.campaigns.cancel(name, reason)
-    print_state(record, _progress(record), as_json=as_json)
+add_lifecycle_commands(app, _VIEW, "sweep")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from speciate.cli import output
-from speciate.cli.common import note_on_interrupt, retry_unavailable
+from speciate.cli.common import AsJson, Limit, client, examples, first_records, note_on_interrupt, retry_unavailable
 from speciate.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from speciate.client import Client
     from speciate.schema.declarations import DeclarationRecord
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id.")]
@@ -30,35 +31,17 @@ POLL_S = 1.0
 R = TypeVar("R", bound="DeclarationRecord[Any]")
 
 
-def print_list(
-    records: Sequence[R],
-    noun: str,
-    columns: Sequence[str],
-    row: Callable[[R], Sequence[object]],
-    *,
-    state: str | None,
-    as_json: bool,
-) -> None:
-    if as_json:
-        for record in records:
-            output.print_json(record)
-        return
-    empty = output.empty_message(f"{noun}s", f"speciate {noun}s create --help", state=state)
-    output.print_table(columns, [row(record) for record in records], empty=empty)
-
-
-def print_state(record: DeclarationRecord[Any], progress: str, *, as_json: bool) -> None:
-    output.print_result(record, f"{record.slug} is {state_of(record)} ({progress})", as_json=as_json)
-
-
 @dataclass(frozen=True)
-class WatchView(Generic[R]):
-    """How ``watch`` shows one kind of declaration."""
+class DeclarationView(Generic[R]):
+    """How lists and ``watch`` show one kind of declaration."""
 
     noun: str
     results: str
     """Command that shows the results."""
+    columns: Sequence[str]
+    row: Callable[[R], Sequence[object]]
     progress: Callable[[R], str]
+    """Returns a phrase about the progress of a record."""
     milestone: Callable[[R], object]
     """Returns what has changed when a watch without a terminal prints a line."""
     share: Callable[[R], tuple[int, int]]
@@ -66,21 +49,18 @@ class WatchView(Generic[R]):
     details: Callable[[R], RenderableType] | None = None
     """Returns what a terminal shows below the progress bar."""
 
-    def follow(self, url: str, name: str, read: Callable[[str], R], *, as_json: bool) -> ExitCode:
-        """Show the progress until a declaration ends or is paused; return the exit code.
+    def print_state(self, record: R, *, as_json: bool) -> None:
+        line = f"{record.slug} is {state_of(record)} ({self.progress(record)})"
+        output.print_result(record, line, as_json=as_json)
 
-        Args:
-            url: URL of the service.
-            name: Name or id of the declaration.
-            read: Reads a declaration.
-            as_json: Print records as JSON instead.
-        """
+    def follow(self, service: Client, name: str, *, as_json: bool) -> ExitCode:
+        """Show the progress until a declaration ends or is paused; return the exit code."""
         from speciate.domain.declaration import DeclarationState
 
         with note_on_interrupt(self.noun, name):
-            record = self._follow(url, name, read, as_json=as_json)
+            record = self._follow(service, name, as_json=as_json)
         if not as_json:
-            print_state(record, self.progress(record), as_json=False)
+            self.print_state(record, as_json=False)
             output.print_line(f"Results: speciate {self.results} {record.slug}")
         match record.state:
             case DeclarationState.COMPLETED:
@@ -90,25 +70,24 @@ class WatchView(Generic[R]):
             case _:
                 return ExitCode.FAILED
 
-    def _follow(self, url: str, name: str, read: Callable[[str], R], *, as_json: bool) -> R:
+    def _follow(self, service: Client, name: str, *, as_json: bool) -> R:
         from rich.live import Live
 
         from speciate.domain.declaration import DeclarationState
 
+        read: Callable[[str], R] = getattr(service, f"{self.noun}s").get
         out, printed, started = output.console(), None, time.monotonic()
         record = read(name)
         live_picture = out.is_terminal and not as_json
         if not (live_picture or as_json):
-            output.print_line(f"{record.id}  {url}/{self.noun}s/{record.slug}")
+            output.print_line(f"{record.id}  {service.url}/{self.noun}s/{record.slug}")
         with Live(console=out, transient=True, auto_refresh=False) as live:
             while True:
                 current = (self.progress(record), record.state) if as_json else self.milestone(record)
                 if live_picture:
                     live.update(self._picture(record, time.monotonic() - started), refresh=True)
                 elif current != printed:
-                    output.print_json(record) if as_json else output.print_line(
-                        f"{record.slug}: {self.progress(record)}"
-                    )
+                    output.print_result(record, f"{record.slug}: {self.progress(record)}", as_json=as_json)
                 printed = current
                 if record.state is not DeclarationState.RUNNING:
                     return record
@@ -140,3 +119,50 @@ def state_of(record: DeclarationRecord[Any]) -> str:
 
 def problem_names(problems: list[str] | None, sets: list[str] | None) -> list[str]:
     return [*(problems or []), *(f"set:{name}" for name in sets or [])]
+
+
+def add_lifecycle_commands(app: typer.Typer, view: DeclarationView[R], example: str) -> None:
+    """Add ``list``, ``watch``, ``pause``, ``resume`` and ``cancel`` to the app of a noun."""
+    noun, nouns = view.noun, f"{view.noun}s"
+
+    def list_(ctx: typer.Context, state: State = None, limit: Limit = 20, as_json: AsJson = False) -> None:
+        with client(ctx) as service:
+            records = first_records(ctx, getattr(service, nouns).list(state=state), limit)
+        empty = output.empty_message(nouns, f"speciate {nouns} create --help", state=state)
+        output.print_records(records, view.columns, view.row, empty=empty, as_json=as_json)
+
+    def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+        with client(ctx) as service:
+            raise typer.Exit(view.follow(service, name, as_json=as_json))
+
+    def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
+        with client(ctx) as service:
+            view.print_state(getattr(service, nouns).pause(name, reason), as_json=as_json)
+
+    def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+        with client(ctx) as service:
+            view.print_state(getattr(service, nouns).resume(name), as_json=as_json)
+
+    def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
+        with client(ctx) as service:
+            view.print_state(getattr(service, nouns).cancel(name, reason), as_json=as_json)
+
+    watched = f"Watch a {noun} until it ends or is paused."
+    commands: dict[str, tuple[Callable[..., None], str, tuple[str, ...]]] = {
+        "list": (list_, f"List {nouns}, newest first.", ("", " --state running --json")),
+        "watch": (
+            watch,
+            f"{watched} The exit code is 1 if it was cancelled, 10 if it is paused.",
+            (f" {example}", f" {example} --json"),
+        ),
+        "pause": (
+            pause,
+            f"Pause a {noun}: start no more work, and pause its active runs.",
+            (f" {example} --reason 'the endpoint moves'",),
+        ),
+        "resume": (resume, f"Resume a paused {noun}.", (f" {example}",)),
+        "cancel": (cancel, f"Cancel a {noun} and its active runs. Committed results stay.", (f" {example}",)),
+    }
+    for verb, (command, summary, usages) in commands.items():
+        usage = examples(*(f"speciate {nouns} {verb}{arguments}" for arguments in usages))
+        app.command(verb, help=summary, epilog=usage)(command)

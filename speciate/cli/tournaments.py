@@ -13,25 +13,20 @@ from pydantic import ValidationError
 from speciate.cli import output
 from speciate.cli.common import (
     AsJson,
-    Limit,
     Yes,
     client,
     command_group,
     confirm,
     confirm_budget,
     examples,
-    first_records,
     invalid_argument,
 )
 from speciate.cli.lifecycle import (
+    DeclarationView,
     Name,
     Problems,
     ProblemSets,
-    Reason,
-    State,
-    WatchView,
-    print_list,
-    print_state,
+    add_lifecycle_commands,
     problem_names,
     state_of,
 )
@@ -49,66 +44,23 @@ if TYPE_CHECKING:
 app = command_group()
 
 
-_COLUMNS: Final = ("tournament", "state", ">entrants", ">problems", ">runs ended", "title")
-
-
 def _row(record: TournamentRecord) -> tuple[object, ...]:
     entrants, problems = len(record.declaration.entrants), len(record.schedule.problems)
     ended = f"{record.ended:,} of {record.planned:,}"
     return record.slug, record.state.value, entrants, problems, ended, record.declaration.title
 
 
-def _progress(record: TournamentRecord) -> str:
-    return f"{record.ended:,} of {record.planned:,} runs ended"
-
-
-_WATCH: Final = WatchView["TournamentRecord"](
+_VIEW: Final = DeclarationView["TournamentRecord"](
     noun="tournament",
     results="tournaments report",
-    progress=_progress,
+    columns=("tournament", "state", ">entrants", ">problems", ">runs ended", "title"),
+    row=_row,
+    progress=lambda record: f"{record.ended:,} of {record.planned:,} runs ended",
     milestone=lambda record: 100 * record.ended // max(record.planned, 1),
     share=lambda record: (record.ended, record.planned),
 )
 
-
-@app.command("list", epilog=examples("speciate tournaments list", "speciate tournaments list --state running --json"))
-def list_(ctx: typer.Context, state: State = None, limit: Limit = 20, as_json: AsJson = False) -> None:
-    """List tournaments, newest first."""
-    with client(ctx) as service:
-        records = first_records(ctx, service.tournaments.list(state=state), limit)
-    print_list(records, "tournament", _COLUMNS, _row, state=state, as_json=as_json)
-
-
-@app.command("watch", epilog=examples("speciate tournaments watch mazes", "speciate tournaments watch mazes --json"))
-def watch(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Watch a tournament until it ends or is paused. The exit code is 1 if it was cancelled, 10 if it is paused."""
-    with client(ctx) as service:
-        raise typer.Exit(_WATCH.follow(service.url, name, service.tournaments.get, as_json=as_json))
-
-
-@app.command("pause", epilog=examples("speciate tournaments pause mazes --reason 'the endpoint moves'"))
-def pause(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Pause a tournament: start no more work, and pause its active runs."""
-    with client(ctx) as service:
-        record = service.tournaments.pause(name, reason)
-    print_state(record, _progress(record), as_json=as_json)
-
-
-@app.command("resume", epilog=examples("speciate tournaments resume mazes"))
-def resume(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Resume a paused tournament."""
-    with client(ctx) as service:
-        record = service.tournaments.resume(name)
-    print_state(record, _progress(record), as_json=as_json)
-
-
-@app.command("cancel", epilog=examples("speciate tournaments cancel mazes"))
-def cancel(ctx: typer.Context, name: Name, reason: Reason = None, as_json: AsJson = False) -> None:
-    """Cancel a tournament and its active runs. Committed results stay."""
-    with client(ctx) as service:
-        record = service.tournaments.cancel(name, reason)
-    print_state(record, _progress(record), as_json=as_json)
-
+add_lifecycle_commands(app, _VIEW, "mazes")
 
 _OPTIONS: Final = ("budget.evaluations", "budget.tokens", "budget.dollars", "metric", "stopping", "target")
 
@@ -329,7 +281,7 @@ def extend(
     problems = problem_names(problem, problem_set)
     with client(ctx) as service:
         extended = service.tournaments.extend(name, reason=reason, problems=problems, seeds=seed or [])
-    print_state(extended, _progress(extended), as_json=as_json)
+    _VIEW.print_state(extended, as_json=as_json)
 
 
 def _entrant(entrant: Entrant) -> str:
