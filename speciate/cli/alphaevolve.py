@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import json
-import os
 import secrets
 import socket
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,12 +18,13 @@ from cryptography.x509.oid import NameOID
 
 from speciate.cli import output
 from speciate.cli.common import PROJECT_FLAG, URL_FLAG, DataDir, client, command_group, examples
+from speciate.cli.serve import serve_on
 from speciate.cli.up import StopRequested, stop_on_signals
 from speciate.client import AsyncClient
 from speciate.compat.alphaevolve import AlphaEvolveService
 from speciate.domain.policy import MUTATOR
-from speciate.http_server import HttpServer
-from speciate.settings import KEEP_ALIVE_S, load_settings
+from speciate.embedded.placement import write_private
+from speciate.settings import load_settings
 
 app = command_group()
 
@@ -64,6 +63,7 @@ def alphaevolve_command(
         lambda: AsyncClient(flags.get(URL_FLAG), project=flags.get(PROJECT_FLAG)), policy, token
     )
     with socket.create_server(("127.0.0.1", port)) as listener:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         certificate, key = _write_certificate(folder)
         variables = {
             "BASE_URL": f"https://127.0.0.1:{listener.getsockname()[1]}",
@@ -71,25 +71,15 @@ def alphaevolve_command(
             "GOOGLE_APPLICATION_CREDENTIALS": str(_write_credentials(folder, token)),
             "GOOGLE_CLOUD_PROJECT": "speciate",
         }
-        _write_private(folder / "env", "".join(f"{name}={value}\n" for name, value in variables.items()))
+        write_private(folder / "env", "".join(f"{name}={value}\n" for name, value in variables.items()))
         output.print_note(
             f"Answering the AlphaEvolve client at {variables['BASE_URL']}. Ctrl-C stops. Set for the client:"
         )
         for name, value in variables.items():
             output.print_line(f"export {name}={value}")
-        config = uvicorn.Config(
-            facade.app(),
-            log_level="warning",
-            access_log=False,
-            ws="none",
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=3,
-        )
         with stop_on_signals():
             try:
-                HttpServer(config).run(sockets=[listener])
+                serve_on(listener, facade.app(), ssl_certfile=certificate, ssl_keyfile=key)
             except StopRequested:
                 output.print_note("Stopping …")
 
@@ -105,7 +95,9 @@ def _write_credentials(folder: Path, token: str) -> Path:
         "expiry": "2099-01-01T00:00:00Z",
         "quota_project_id": "speciate",
     }
-    return _write_private(folder / "credentials.json", json.dumps(about, indent=2))
+    path = folder / "credentials.json"
+    write_private(path, json.dumps(about, indent=2))
+    return path
 
 
 def _write_certificate(folder: Path) -> tuple[Path, Path]:
@@ -130,14 +122,7 @@ def _write_certificate(folder: Path) -> tuple[Path, Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     public = certificate.public_bytes(serialization.Encoding.PEM)
-    return _write_private(folder / "certificate.pem", public.decode()), _write_private(
-        folder / "key.pem", plain.decode()
-    )
-
-
-def _write_private(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    return path
+    paths = folder / "certificate.pem", folder / "key.pem"
+    for path, text in zip(paths, (public, plain), strict=True):
+        write_private(path, text.decode())
+    return paths

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from speciate.cli import output
 from speciate.cli.common import AsJson, Limit, RunId, client, command_group, examples, first_records, invalid_argument
+from speciate.client.run_names import is_whole_id
 from speciate.domain.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
     """Return a candidate by its id or by ``RUN/NUMBER``."""
     run_id, slash, number = name.rpartition("/")
     if not slash:
-        if not _is_id(name):
+        if not is_whole_id(name):
             raise NotFoundError(f"there is no candidate {name!r}: expected an id, or RUN/NUMBER.")
         return service.candidates.get(name)
     if not re.fullmatch(r"[1-9][0-9]{0,17}", number):
@@ -167,13 +167,6 @@ def resolve_candidate(service: Client, name: str) -> CandidateDetail:
                 remedy=f"See `speciate runs evaluations {run_id}` for its progress.",
             ) from None
         raise
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return bool(UUID(text))
-    except ValueError:
-        return False
 
 
 def _numbers(values: tuple[int, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from speciate.domain.errors import ConfigurationError
+from speciate.embedded.placement import write_private
 from speciate.embedded.secret_key import with_own_secret_key
 from speciate.settings import Settings, load_settings
 
@@ -30,10 +30,7 @@ def announce_servers(settings: Settings, url: str) -> None:
         "redis_url": settings.redis_url.get_secret_value(),
         "url": url,
     }
-    path = settings.data_dir / _FILE
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(addresses, file)
+    write_private(settings.data_dir / _FILE, json.dumps(addresses))
 
 
 def has_server_announcement(settings: Settings) -> bool:

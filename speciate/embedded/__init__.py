@@ -1,6 +1,6 @@
 """PostgreSQL and Valkey from wheels, without Docker or set-up; they end with the process that started them."""
 
-from speciate.embedded.endpoints import Endpoints, celery_broker_url
+from speciate.embedded.endpoints import Endpoints
 from speciate.embedded.errors import EmbeddedServerError
 from speciate.embedded.placement import make_data_dir
 from speciate.embedded.processes import ChildCommand, ChildStatus, GuardedProcesses, Preload
@@ -14,6 +14,5 @@ __all__ = [
     "Endpoints",
     "GuardedProcesses",
     "Preload",
-    "celery_broker_url",
     "make_data_dir",
 ]

@@ -89,14 +89,6 @@ def cluster_directory(data_dir: Path, account: ServerAccount | None) -> Path:
     return target
 
 
-def remove_cluster(data_dir: Path) -> None:
-    """Remove the cluster and the link to it, for tests and resets; no server may be running."""
-    link = data_dir / CLUSTER_LINK
-    place = link.readlink() if link.is_symlink() else link
-    shutil.rmtree(place, ignore_errors=True)
-    link.unlink(missing_ok=True)
-
-
 def readable_installation(binaries: PostgresBinaries, account: ServerAccount | None) -> PostgresBinaries:
     """Return an installation that the account can run: the given one, or a copy in a cache that root owns."""
     if account is None or account.can_reach(binaries.bin_dir):

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -58,11 +57,11 @@ class EmbeddedServers:
         """
         if self._processes is not None:
             raise EmbeddedServerError(f"the servers on {self._data_dir} are already running")
-        with ExitStack() as undo:
-            undo.callback(self.stop)
-            endpoints = self._start()
-            undo.pop_all()
-        return endpoints
+        try:
+            return self._start()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Stop both servers in order and remove their sockets; calling it again does nothing."""
@@ -140,10 +139,8 @@ class EmbeddedServers:
                 if self._ready[name](pid):
                     del waiting[name]
             if time.monotonic() > deadline:
-                names = " and ".join(waiting)
-                raise ServerStartError(
-                    self._explain(next(iter(waiting)), f"not ready after {_READY_LIMIT_S:.0f} s: {names}")
-                )
+                what = f"not ready after {_READY_LIMIT_S:.0f} s: {' and '.join(waiting)}"
+                raise ServerStartError(self._explain(next(iter(waiting)), what))
             time.sleep(_POLL_S if waiting else 0)
 
     def _explain(self, name: str, what: str) -> str:

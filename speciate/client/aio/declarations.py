@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid4
 
 from speciate.client.aio.transport import AsyncResourceClient
-from speciate.client.calls import LONG_TIMEOUT_S, ApiCall, get, get_page, path_segment, post
+from speciate.client.calls import LONG_TIMEOUT_S, get, get_page, path_segment, post
 from speciate.domain.campaign import Campaign
 from speciate.domain.declaration import Declaration, DeclarationState
 from speciate.domain.tournament import Tournament
@@ -15,43 +15,62 @@ from speciate.schema.base import Record
 from speciate.schema.declarations import CampaignRecord, SliceRecord, TournamentRecord, TournamentRun
 from speciate.tournaments.report.models import Matrix, Report, Standings
 
+D = TypeVar("D", bound=Declaration)
 R = TypeVar("R", bound=Record)
 
 
-class AsyncTournamentsClient(AsyncResourceClient):
-    """Head-to-head comparisons of policies, declared before the first run."""
+class AsyncDeclarationsClient(AsyncResourceClient, Generic[D, R]):
+    """What tournaments and campaigns have in common."""
 
-    async def create(
-        self, declaration: Tournament | Mapping[str, Any], *, idempotency_key: str | None = None
-    ) -> TournamentRecord:
-        """Declare a tournament; it starts at once. Declaring the same again returns the same record.
+    _noun: ClassVar[str]
+    _record: type[R]
+
+    async def create(self, declaration: D | Mapping[str, Any], *, idempotency_key: str | None = None) -> R:
+        """Declare it; it starts at once. Declaring the same again returns the same record.
 
         Raises:
             InvalidInputError: The declaration is not valid. The error lists each invalid field.
             NotFoundError: A problem, problem set or policy does not exist.
             ConflictError: The name is taken, or the key was used for another request.
         """
-        return await self._transport.send(_create("/v1/tournaments", TournamentRecord, declaration, idempotency_key))
+        values = declaration.model_dump(mode="json") if isinstance(declaration, Declaration) else dict(declaration)
+        key = idempotency_key or str(uuid4())
+        call = post(f"/v1/{self._noun}s", self._record, values, timeout_s=LONG_TIMEOUT_S, idempotency_key=key)
+        return await self._transport.send(call)
 
-    def list(self, state: DeclarationState | str | None = None) -> AsyncIterator[TournamentRecord]:
-        """Yield tournaments, newest first."""
-        return self._transport.items(get_page("/v1/tournaments", TournamentRecord, state=state))
+    def list(self, state: DeclarationState | str | None = None) -> AsyncIterator[R]:
+        """Yield all, newest first; campaigns without their problems."""
+        return self._transport.items(get_page(f"/v1/{self._noun}s", self._record, state=state))
 
-    async def get(self, name: str | UUID) -> TournamentRecord:
-        """Return a tournament by id or name, with its progress."""
-        return await self._transport.send(get(self._path(name), TournamentRecord))
+    async def get(self, name: str | UUID) -> R:
+        """Return one by id or name, with its progress."""
+        return await self._transport.send(get(self._path(name), self._record))
 
-    async def pause(self, name: str | UUID, reason: str | None = None) -> TournamentRecord:
+    async def pause(self, name: str | UUID, reason: str | None = None) -> R:
         """Start no more work and pause the active runs."""
-        return await self._transport.send(post(f"{self._path(name)}:pause", TournamentRecord, _steering(reason)))
+        return await self._steer(name, "pause", reason)
 
-    async def resume(self, name: str | UUID) -> TournamentRecord:
+    async def resume(self, name: str | UUID) -> R:
         """Resume it after a pause."""
-        return await self._transport.send(post(f"{self._path(name)}:resume", TournamentRecord))
+        return await self._steer(name, "resume")
 
-    async def cancel(self, name: str | UUID, reason: str | None = None) -> TournamentRecord:
+    async def cancel(self, name: str | UUID, reason: str | None = None) -> R:
         """Cancel it and its active runs. Committed results stay."""
-        return await self._transport.send(post(f"{self._path(name)}:cancel", TournamentRecord, _steering(reason)))
+        return await self._steer(name, "cancel", reason)
+
+    async def _steer(self, name: str | UUID, action: str, reason: str | None = None) -> R:
+        body = None if reason is None else {"reason": reason}
+        return await self._transport.send(post(f"{self._path(name)}:{action}", self._record, body))
+
+    def _path(self, name: str | UUID) -> str:
+        return f"/v1/{self._noun}s/{path_segment(name, self._noun)}"
+
+
+class AsyncTournamentsClient(AsyncDeclarationsClient[Tournament, TournamentRecord]):
+    """Head-to-head comparisons of policies, declared before the first run."""
+
+    _noun = "tournament"
+    _record = TournamentRecord
 
     async def standings(self, name: str | UUID) -> Standings:
         """Return the ranking of the entrants."""
@@ -78,59 +97,13 @@ class AsyncTournamentsClient(AsyncResourceClient):
             post(f"{self._path(name)}:extend", TournamentRecord, body, timeout_s=LONG_TIMEOUT_S)
         )
 
-    def _path(self, name: str | UUID) -> str:
-        return f"/v1/tournaments/{path_segment(name, 'tournament')}"
 
-
-class AsyncCampaignsClient(AsyncResourceClient):
+class AsyncCampaignsClient(AsyncDeclarationsClient[Campaign, CampaignRecord]):
     """Searches of many problems that share one budget."""
 
-    async def create(
-        self, declaration: Campaign | Mapping[str, Any], *, idempotency_key: str | None = None
-    ) -> CampaignRecord:
-        """Declare a campaign; it starts at once. Declaring the same again returns the same record.
-
-        Raises:
-            InvalidInputError: The declaration is not valid. The error lists each invalid field.
-            NotFoundError: A problem, problem set or policy does not exist.
-            ConflictError: The name is taken, or the key was used for another request.
-        """
-        return await self._transport.send(_create("/v1/campaigns", CampaignRecord, declaration, idempotency_key))
-
-    def list(self, state: DeclarationState | str | None = None) -> AsyncIterator[CampaignRecord]:
-        """Yield campaigns, newest first, without their problems."""
-        return self._transport.items(get_page("/v1/campaigns", CampaignRecord, state=state))
-
-    async def get(self, name: str | UUID) -> CampaignRecord:
-        """Return a campaign by id or name, with its progress."""
-        return await self._transport.send(get(self._path(name), CampaignRecord))
-
-    async def pause(self, name: str | UUID, reason: str | None = None) -> CampaignRecord:
-        """Start no more work and pause the active runs."""
-        return await self._transport.send(post(f"{self._path(name)}:pause", CampaignRecord, _steering(reason)))
-
-    async def resume(self, name: str | UUID) -> CampaignRecord:
-        """Resume it after a pause."""
-        return await self._transport.send(post(f"{self._path(name)}:resume", CampaignRecord))
-
-    async def cancel(self, name: str | UUID, reason: str | None = None) -> CampaignRecord:
-        """Cancel it and its active runs. Committed results stay."""
-        return await self._transport.send(post(f"{self._path(name)}:cancel", CampaignRecord, _steering(reason)))
+    _noun = "campaign"
+    _record = CampaignRecord
 
     def slices(self, name: str | UUID) -> AsyncIterator[SliceRecord]:
         """Yield the slices it granted, newest first."""
         return self._transport.items(get_page(f"{self._path(name)}/slices", SliceRecord))
-
-    def _path(self, name: str | UUID) -> str:
-        return f"/v1/campaigns/{path_segment(name, 'campaign')}"
-
-
-def _create(
-    path: str, record: type[R], declaration: Declaration | Mapping[str, Any], idempotency_key: str | None
-) -> ApiCall[R]:
-    values = declaration.model_dump(mode="json") if isinstance(declaration, Declaration) else dict(declaration)
-    return post(path, record, values, timeout_s=LONG_TIMEOUT_S, idempotency_key=idempotency_key or str(uuid4()))
-
-
-def _steering(reason: str | None) -> dict[str, str] | None:
-    return None if reason is None else {"reason": reason}

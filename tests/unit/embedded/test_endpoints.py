@@ -2,8 +2,8 @@
 
 import pytest
 
-from speciate.embedded import Endpoints, celery_broker_url
-from speciate.embedded.errors import EmbeddedServerError
+from speciate.embedded import Endpoints
+from speciate.messaging.broker import broker_url
 
 
 def test_repr_hides_the_passwords() -> None:
@@ -19,7 +19,7 @@ def test_repr_without_a_password_is_the_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("redis_url", "broker_url"),
+    ("redis_url", "expected"),
     [
         ("unix://:pw@/run/x/valkey.sock", "redis+socket://:pw@/run/x/valkey.sock?virtual_host=0"),
         ("unix:///run/x/valkey.sock", "redis+socket:///run/x/valkey.sock?virtual_host=0"),
@@ -27,10 +27,5 @@ def test_repr_without_a_password_is_the_address() -> None:
         ("rediss://host/0", "rediss://host/0"),
     ],
 )
-def test_broker_url(redis_url: str, broker_url: str) -> None:
-    assert celery_broker_url(redis_url) == broker_url
-
-
-def test_broker_url_of_another_kind_is_refused() -> None:
-    with pytest.raises(EmbeddedServerError, match="'amqp'"):
-        celery_broker_url("amqp://host")
+def test_broker_url(redis_url: str, expected: str) -> None:
+    assert broker_url(redis_url) == expected
