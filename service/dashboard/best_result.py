@@ -15,7 +15,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.rule import Shortfall
 from speciate.domain.target import ClaimState, Target
 from speciate.schema.candidates import CandidateDetail, CandidateRecord, EliteRecord
-from speciate.schema.runs import RunRecord
+from speciate.schema.runs import RankedCandidate
 from speciate.schema.unlocks import UnlockRecord
 
 MAX_REWARDS: Final = 12
@@ -29,21 +29,17 @@ _STATES: Final = (ClaimState.REFUTED, ClaimState.PENDING, ClaimState.CONFIRMED)
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target, as the best candidate and the run meet it.
-
-    Attributes:
-        target: The target.
-        met: True if the best candidate meets it.
-        missing: What it lacks.
-        claim: The candidate of the run that met it; a confirmed one before a pending or a refuted one.
-        refuted: What was measured, if the claim was refuted; else empty.
-    """
+    """A target, as the best candidate and the run meet it."""
 
     target: Target
     met: bool
+    """True if the best candidate meets it."""
     missing: tuple[Shortfall, ...]
+    """What the best candidate lacks."""
     claim: UnlockRecord | None
+    """The candidate of the run that met it; a confirmed one before a pending or a refuted one."""
     refuted: str
+    """What was measured, if the claim was refuted; else empty."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +47,18 @@ class BestResult:
     """The best candidate of a run; without a feasible one the candidate nearest to the unlock target."""
 
     problem: Problem
-    number: int | None  # None before the first rewards
-    rewards: dict[str, float]
-    met: tuple[str, ...]
+    candidate: RankedCandidate | EliteRecord | None  # None before the first rewards
     feasible: bool  # satisfies all constraints, and so is the best
     claims: Sequence[UnlockRecord]
-    candidate: Callable[[int], CandidateRecord]
+    candidate_of: Callable[[int], CandidateRecord]
+
+    @property
+    def number(self) -> int | None:
+        return None if self.candidate is None else self.candidate.number
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        return self.candidate.rewards if self.candidate else {}
 
     @cached_property
     def violations(self) -> tuple[Shortfall, ...]:
@@ -71,37 +73,19 @@ class BestResult:
     def targets(self) -> list[TargetState]:
         states = []
         for i, target in enumerate(self.problem.targets):
-            met = target.name in self.met
+            met = self.candidate is not None and target.name in self.candidate.targets
             claims = [claim for claim in self.claims if claim.target == target.name]
             claim = max(claims, key=lambda each: (_STATES.index(each.state), each.number), default=None)
             missing = () if met or not self.rewards else self.problem.ranking.missing(i, self._vector)
             refuted = ""
             if claim is not None and claim.state is ClaimState.REFUTED:
-                refuted = self.candidate(claim.number).refuted.get(target.name, "")
+                refuted = self.candidate_of(claim.number).refuted.get(target.name, "")
             states.append(TargetState(target, met, missing, claim, refuted))
         return states
 
     @property
     def _vector(self) -> tuple[float, ...]:
         return tuple(self.rewards[name] for name in self.problem.space.names)
-
-
-def find_best_result(
-    run: RunRecord,
-    problem: Problem,
-    archive: Callable[[], Sequence[EliteRecord]],
-    claims: Sequence[UnlockRecord],
-    candidate: Callable[[int], CandidateRecord],
-) -> BestResult:
-    """Return the best candidate of a run, else the one nearest to the unlock target."""
-    if run.best is not None:
-        return BestResult(problem, run.best.number, run.best.rewards, run.best.targets, True, claims, candidate)
-    elites = archive()
-    if not elites:
-        return BestResult(problem, None, {}, (), False, claims, candidate)
-    vectors = [tuple(elite.rewards[name] for name in problem.space.names) for elite in elites]
-    near = elites[problem.ranking.nearest(vectors)]
-    return BestResult(problem, near.number, near.rewards, near.targets, False, claims, candidate)
 
 
 def program_values(problem: Problem, candidate: CandidateDetail) -> dict[str, Any]:

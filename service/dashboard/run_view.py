@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
-from service.dashboard.best_result import BestResult, find_best_result, program_values
+from service.dashboard.best_result import BestResult, program_values
 from service.dashboard.charts import Chart, Table
 from service.dashboard.context import DashboardContext
 from service.dashboard.figures.archive import feature_map_chart, tradeoff_map_chart
@@ -22,8 +22,8 @@ from service.dashboard.pages import fragment
 from speciate.domain.diagnosis import Fault
 from speciate.domain.objective import Objective
 from speciate.domain.problem import Problem
-from speciate.schema.candidates import AdviceRecord, EliteRecord, RolloutDetail
-from speciate.schema.runs import ActiveEvaluation, RunRecord
+from speciate.schema.candidates import AdviceRecord, CandidateDetail, EliteRecord, RolloutDetail
+from speciate.schema.runs import ActiveEvaluation, RankedCandidate, RunRecord
 from speciate.schema.unlocks import UnlockRecord
 
 _MAX_CLAIMS: Final = 500
@@ -71,9 +71,8 @@ class RunView:
         diagnosis = self.run.diagnosis
         if diagnosis is None or diagnosis.fault is not Fault.POLICY:
             return None
-        queries = self.dashboard.stores.queries
-        rollout_id = queries.candidate_of(self.run.id, diagnosis.candidate).rollout_id
-        return None if rollout_id is None else queries.rollout(rollout_id)
+        rollout_id = self.candidate(diagnosis.candidate).rollout_id
+        return None if rollout_id is None else self.dashboard.stores.queries.rollout(rollout_id)
 
     @cached_property
     def evaluations(self) -> tuple[ActiveEvaluation, ...]:
@@ -130,14 +129,14 @@ class RunView:
 
     @cached_property
     def best_result(self) -> BestResult:
-        queries = self.dashboard.stores.queries
-        return find_best_result(
-            self.run,
-            self.problem,
-            lambda: self.archive,
-            self.claims,
-            lambda number: queries.candidate_of(self.run.id, number),
-        )
+        best: RankedCandidate | EliteRecord | None = self.run.best
+        if best is None and self.archive:
+            vectors = [tuple(elite.rewards[name] for name in self.problem.space.names) for elite in self.archive]
+            best = self.archive[self.problem.ranking.nearest(vectors)]
+        return BestResult(self.problem, best, self.run.best is not None, self.claims, self.candidate)
+
+    def candidate(self, number: int) -> CandidateDetail:
+        return self.dashboard.stores.queries.candidate_of(self.run.id, number)
 
     @cached_property
     def seed(self) -> dict[str, float]:
@@ -166,8 +165,7 @@ class RunView:
         """The program of the best result; None before the first rewards."""
         if self.best_result.number is None:
             return None
-        candidate = self.dashboard.stores.queries.candidate_of(self.run.id, self.best_result.number)
-        return program_values(self.problem, candidate)
+        return program_values(self.problem, self.candidate(self.best_result.number))
 
     @cached_property
     def best(self) -> Table | None:

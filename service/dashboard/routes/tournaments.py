@@ -16,6 +16,7 @@ from service.dashboard.forms import FormDep
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.pages import fragment, page
 from service.dashboard.parameters import Text, Word
+from service.dashboard.policy_pairs import COMPARED, compared
 from service.dashboard.routes.declarations import (
     MAX_REASON_LENGTH,
     PAGE_SIZE,
@@ -182,13 +183,9 @@ def _pair_context(dashboard: DashboardContext, record: TournamentRecord, a: str,
 
 def pair_rows(rows: Sequence[MatrixRow], a: int, b: int) -> dict[str, list[tuple[str, ...]]]:
     """Group problems by which of two entrants reached them, with the successes of each such as ``2/5``."""
-    groups: dict[str, list[tuple[str, ...]]] = {
-        group: [] for group in ("only-a", "only-b", "both", "neither", "not-tried")
-    }
+    groups: dict[str, list[tuple[str, ...]]] = {group: [] for group in COMPARED}
     for row in rows:
-        by_a, by_b = row.successes[a] > 0, row.successes[b] > 0
-        group = "both" if by_a and by_b else "only-a" if by_a else "only-b" if by_b else "neither"
         # An entrant without an ended run has not failed.
-        group = group if row.runs[a] and row.runs[b] else "not-tried"
+        group = compared(*(row.successes[i] if row.runs[i] else None for i in (a, b)))
         groups[group].append((row.problem, *(f"{row.successes[i]}/{row.runs[i]}" for i in (a, b))))
     return groups
