@@ -19,7 +19,7 @@ from speciate.domain.run import RunSpec
 from speciate.domain.tournament import Extension, Tournament
 from speciate.domain.values import Value
 
-FIRST = Path(__file__).with_name("stored_fields.json")
+FIRST = Path(__file__).with_name("first_version_fields.json")
 """Fields of every stored value in the first version. Never add to it: list new fields in ``omitted_at_default``."""
 
 ROOTS = (RunSpec, Problem, Policy, Tournament, Campaign, Extension)
