@@ -41,6 +41,6 @@ def _bubblewrap() -> str:
     program = shutil.which("bwrap")
     if program is None:
         return "no bubblewrap"
-    said = subprocess.run([program, "--version"], check=False, capture_output=True, text=True).stdout
-    version = re.search(r"[\d.]+", said)
+    output = subprocess.run([program, "--version"], check=False, capture_output=True, text=True).stdout
+    version = re.search(r"[\d.]+", output)
     return f"bubblewrap {version[0] if version else Path(program).name}"

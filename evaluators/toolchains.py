@@ -109,7 +109,7 @@ def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
     with temporary_folder("version") as home:
         environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8"}
         try:
-            said = subprocess.run(
+            output = subprocess.run(
                 [shutil.which(command[0], path=path) or command[0], *command[1:]],
                 env=environment,
                 cwd=home,
@@ -120,4 +120,4 @@ def _printed(command: tuple[str, ...], path: str, _changed_ns: int) -> str:
             )
         except (OSError, subprocess.SubprocessError):
             return ""
-    return (said.stdout or said.stderr).decode("utf-8", "replace").strip()
+    return (output.stdout or output.stderr).decode("utf-8", "replace").strip()

@@ -31,7 +31,7 @@ class Readiness:
         self._lock = asyncio.Lock()
         self._thread = CapacityLimiter(1)
         self._began = float("-inf")
-        self._found: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         self._failures: list[str] = []
 
     async def check(self) -> dict[str, str]:
@@ -40,11 +40,11 @@ class Readiness:
         async with self._lock:
             if self._began < arrived:
                 began = time.monotonic()
-                self._found, self._failures = await to_thread.run_sync(self._ask, limiter=self._thread)
+                self._texts, self._failures = await to_thread.run_sync(self._ask, limiter=self._thread)
                 self._began = began
             if self._failures:
                 raise UnavailableError(" ".join(self._failures))
-            return self._found
+            return self._texts
 
     def _ask(self) -> tuple[dict[str, str], list[str]]:
         texts: dict[str, str] = {}

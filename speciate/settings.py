@@ -200,13 +200,13 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Complete the given values, flags and TOML file, with the environment and the files named in it."""
+    def _with_environment(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Complete the arguments, flags and TOML file, with the environment and the files named in it."""
         variables = {name.lower(): value for name, value in os.environ.items()}
         names = {name: f"{cls.env_prefix}{name.upper()}" for name in cls.model_fields}
         in_files = {name: text for name, variable in names.items() if (text := in_file(variable)) is not None}
         set_directly = {name: value for name in names if (value := variables.get(names[name].lower())) is not None}
-        return {**in_files, **set_directly, **given}
+        return {**in_files, **set_directly, **arguments}
 
     @property
     def slots(self) -> int:

@@ -77,10 +77,10 @@ class Candidate:
         if timeout_s is not None:
             timeout_s = float(timeout_s)
         if timeout_s is None and self._direct is not None:
-            said = self._direct.call(name, args)
-            if "value" in said:
-                return Reply(said["value"])
-            self._wire.write({"function": name, **said})
+            reply = self._direct.call(name, args)
+            if "value" in reply:
+                return Reply(reply["value"])
+            self._wire.write({"function": name, **reply})
         else:
             self._wire.write({"call": name, "args": args, "timeout_s": timeout_s})
         if (answer := self._wire.read()) is None:

@@ -55,7 +55,7 @@ class Commands(Protocol):
 
     def compile(self, command: list[str]) -> None: ...
 
-    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
+    def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
         """Return what the candidate's command prints, at most ``most`` bytes, given its standard input.
 
         Raises ``CommandFailedError``, whose message quotes standard error, or ``TooLongError``.
@@ -82,8 +82,8 @@ def serve(wire: Wire, commands: Commands | None = None) -> None:
     wire.write({"index": LOADING, "value": None})
     while (call := wire.read()) is not None:
         try:
-            said = commands.run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
-            wire.write({"index": call["index"], "value": _decode_output(language, said)})
+            output = commands.run(language["run"], _encode_input(language, call["args"]), wire.max_bytes, first)
+            wire.write({"index": call["index"], "value": _decode_output(language, output)})
         except TooLongError as error:
             _refuse(wire, call["index"], "too_long", str(error))
         except (ValueError, RecursionError) as error:
@@ -123,16 +123,16 @@ class _Here:
         import subprocess  # preloaded only for languages: in other zygotes it would enlarge every fork
 
         _show_own_path(command[0])
-        with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as said:  # noqa: PTH123
+        with open(os.devnull, "rb") as nothing, open(_ERRORS, "w+b") as messages:  # noqa: PTH123
             try:
-                ended = subprocess.run(command, stdin=nothing, stdout=said, stderr=said, check=False)
+                ended = subprocess.run(command, stdin=nothing, stdout=messages, stderr=messages, check=False)
             except OSError as error:
                 raise CommandFailedError(f"{command[0]}: {error.strerror}") from None
             if ended.returncode:
-                raise CommandFailedError(f"{printed(said)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
+                raise CommandFailedError(f"{printed(messages)}\n{command[0]}: {ending(ended.returncode)}".lstrip())
 
-    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        Path(_INPUT).write_bytes(said)  # a file, so that the command need not read its input while it writes
+    def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
+        Path(_INPUT).write_bytes(text)  # a file, so that the command need not read its input while it writes
         with open(_INPUT, "rb") as stdin, open(_ERRORS, "w+b") as errors:  # noqa: PTH123
             pid, stdout = _start(command, stdin.fileno(), errors.fileno(), limits)
             with open(stdout, "rb") as stream:  # noqa: PTH123
@@ -179,14 +179,14 @@ def _start(command: list[str], stdin: int, stderr: int, limits: dict[str, Any]) 
                 os._exit(1)
         its.close()
         os.close(its_stdout)
-        said, listeners, _, _ = socket.recv_fds(ours, _ERROR_BYTES, 1)
+        complaint, listeners, _, _ = socket.recv_fds(ours, _ERROR_BYTES, 1)
         if listeners:
             execute_once(listeners[0])
-            said = ours.recv(_ERROR_BYTES)  # nothing: the descriptor closes when the program starts
-    if said:
+            complaint = ours.recv(_ERROR_BYTES)  # nothing: the descriptor closes when the program starts
+    if complaint:
         os.close(stdout)
         os.waitpid(pid, 0)
-        raise CommandFailedError(f"{words[0]}: {said.decode('utf-8', 'replace')}")
+        raise CommandFailedError(f"{words[0]}: {complaint.decode('utf-8', 'replace')}")
     return pid, stdout
 
 
@@ -211,15 +211,15 @@ def _show_own_path(tool: str) -> None:
         Path(SELF, "exe").symlink_to(path)
 
 
-def printed(said: IO[bytes]) -> str:
-    size = said.seek(0, os.SEEK_END)
-    said.seek(0)
+def printed(stream: IO[bytes]) -> str:
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
     tail = DETAIL_CHARS - _HEAD_CHARS - 200
     if size <= _HEAD_CHARS + tail:
-        return said.read().decode("utf-8", "replace").rstrip()
-    head = said.read(_HEAD_CHARS).decode("utf-8", "replace")
-    said.seek(-tail, os.SEEK_END)
-    return f"{head}\n…\n{said.read(tail).decode('utf-8', 'replace')}".rstrip()
+        return stream.read().decode("utf-8", "replace").rstrip()
+    head = stream.read(_HEAD_CHARS).decode("utf-8", "replace")
+    stream.seek(-tail, os.SEEK_END)
+    return f"{head}\n…\n{stream.read(tail).decode('utf-8', 'replace')}".rstrip()
 
 
 def _collect(max_files: int, max_bytes: int) -> Files:
@@ -262,8 +262,8 @@ def _encode_input(language: dict[str, Any], args: list[Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _decode_output(language: dict[str, Any], said: bytes) -> Any:
-    text = said.decode("utf-8")
+def _decode_output(language: dict[str, Any], output: bytes) -> Any:
+    text = output.decode("utf-8")
     if language["exchange"] == "json":
         return json.loads(text)
     return text.rstrip()

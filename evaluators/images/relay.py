@@ -80,8 +80,8 @@ class Containers:
             )
             raise CommandFailedError(f"{_shortened(printed)}\n{command[0]}: {_how(ended.code)}".lstrip())
 
-    def run(self, command: list[str], said: bytes, most: int, limits: dict[str, Any]) -> bytes:
-        ended = self._execute(command, said, most, build=False)
+    def run(self, command: list[str], text: bytes, most: int, limits: dict[str, Any]) -> bytes:
+        ended = self._execute(command, text, most, build=False)
         if len(ended.output) > most:
             raise TooLongError(f"more than {most} bytes of output")
         os.write(2, ended.errors.encode("utf-8", "replace"))
@@ -91,7 +91,7 @@ class Containers:
             raise CommandFailedError(f"{_how(ended.code)}\n{ended.errors}")
         return ended.output
 
-    def _execute(self, command: list[str], said: bytes, most: int, *, build: bool) -> _Ended:
+    def _execute(self, command: list[str], text: bytes, most: int, *, build: bool) -> _Ended:
         name = container_name()
         argv = [*self.options, "--name", name, "--workdir", CANDIDATE]
         argv += ["--volume", f"{self.folder}:{CANDIDATE}:{'rw' if build else 'ro'}"]
@@ -101,7 +101,7 @@ class Containers:
             argv += ["--timeout", str(self.kill_s)]
         argv += ["--entrypoint", command[0], self.image, *command[1:]]
         with tempfile.TemporaryFile() as stdin:
-            stdin.write(said)
+            stdin.write(text)
             stdin.seek(0)
             process = subprocess.Popen(
                 argv, env=environment(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"

@@ -102,10 +102,10 @@ class Zygote:
         except (OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
         log.seek(0)
-        said = log.read(4096).decode("utf-8", "replace").strip()
+        message = log.read(4096).decode("utf-8", "replace").strip()
         while_ = f" while it imports {', '.join(self._preload)}" if self._preload else ""
         raise EvaluatorUnavailableError(
-            f"The zygote of tier {tier} does not start{while_}: {said or problem or 'it ended without output'}",
+            f"The zygote of tier {tier} does not start{while_}: {message or problem or 'it ended without output'}",
             remedy="Run `speciate doctor` to see which tiers work on this machine and what the others need.",
         )
 

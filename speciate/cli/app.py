@@ -100,8 +100,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from speciate import __version__
 
         typer.echo(f"speciate {__version__}")

@@ -131,8 +131,8 @@ def add(
     if api_key is None and "api_key_env" not in options:
         api_key = key_from_environment(provider, base_url)
     with client(ctx) as service:
-        for wanted in definitions:
-            version = service.policies.add(wanted, api_key=api_key, check=not unchecked)
+        for definition in definitions:
+            version = service.policies.add(definition, api_key=api_key, check=not unchecked)
             output.print_result(
                 version, f"{version.name}  {version.definition.kind}{_weights(version.definition)}", as_json=as_json
             )

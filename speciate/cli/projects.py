@@ -103,13 +103,13 @@ def quota(
         output.print_line(f"{changed.slug}: {now}")
 
 
-def _new_limits(given: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:
+def _new_limits(values: dict[str, int | None], removed: list[str]) -> dict[str, int | None]:
     for name in removed:
         if name not in _FIELDS:
             raise InvalidInputError(f"--unlimited {name}: expected {', '.join(_FIELDS)}.")
-        if given[name] is not None:
+        if values[name] is not None:
             raise InvalidInputError(f"--{name} and --unlimited {name} exclude each other.")
-    limits = {_FIELDS[name]: value for name, value in given.items() if value is not None or name in removed}
+    limits = {_FIELDS[name]: value for name, value in values.items() if value is not None or name in removed}
     if not limits:
         raise InvalidInputError(
             "no quota is given.", remedy="Set --runs, --evaluations, --tokens or --unlimited QUOTA."

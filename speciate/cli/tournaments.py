@@ -149,8 +149,8 @@ def create(
     if created.declaration.method_groups:
         from speciate.tournaments.report.methods import methods_power
 
-        for said in methods_power(created.declaration):
-            output.print_note(f"{said}.")
+        for sentence in methods_power(created.declaration):
+            output.print_note(f"{sentence}.")
     output.print_note(f"Watch it with: speciate tournaments watch {created.slug}")
 
 
@@ -311,12 +311,12 @@ def _head_to_head(policies: list[str], methods: list[str], mutator: str | None, 
     return {"entrants": [entrant.model_dump(mode="json") for entrant in entrants], "baseline": baseline}
 
 
-def _training_runs(given: str) -> tuple[str, list[tuple[str, int]]]:
+def _training_runs(option: str) -> tuple[str, list[tuple[str, int]]]:
     """Parse ``NAME=POLICY[:SEED],…``; a policy without a seed has its position as seed."""
-    method, _, names = given.partition("=")
+    method, _, names = option.partition("=")
     parts = [name.strip().partition(":") for name in names.split(",")]
     if not method.strip() or not all(policy and bool(colon) == seed.isdecimal() for policy, colon, seed in parts):
-        raise invalid_argument("--method", f"is {given!r}: expected NAME=POLICY[:SEED],…, such as vpo=vpo-0,vpo-1")
+        raise invalid_argument("--method", f"is {option!r}: expected NAME=POLICY[:SEED],…, such as vpo=vpo-0,vpo-1")
     return method.strip(), [(policy, int(seed) if seed else i) for i, (policy, _, seed) in enumerate(parts)]
 
 

@@ -178,8 +178,8 @@ def _only_problem(table: str, problem: str | None, others: dict[str, object]) ->
     """Return the problem, and reject options that have no effect on its table."""
     if problem is None:
         raise invalid_argument("--problem", f"is missing: {table} requires it")
-    for option, given in others.items():
-        if given:
+    for option, value in others.items():
+        if value:
             raise invalid_argument(option, f"does not apply to {table}: only --problem does")
     return problem
 

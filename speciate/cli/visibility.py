@@ -47,8 +47,8 @@ def add_visibility_commands(app: typer.Typer, noun: str, objects: str, example: 
 
     def perform(ctx: typer.Context, names: Iterable[str], verb: VisibilityChange, *, as_json: bool) -> None:
         with client(ctx) as service:
-            for given in names:
-                for name, record in change(service, given, verb):
+            for requested_name in names:
+                for name, record in change(service, requested_name, verb):
                     output.print_result(record, f"{name} is {visibility_of(record).value}.", as_json=as_json)
 
     def archive(ctx: typer.Context, names: Names, as_json: AsJson = False) -> None:

@@ -181,10 +181,10 @@ def identifier(name: str) -> str:
     return clean if clean[0].isalpha() else f"m_{clean}"
 
 
-def submission(given: Mapping[str, Any]) -> dict[str, Any]:
+def submission(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a submission as the routes for external evaluators take it."""
-    evaluation_id, _, lease = str(given.get("lockToken") or "").partition(".")
-    evaluation = given.get("evaluation") or {}
+    evaluation_id, _, lease = str(request.get("lockToken") or "").partition(".")
+    evaluation = request.get("evaluation") or {}
     scores = {identifier(metric): score for metric, score in scores_in(evaluation).items()}
     feedback = {
         identifier(str(one.get("label") or "insight")): str(one.get("text") or "")[: 64 << 10]

@@ -143,8 +143,8 @@ def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(given: object, default: float) -> float:
-    return float(given) if isinstance(given, int | float) and given > 0 else default
+def _number(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) and value > 0 else default
 
 
 def _bytes_in(environment: Mapping[str, Any]) -> int:
@@ -154,11 +154,11 @@ def _bytes_in(environment: Mapping[str, Any]) -> int:
     return int(float(size[1]) * 2 ** _UNITS[size[2].lower()]) if size else _DEFAULT_BYTES
 
 
-def _variables(given: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+def _variables(environment: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
     """Return the variables with values, and remarks about the others: values in ``${...}`` are secrets."""
     variables: dict[str, str] = {}
     remarks = []
-    for name, value in given.items():
+    for name, value in environment.items():
         if not _VARIABLE.fullmatch(name) or "${" in str(value):
             remarks.append(f"the variable {name} is left out: secrets do not reach containers")
         else:

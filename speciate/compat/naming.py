@@ -63,9 +63,9 @@ UNPROMPTED: Final = "description is empty: describe the task for the policy in p
 _MAX_SLUG: Final = 80
 
 
-def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, chosen: str | None = None) -> str:
-    if chosen is not None:
-        inside = path_within(folder, chosen, "--program")
+def seed_in(folder: Path, stems: Iterable[str], suffix: str | None = None, program: str | None = None) -> str:
+    if program is not None:
+        inside = path_within(folder, program, "--program")
         _require_language(folder, Path(inside))
         return inside
     names = [f"{stem}{end}" for end in (suffix or ".py", ".py", *LANGUAGES) for stem in stems]

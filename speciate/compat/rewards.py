@@ -61,9 +61,9 @@ def _undeclared(draft: Draft, measured: Mapping[str, float]) -> list[str]:
     return [f"{name}:max" for name in rated or everything]
 
 
-def _declared(given: Sequence[str], measured: Mapping[str, float]) -> dict[str, Direction]:
+def _declared(options: Sequence[str], measured: Mapping[str, float]) -> dict[str, Direction]:
     directions: dict[str, Direction] = {}
-    for pair in given:
+    for pair in options:
         name, _, direction = pair.rpartition(":")
         if direction not in _DIRECTIONS:
             raise _wrong(f"is {pair!r}: expected name:max or name:min")

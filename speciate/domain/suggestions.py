@@ -9,12 +9,12 @@ from typing import Final
 _LONGEST: Final = 100
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, names: Iterable[str]) -> str | None:
     """Return a question with the one or two known names nearest to an unknown one, or None if none is near."""
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f"Did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Iterable[str]) -> list[str]:
     """Return the one or two known names nearest to an unknown one, ignoring its case."""
-    return get_close_matches(name.lower(), list(known), n=2) if len(name) <= _LONGEST else []
+    return get_close_matches(name.lower(), list(names), n=2) if len(name) <= _LONGEST else []

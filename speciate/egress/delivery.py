@@ -60,12 +60,12 @@ async def _send(url: str, body: bytes, headers: dict[str, str], network: Allowed
     ):
         if response.is_success:
             return DeliveryResponse(True, response.status_code)
-        said = bytearray()
+        answer = bytearray()
         async for chunk in response.aiter_raw(KEPT_BYTES):
-            said += chunk
-            if len(said) >= KEPT_BYTES:
+            answer += chunk
+            if len(answer) >= KEPT_BYTES:
                 break
-        text = bytes(said[:KEPT_BYTES]).decode("utf-8", "replace")
+        text = bytes(answer[:KEPT_BYTES]).decode("utf-8", "replace")
         hint = " (redirections are not followed)" if response.is_redirect else ""
         return DeliveryResponse(
             False, response.status_code, f"it answered {response.status_code}{hint}: {text}".rstrip(": ")

@@ -23,7 +23,7 @@ _SEEDS: Final = 2**31
 """Seeds are sent modulo this number: some servers store them in 32 bits."""
 _MOST_MARKS: Final = 4_000_000
 """Commas and opening brackets of a response, which bound its values: half a million tokens with log-probabilities."""
-_MOST_SAID: Final = 300
+_MOST_ERROR: Final = 300
 _QUOTED: Final = 200
 """Characters of an unexpected response that an error quotes."""
 _MOST_NAME: Final = 4000
@@ -167,7 +167,7 @@ def read_answer(
         raise MalformedResponseError(f"the choices hold no message ({reply.quoted()})")
     ordered = sorted((choice if isinstance(choice, dict) else {} for choice in choices), key=_index)[: request.n]
     if all(choice.get("finish_reason") == "error" for choice in ordered):
-        raise MalformedResponseError(f"all choices failed: {json.dumps(ordered[0].get('error'))[:_MOST_SAID]}")
+        raise MalformedResponseError(f"all choices failed: {json.dumps(ordered[0].get('error'))[:_MOST_ERROR]}")
     read = [_read_choice(choice) for choice in ordered]
     return _result(ordered, read, usage, ceilings, latency_s, keep=policy.sampling.logprobs or request.keep_tokens)
 
@@ -299,11 +299,11 @@ def _read_choice(choice: Mapping[str, Any]) -> tuple[str, str]:
         return text, finish
     if message.get("tool_calls"):
         return _tool_calls(message["tool_calls"]), finish
-    if isinstance(said := message.get("refusal"), str) and said:
-        return said, REFUSED
+    if isinstance(refusal := message.get("refusal"), str) and refusal:
+        return refusal, REFUSED
     if finish == "error" or finish.lower().startswith(_FILTERED):
-        said = f": {json.dumps(choice['error'])[:_MOST_SAID]}" if choice.get("error") else ""
-        return f"the completion ended with {finish!r}{said}", REFUSED
+        detail = f": {json.dumps(choice['error'])[:_MOST_ERROR]}" if choice.get("error") else ""
+        return f"the completion ended with {finish!r}{detail}", REFUSED
     thoughts = (_joined(message.get(name)) for name in ("reasoning_content", "reasoning", "thinking"))
     thought = next((each for each in thoughts if isinstance(each, str) and each.strip()), "")
     # Truncated while reasoning, it has no text either; the parser says so.

@@ -75,7 +75,7 @@ def _shipped() -> tuple[str, dict[str, Price]]:
     dated = str(table.pop("date"))
     table.pop("source")
     return dated, {
-        f"{provider}/{model}": Price(input=given[0], output=given[1])
+        f"{provider}/{model}": Price(input=price[0], output=price[1])
         for provider, models in table.items()
-        for model, given in models.items()
+        for model, price in models.items()
     }

@@ -145,15 +145,15 @@ class Siblings:
                 self.field_errors.append(FieldError(str(error), f"data_files.{i}"))
         return contents
 
-    def packages(self, given: object) -> object:
+    def packages(self, value: object) -> object:
         """Return the packages in a named lock file; a list holds them itself."""
-        if not isinstance(given, str):
-            return given
-        text = self.text("requirements", given)
+        if not isinstance(value, str):
+            return value
+        text = self.text("requirements", value)
         if text is None:
             return None
         try:
-            return locked_requirements(given, text)
+            return locked_requirements(value, text)
         except UnreadableError as error:
             self.field_errors.append(FieldError(str(error), "requirements"))
             return None

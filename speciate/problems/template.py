@@ -65,18 +65,18 @@ def _files(kind: TemplateKind, language: str | None) -> dict[str, str]:
         return _texts(folder, next(folder.glob("seed.*")).name)
     if kind is TemplateKind.DATA:
         raise InvalidInputError("candidates of kind data are texts: omit the language.")
-    known = known_language(language)
-    if known is None or not (folder / known.file).is_file():
+    spec = known_language(language)
+    if spec is None or not (folder / spec.file).is_file():
         written = [key for key, each in KNOWN.items() if (folder / each.file).is_file()]
         raise InvalidInputError(
             f"there is no template in {language[:60]!r}: expected one of python, {', '.join(written)}.",
             remedy=f"Other languages of problem.toml: {', '.join(key for key in KNOWN if key not in written)}.",
         )
-    texts = _texts(folder, known.file)
-    language_line = f'language = {{ name = "{known.labels[0]}", exchange = "json" }}  # arguments and result as JSON'
+    texts = _texts(folder, spec.file)
+    language_line = f'language = {{ name = "{spec.labels[0]}", exchange = "json" }}  # arguments and result as JSON'
     texts["problem.toml"] = _DEFINE.sub(
         lambda match: f"Read the list [{match[1]}] and print " if match[1] else "Print ",
-        texts["problem.toml"].replace('seed = "seed.py"', f'{language_line}\nseed = "{known.file}"'),
+        texts["problem.toml"].replace('seed = "seed.py"', f'{language_line}\nseed = "{spec.file}"'),
     )
     return texts
 

@@ -200,12 +200,12 @@ def _without_trailing_blanks(lines: Sequence[str], edit: Edit) -> list[_Change]:
 def _reindented(lines: Sequence[str], edit: Edit) -> list[_Change]:
     search, changed = _without_blank_ends(edit.search), _without_blank_ends(edit.replace)
     unit = _unit(lines)
-    found = []
+    changes = []
     for place in _places(lines, search, str.strip):
         indented = _indented(lines[place : place + len(search)], search, changed, unit)
         if indented is not None:
-            found.append(_Change(place, place + len(search), indented))
-    return found
+            changes.append(_Change(place, place + len(search), indented))
+    return changes
 
 
 def _without_blank_lines(lines: Sequence[str], edit: Edit) -> list[_Change]:

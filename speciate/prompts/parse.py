@@ -109,15 +109,15 @@ def parse_completion(
     if cut and _ends_in_reasoning(text):
         return [Answer("", rejected(Reason.TRUNCATED_THINKING, _still_reasoning(policy)))]
     base = (parent if parent is not None else problem.seed_program) or None
-    wanted = policy.answers_per_rollout
+    limit = policy.answers_per_rollout
     body = after_reasoning(text[:_MAX_READ].replace("\r\n", "\n").lstrip("\ufeff"))
     if policy.codec is not None:
         base = None  # codecs encode whole candidates
     raw = _raw_answers(body, base, problem, policy)
     if not raw:
         raw = [_nothing_read(body, problem, len(text))]
-    answers = [read_program(one, base, problem) for one in raw[:wanted]]
-    if cut and len(raw) <= wanted:
+    answers = [read_program(one, base, problem) for one in raw[:limit]]
+    if cut and len(raw) <= limit:
         answers[-1] = _explain_cut(_shortened(raw[-1], answers[-1], base, problem), policy)
     return _reject_duplicates(answers, problem)
 

@@ -65,7 +65,7 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
     before, after = sections_of(base), sections_of(program)
     if added := [name for name in after if name not in before]:
         return rejected(Reason.PROTECTED_REGION_CHANGED, f"the file {added[0]!r} is new: only EVOLVE-BLOCKs may change")
-    kept: dict[str, str] = {}
+    sections: dict[str, str] = {}
     difference = ""
     for name, section in before.items():
         # A file without EVOLVE-BLOCKs stays as it is.
@@ -73,10 +73,10 @@ def keep_files_protected(base: str, program: str) -> str | Failure:
         outcome = restore(section, after[name]) if blocks_or_none(section) else Kept(section, changed)
         if isinstance(outcome, Failure):
             return rejected(Reason.PROTECTED_REGION_CHANGED, f"{name}: {outcome.detail}")
-        kept[name] = outcome.text
+        sections[name] = outcome.text
         difference = difference or (outcome.difference and f"{name}: {outcome.difference}")
-    program = text_of_sections(kept)
-    return rejected(Reason.PROTECTED_REGION_CHANGED, difference) if difference and kept == before else program
+    program = text_of_sections(sections)
+    return rejected(Reason.PROTECTED_REGION_CHANGED, difference) if difference and sections == before else program
 
 
 def apply_to_files(text: str, edit: Edit, number: int) -> str | Failure:

@@ -154,7 +154,7 @@ def read_sent(
         for child in proposals_of(answers, selection, rollout, answered.advice)
     ]
     text = sent.completion if sent.completion is not None else sent.rationale
-    made = Rollout(
+    sent_rollout = Rollout(
         role=selection.role,
         prompt=answered.prompt,
         completion=Completion(storable(text), sent.completion_tokens, finish_reason=_SENT),
@@ -167,7 +167,7 @@ def read_sent(
         author=author,
         model=None if sent.model is None else storable(sent.model),
     )
-    return made, children
+    return sent_rollout, children
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,8 +293,8 @@ def _saying_why(streaks: dict[str, int], unreadable: Sequence[tuple[int, Failure
         streaks[reason] = count = streaks.get(reason, 0) + len(unreadable)
         if count >= (SAYING_WHY_LATER if "readable" in streaks else SAYING_WHY_FIRST):
             number, failure = unreadable[-1]
-            said, _, remedy = failure.detail.partition("\n")
-            return Diagnosis.of(Fault.POLICY, replace(failure, detail=said), number, count, remedy=remedy or None)
+            summary, _, remedy = failure.detail.partition("\n")
+            return Diagnosis.of(Fault.POLICY, replace(failure, detail=summary), number, count, remedy=remedy or None)
     return None
 
 

@@ -19,7 +19,7 @@ def _lint(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def sources(tmp_path: Path) -> Path:
     """A copy of the sources to break."""
     for name in SOURCES:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -27,8 +27,8 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_contracts_hold(house: Path) -> None:
-    result = _lint(house)
+def test_the_contracts_hold(sources: Path) -> None:
+    result = _lint(sources)
     assert result.returncode == 0, result.stdout
     assert "0 broken" in result.stdout
 
@@ -36,11 +36,11 @@ def test_the_contracts_hold(house: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("speciate/domain/budget.py", "import speciate.runs.ledger", "The house"),
+        ("speciate/domain/budget.py", "import speciate.runs.ledger", "Layers: processes"),
         ("speciate/search/strategy.py", "import random", "The core is pure"),
         ("speciate/prompts/parse.py", "import subprocess", "The core is pure"),
-        ("speciate/runs/ledger.py", "import speciate.storage.tables", "The house"),
-        ("speciate/storage/lookup.py", "import service.app", "The house"),
+        ("speciate/runs/ledger.py", "import speciate.storage.tables", "Layers: processes"),
+        ("speciate/storage/lookup.py", "import service.app", "Layers: processes"),
         (
             "speciate/search/strategies/best_of_n.py",
             "import speciate.search.strategies.islands_map_elites",
@@ -48,18 +48,18 @@ def test_the_contracts_hold(house: Path) -> None:
         ),
     ],
 )
-def test_a_violation_is_found(house: Path, module: str, line: str, contract: str) -> None:
-    path = house / module
+def test_a_violation_is_found(sources: Path, module: str, line: str, contract: str) -> None:
+    path = sources / module
     path.write_text(path.read_text() + f"\n{line}\n")
-    result = _lint(house)
+    result = _lint(sources)
     assert result.returncode == 1, result.stdout
     assert contract in result.stdout.split("Broken contracts")[1]
 
 
-def test_a_new_package_without_a_floor_is_found(house: Path) -> None:
-    (house / "speciate" / "attic").mkdir()
-    (house / "speciate" / "attic" / "__init__.py").write_text("")
-    result = _lint(house)
+def test_a_new_package_without_a_layer_is_found(sources: Path) -> None:
+    (sources / "speciate" / "attic").mkdir()
+    (sources / "speciate" / "attic" / "__init__.py").write_text("")
+    result = _lint(sources)
     assert result.returncode == 1, result.stdout
     assert "attic" in result.stdout
 

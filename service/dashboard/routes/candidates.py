@@ -215,13 +215,13 @@ def get_text(run_id: RunIdDep, number: str, text: str, dashboard: DashboardDep) 
     return Response(texts[text].encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-def shown_objectives(problem: Problem, chosen: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
-    """Return the objectives that a table shows: the chosen ones, else the first few by importance.
+def shown_objectives(problem: Problem, names: tuple[str, ...] = (), sort: str = "") -> list[Objective]:
+    """Return the objectives that a table shows: the named ones, else the first few by importance.
 
     The sort key comes first, then the order of ``by_importance``. The sort key is always included.
     """
-    if chosen:
-        return [objective for objective in problem.objectives if objective.name in {*chosen, sort}]
+    if names:
+        return [objective for objective in problem.objectives if objective.name in {*names, sort}]
     ranked = sorted(by_importance(problem), key=lambda objective: objective.name != sort)
     return ranked[:_COLUMNS]
 

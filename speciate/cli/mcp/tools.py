@@ -199,12 +199,12 @@ class _Tools:
         Send the answer with `propose` and the token `ask`.
         """
         async with self._run(run) as handle:
-            (asked,) = await handle.ask(parents=parents or ())
+            (question,) = await handle.ask(parents=parents or ())
         return {
-            "ask": str(asked.ask),
-            "instructions": asked.system,
-            "prompt": asked.user,
-            "parents": [_shown(parent) for parent in asked.parents],
+            "ask": str(question.ask),
+            "instructions": question.system,
+            "prompt": question.user,
+            "parents": [_shown(parent) for parent in question.parents],
         }
 
     async def propose(

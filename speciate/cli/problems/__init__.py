@@ -95,13 +95,13 @@ def add(
     from speciate.problems.loader import bundled as bundled_problems
     from speciate.problems.loader import known_problems, load_problem, with_own_names
 
-    known = bundled_problems()
+    bundled_by_name = bundled_problems()
     everything = known_problems()
-    paths = [*(known.values() if bundled else ()), *(_directory(name, everything) for name in names or [])]
+    paths = [*(bundled_by_name.values() if bundled else ()), *(_directory(name, everything) for name in names or [])]
     if not paths:
         raise InvalidInputError(
             "no problem is given.",
-            remedy=f"Name a directory or a bundled problem ({', '.join(known)}), or pass --bundled.",
+            remedy=f"Name a directory or a bundled problem ({', '.join(bundled_by_name)}), or pass --bundled.",
         )
     # Load all before submitting the first: an invalid definition then submits nothing.
     definitions = [load_problem(path) for path in paths]
@@ -289,17 +289,17 @@ def _note_unchanged(service: Client, version: ProblemVersion) -> None:
     output.print_note(note)
 
 
-def _directory(name: str, known: dict[str, Path]) -> Path:
+def _directory(name: str, problems: dict[str, Path]) -> Path:
     # A directory takes precedence over a bundled problem of the same name.
     path = Path(name)
     if _exists(path):
         return path
-    if name not in known:
+    if name not in problems:
         raise NotFoundError(
             f"{name!r} is neither a directory nor a bundled problem.",
-            remedy=did_you_mean(name, known) or f"Bundled problems: {', '.join(known)}.",
+            remedy=did_you_mean(name, problems) or f"Bundled problems: {', '.join(problems)}.",
         )
-    return known[name]
+    return problems[name]
 
 
 def _exists(path: Path) -> bool:

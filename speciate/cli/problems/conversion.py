@@ -114,9 +114,9 @@ def in_image(draft: Draft, folder: Path, image: str | None, *, anyway: bool) -> 
     return draft, True
 
 
-def _limits_in(given: Sequence[str]) -> dict[str, float]:
+def _limits_in(options: Sequence[str]) -> dict[str, float]:
     limits: dict[str, float] = {}
-    for text in given:
+    for text in options:
         name, _, value = text.partition("=")
         try:
             number = float(value)

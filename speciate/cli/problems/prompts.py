@@ -62,8 +62,8 @@ def example_prompts(problem: Problem, parent: Individual, *, diff: bool, answers
     improved, failed = ((parent,), ()) if parent.failure is None else ((), (parent,))
     advise = guidance_prompt(problem, policy, (Advice(),), Advice(), improved, failed)
     return {
-        role.value: build_prompt(problem, role, shown, (), policy, np.random.default_rng(seed))
-        for role, shown in parents.items()
+        role.value: build_prompt(problem, role, members, (), policy, np.random.default_rng(seed))
+        for role, members in parents.items()
     } | {PolicyRole.ADVISE.value: advise}
 
 

@@ -371,8 +371,8 @@ def _print_run(run: RunRecord, best: Sequence[tuple[str, str | None]]) -> None:
 
 def _counters(run: RunRecord) -> list[tuple[str, str]]:
     displayed = list(run.displayed())
-    candidates = ", ".join(f"{value:,} {shown.label}" for _, shown, value in displayed if shown.of_candidates)
-    others = [(shown.label, f"{value:,}") for _, shown, value in displayed if not shown.of_candidates]
+    candidates = ", ".join(f"{value:,} {counter.label}" for _, counter, value in displayed if counter.of_candidates)
+    others = [(counter.label, f"{value:,}") for _, counter, value in displayed if not counter.of_candidates]
     return [("candidates", candidates), *others]
 
 

@@ -49,12 +49,12 @@ def ask(
     """
     with client(ctx) as service:
         run = service.runs.get(run_id)
-        for asked in run.ask(count, parents=parent or (), policy=policy):
+        for prompt in run.ask(count, parents=parent or (), policy=policy):
             if as_json:
-                output.print_json(asked)
+                output.print_json(prompt)
                 continue
-            output.print_text(f"{asked.system}\n\n{asked.user}")
-            output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {asked.ask}")
+            output.print_text(f"{prompt.system}\n\n{prompt.user}")
+            output.print_note(f"Answer with: speciate runs propose {str(run.id)[-8:]} FILE --ask {prompt.ask}")
 
 
 def propose(

@@ -79,13 +79,13 @@ def watch_run(
 
 def _show(run: RunHandle, log: RunLog | None, *, as_json: bool) -> RunRecord:
     if as_json:
-        known, paused = run.record.last_event, run.state is RunState.PAUSED
+        last_event, paused = run.record.last_event, run.state is RunState.PAUSED
         for event in run.watch():
             if log is not None:
                 log.add(event)
             output.print_json(event)
             # Work in flight is still booked after a pause, so the last event of a paused run may be of any kind.
-            if event.seq >= known and (paused or event.kind == EventKind.RUN_PAUSED):
+            if event.seq >= last_event and (paused or event.kind == EventKind.RUN_PAUSED):
                 if _is_paused(run):
                     break
                 paused = False

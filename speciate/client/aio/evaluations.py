@@ -56,9 +56,11 @@ class AsyncEvaluationsClient(AsyncResourceClient):
         """Count the candidates that wait for an evaluator, by problem version and the capabilities they need."""
         return await self._transport.send(get_list(f"{_PATH}:waiting", WaitingEvaluations, problem=problem, run=run))
 
-    async def renew(self, held: Iterable[LeasedEvaluation], *, lease_s: float = 60.0) -> tuple[RenewedLease, ...]:
+    async def renew(
+        self, evaluations: Iterable[LeasedEvaluation], *, lease_s: float = 60.0
+    ) -> tuple[RenewedLease, ...]:
         """Renew leases; one without ``lease_until`` in the result is lost. Zero seconds give the candidates back."""
-        leases = [{"id": str(one.id), "lease": str(one.lease)} for one in held]
+        leases = [{"id": str(one.id), "lease": str(one.lease)} for one in evaluations]
         if not leases:
             return ()
         body = {"leases": leases, "lease_s": lease_s}

@@ -65,13 +65,13 @@ def perturb(source: Source, steps: StepSizes, rng: np.random.Generator) -> list[
     return edits
 
 
-def _units(source: Source, chosen: Sequence[int], steps: StepSizes, rng: np.random.Generator) -> list[float]:
+def _units(source: Source, positions: Sequence[int], steps: StepSizes, rng: np.random.Generator) -> list[float]:
     """Return the standard deviation of the step of each chosen constant: inherited, or drawn from the whole range."""
     if steps.inherited and rng.random() < steps.inherited:
         change = 10 ** float(rng.normal(0.0, _CHANGE))
-        return [change * _inherited(source, source.numbers[position]) for position in chosen]
+        return [change * _inherited(source, source.numbers[position]) for position in positions]
     sigma, relative = steps.draw(rng), rng.random() < 0.5
-    values = [abs(source.numbers[position].value) for position in chosen]
+    values = [abs(source.numbers[position].value) for position in positions]
     return [sigma * (value if relative and value else source.scale) for value in values]
 
 

@@ -100,7 +100,7 @@ class Walker:
                 elif isinstance(item, ast.expr):
                     self._expression(item, scope)
 
-    def _expression(self, node: ast.expr, scope: Scope, *, structural: bool = False, kept: bool = False) -> None:
+    def _expression(self, node: ast.expr, scope: Scope, *, structural: bool = False, readonly: bool = False) -> None:
         kind = type(node)
         if kind is ast.JoinedStr:
             # Positions inside f-strings are wrong in Python 3.11.
@@ -111,10 +111,10 @@ class Walker:
         if number is not None:
             if allowed:
                 self._record_number(span, number, structural)
-                if not kept:
+                if not readonly:
                     self.expressions.append(Expression(span, scope, kind is ast.Constant))
             return
-        if allowed and not kept:
+        if allowed and not readonly:
             self._record_replaceable(node, span, scope)
         if kind in _DISPLAYS and allowed:
             self._display(node)
@@ -128,10 +128,10 @@ class Walker:
             case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 for element in elements:
                     # The constants of a table are tuned, not replaced by expressions.
-                    self._expression(element, scope, structural=structural, kept=_number(element) is not None)
+                    self._expression(element, scope, structural=structural, readonly=_number(element) is not None)
             case ast.Call(func=func, args=args, keywords=keywords):
                 sizing = _name(func) in _SIZING
-                self._expression(func, scope, kept=True)
+                self._expression(func, scope, readonly=True)
                 for argument in (*args, *(keyword.value for keyword in keywords)):
                     self._expression(argument, scope, structural=sizing)
             case ast.Subscript(value=value, slice=index):

@@ -43,7 +43,7 @@ class _Cached:
     schedule: Schedule
     results: Results
     seen: int = 0
-    made: dict[str, tuple[int, object]] = field(default_factory=dict)
+    derived: dict[str, tuple[int, object]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
 
@@ -60,17 +60,17 @@ class TournamentResults(Store):
 
     def standings(self, record: TournamentRecord) -> Standings:
         """Return the standings."""
-        return self._made(
+        return self._derived(
             record, "standings", lambda cached: make_standings(cached.schedule, record.amendments, cached.results)
         )
 
     def matrix(self, record: TournamentRecord) -> Matrix:
         """Return the successes by problem and entrant."""
-        return self._made(record, "matrix", lambda cached: make_matrix(cached.schedule, cached.results))
+        return self._derived(record, "matrix", lambda cached: make_matrix(cached.schedule, cached.results))
 
     def report(self, record: TournamentRecord) -> Report:
         """Return the whole report."""
-        return self._made(record, "report", lambda cached: self._report(record, cached))
+        return self._derived(record, "report", lambda cached: self._report(record, cached))
 
     def _report(self, record: TournamentRecord, cached: _Cached) -> Report:
         facts = self._problems(record.id, cached.schedule), self._policies(record.id, cached.schedule)
@@ -96,15 +96,15 @@ class TournamentResults(Store):
             self._read(record, cached)
             return look(cached.schedule, cached.results)
 
-    def _made(self, record: TournamentRecord, what: str, make: Callable[[_Cached], T]) -> T:
+    def _derived(self, record: TournamentRecord, what: str, make: Callable[[_Cached], T]) -> T:
         cached = self._cached(record)
         with cached.lock:  # a concurrent reader waits and finds the result
             self._read(record, cached)
-            revision, made = cached.made.get(what, (-1, None))
+            revision, result = cached.derived.get(what, (-1, None))
             if revision != cached.seen:
-                made = make(cached)
-                cached.made[what] = cached.seen, made
-            return made  # type: ignore[return-value]
+                result = make(cached)
+                cached.derived[what] = cached.seen, result
+            return result  # type: ignore[return-value]
 
     def _cached(self, record: TournamentRecord) -> _Cached:
         with self._lock:

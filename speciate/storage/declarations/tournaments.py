@@ -87,8 +87,8 @@ class TournamentStore(DeclarationStore[Tournament, TournamentRecord]):
                 why = "decided" if decided else "cancelled"
                 raise ConflictError(f"tournament {locked.slug!r} was {why}.", remedy="Declare another one.")
             before = record.schedule
-            known = {*before.plan()}
-            added = [planned for planned in before.extended(extension).plan() if planned not in known]
+            planned_before = {*before.plan()}
+            added = [planned for planned in before.extended(extension).plan() if planned not in planned_before]
             self._require_quota(connection, record.declaration, len(added))
             amendment = {"ord": len(record.amendments) + 1, "extension": extension.stored_json()}
             amendment |= {"id": tournament_id, "ended_runs": record.ended}

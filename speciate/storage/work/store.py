@@ -78,7 +78,7 @@ class FinishedUnit:
 
 @dataclass
 class PostgresWorkStore(Store):
-    """``WorkStore`` on PostgreSQL, optionally with cached archives in Redis."""
+    """``WorkStore`` on PostgreSQL."""
 
     lease_s: float = 30.0
     """Seconds until the lease of a silent worker expires."""
