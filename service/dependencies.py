@@ -19,7 +19,9 @@ from service.readiness import Readiness
 from service.run_events import EventHub
 from speciate.domain.access import Scope
 from speciate.domain.errors import NotFoundError
+from speciate.domain.problem import Problem
 from speciate.messaging.seed_checks import SeedChecks
+from speciate.schema.problems import ProblemVersion
 from speciate.settings import Settings
 from speciate.storage.cursors import MAX_LIMIT
 from speciate.storage.stores import Stores
@@ -48,6 +50,12 @@ class AppState:
     def stores_of(self) -> Callable[[UUID], Stores]:
         """Return the stores restricted to a project; they hold no state of a request."""
         return lru_cache(maxsize=_PROJECTS)(self.stores.within)
+
+    def add_problem(self, problem: Problem, stores: Stores, *, check: bool) -> tuple[ProblemVersion, bool]:
+        """Store a problem; with ``check`` a worker scores the seed program of a new version first. Blocks."""
+        if check and not stores.catalog.has_problem(problem):
+            self.seed_checks.require(problem)
+        return stores.catalog.add_problem(problem)
 
 
 def app_state_of(request: Request) -> AppState:

@@ -9,7 +9,6 @@ from fastapi import APIRouter
 from service.api import (
     administration,
     campaigns,
-    candidates,
     evaluations,
     events,
     monitoring,
@@ -38,7 +37,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     problems.problem_sets,
     policies.router,
     runs.strategies,
-    candidates.router,
+    run_results.by_id,
     tournaments.router,
     campaigns.router,
     administration.router,

@@ -7,7 +7,6 @@ from fastapi.responses import FileResponse
 
 from service.api.schemas import NameInPath, ProblemSetSubmission, ProblemSubmission, VisibilityFilter
 from service.dependencies import AppStateDep, Cursor, Limit, StoresDep
-from service.problem_registration import register
 from service.strict_json import LargeRoute, StrictRoute
 from speciate.domain.errors import FieldError, InvalidInputError
 from speciate.domain.visibility import Visibility, VisibilityChange
@@ -53,7 +52,7 @@ def add_problem(
         problem = parse_problem(body.toml, body.files, file=body.file)
     else:
         problem = parse_definition(body.definition or {})
-    version, new = register(problem, app_state, stores, check=body.check)
+    version, new = app_state.add_problem(problem, stores, check=body.check)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/problems/{version.id}"
     return version

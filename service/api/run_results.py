@@ -1,4 +1,4 @@
-"""Routes for the results of a run: candidates, archive, Pareto front, rollouts, guidance, unlocks and export."""
+"""Routes for the results of a run (candidates, archive, front, rollouts, …), and for candidates and rollouts by id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from service.api.schemas import Name, RunId
+from service.api.schemas import CandidateDiff, CandidateId, Name, RolloutId, RunId
 from service.api.unlocks import StateFilter, state_of
 from service.dependencies import Cursor, Limit, StoresDep
+from service.diffs import unified_diff
 from service.responses import attached_json_lines, json_lines_response, serialize_in_thread
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.policy import PolicyRole
@@ -20,6 +21,7 @@ from speciate.schema.candidates import (
     CandidateDetail,
     CandidateRecord,
     EliteRecord,
+    RolloutDetail,
     RolloutRecord,
 )
 from speciate.schema.runs import RankedCandidate
@@ -27,6 +29,7 @@ from speciate.schema.unlocks import UnlockRecord
 from speciate.storage.candidates.listing import CandidateFilter
 
 router = APIRouter(prefix="/v1/runs/{run_id}", tags=["run results"])
+by_id = APIRouter(prefix="/v1", tags=["run results"])
 
 
 @router.get("/candidates")
@@ -136,3 +139,41 @@ def export_run_rollouts(run_id: RunId, stores: StoresDep) -> StreamingResponse:
     """Stream every rollout with prompt, completion, known tokens and the rewards of its answers as JSON Lines."""
     stores.runs.get(run_id)  # raise 404 before the response begins
     return attached_json_lines(f"rollouts-{run_id}", stores.queries.export_rollouts(run_id))
+
+
+@by_id.get("/candidates/{candidate_id}")
+def get_candidate(candidate_id: CandidateId, stores: StoresDep) -> CandidateDetail:
+    """Return a candidate with its texts."""
+    return stores.queries.candidate(candidate_id)
+
+
+@by_id.get("/candidates/{candidate_id}/diff")
+def get_candidate_diff(candidate_id: CandidateId, stores: StoresDep) -> CandidateDiff:
+    """Return the changes of a candidate relative to its first parent, as a unified diff."""
+    candidate = stores.queries.candidate(candidate_id)
+    parent = stores.queries.candidate_of(candidate.run_id, candidate.parents[0]) if candidate.parents else None
+    diff = unified_diff(
+        "" if parent is None else parent.program,
+        candidate.program,
+        before="nothing" if parent is None else f"candidate {parent.number}",
+        after=f"candidate {candidate.number}",
+    )
+    return CandidateDiff(
+        run_id=candidate.run_id,
+        number=candidate.number,
+        parent=None if parent is None else parent.number,
+        minimal=diff.minimal,
+        diff=diff.text,
+    )
+
+
+@by_id.get("/candidates/{candidate_id}/lineage")
+def get_candidate_lineage(candidate_id: CandidateId, stores: StoresDep, limit: Limit = 100) -> Page[CandidateRecord]:
+    """Return the nearest ancestors of a candidate without their texts, newest first."""
+    return Page[CandidateRecord](items=stores.queries.ancestors(stores.queries.candidate(candidate_id), limit))
+
+
+@by_id.get("/rollouts/{rollout_id}")
+def get_rollout(rollout_id: RolloutId, stores: StoresDep) -> RolloutDetail:
+    """Return a rollout with its prompt and completion."""
+    return stores.queries.rollout(rollout_id)

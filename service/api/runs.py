@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
@@ -72,6 +73,13 @@ def create_run(
     body: RunSubmission, stores: StoresDep, response: Response, idempotency_key: IdempotencyKey = None
 ) -> RunRecord:
     """Start a run. Send an `Idempotency-Key` to make it safe to repeat the request after a lost response."""
+    run_id = start_submitted(body, stores, idempotency_key)
+    response.headers["Location"] = f"/v1/runs/{run_id}"
+    return _current(run_id, stores, response)
+
+
+def start_submitted(body: RunSubmission, stores: Stores, idempotency_key: str | None) -> UUID:
+    """Start a run as a request or a form describes it. Raises as ``start_run`` does."""
     problem, policies = problem_and_policies(
         body.problem, body.policy.items(), (body.mutator or {}).items(), stores.catalog
     )
@@ -87,8 +95,7 @@ def create_run(
         can_advise=can_advise,
         seeds=body.part(SeedRequest),
     )
-    response.headers["Location"] = f"/v1/runs/{run_id}"
-    return _current(run_id, stores, response)
+    return run_id
 
 
 @router.get("/{run_id}", response_model=RunRecord, responses={304: {"description": "The ETag still matches."}})

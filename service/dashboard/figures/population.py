@@ -89,20 +89,6 @@ class Population:
         values = self.columns.rewards[scored, self.problem.space.names.index(name)]
         return Extent(name, values, counted, objective.range)
 
-    def improvements(self, objective: Objective) -> tuple[NDArray[np.int64], FloatArray] | None:
-        """Return the rows at which the best feasible value improved, and that value, shape (k,) each.
-
-        None without a feasible candidate.
-        """
-        rows = np.flatnonzero(self.feasible)
-        if not len(rows):
-            return None
-        values = self.columns.rewards[rows, self.problem.space.names.index(objective.name)]
-        accumulate = np.maximum if objective.direction is Direction.MAXIMIZE else np.minimum
-        best = accumulate.accumulate(values)
-        steps = np.flatnonzero(np.concatenate([[True], best[1:] != best[:-1]]))
-        return rows[steps], best[steps]
-
     @cached_property
     def best_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows at which the best candidate changed, and the best candidate's row from there on, shape (k,) each."""
@@ -162,7 +148,7 @@ def population_chart(population: Population, x: str = "", y: str = "") -> Chart:
     rest = np.setdiff1d(np.flatnonzero(population.feasible), front)
     infeasible = np.setdiff1d(np.flatnonzero(columns.scored & ~population.feasible), front)
     seed = np.flatnonzero(columns.scored & columns.seed)
-    dominated, outside = (rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows for rows in (rest, infeasible))
+    dominated, outside = (rows[thinned(len(rows), MAX_POINTS)] for rows in (rest, infeasible))
     hovertemplate = hover("candidate %{customdata}", f"{first.name}: %{{x}}", f"{second.name}: %{{y}}")
     line = {"shape": "linear", "width": 1, "dash": "dot", "color": SERIES[1]}
     front_look: dict[str, Any] = {"mode": "markers", "line": line}
@@ -225,7 +211,7 @@ def _over_evaluations(population: Population, objective: Objective) -> Chart:
     columns = population.columns
     values = columns.rewards[:, population.problem.space.names.index(objective.name)]
     rows = np.flatnonzero(columns.scored)
-    drawn = rows[thinned(len(rows), MAX_POINTS)] if len(rows) else rows
+    drawn = rows[thinned(len(rows), MAX_POINTS)]
     template = hover("candidate %{customdata}", f"{objective.name}: %{{y}}", "at %{x} evaluations")
     more = {"customdata": columns.number[drawn], "marker": {"size": 5, "color": SERIES[0], "opacity": 0.5}}
     points = scatter("markers", columns.evaluations[drawn], values[drawn], template, name="candidates", **more)

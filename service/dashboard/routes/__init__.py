@@ -16,10 +16,6 @@ from service.dashboard.routes import (
     docs,
     events,
     lineage,
-    new_campaign,
-    new_policy,
-    new_run,
-    new_tournament,
     policies,
     problems,
     propose,
@@ -29,7 +25,6 @@ from service.dashboard.routes import (
     tournaments,
     unlocks,
     visibility,
-    workers,
 )
 
 OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
@@ -37,9 +32,8 @@ OPEN: Final[tuple[APIRouter, ...]] = (assets.router, session.router)
 
 PAGES: Final[tuple[APIRouter, ...]] = (
     activity.router,
+    # Before the page of a run, whose path would match "new" as an id.
     runs.router,
-    # The form of a resource comes before its pages, whose path would match "new" as a name.
-    new_run.router,
     run.router,
     propose.router,
     candidates.router,
@@ -47,14 +41,10 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     events.router,
     compare.router,
     problems.router,
-    new_policy.router,
     policies.router,
     unlocks.router,
-    new_tournament.router,
     tournaments.router,
-    new_campaign.router,
     campaigns.router,
-    workers.router,
     access.router,
     visibility.router,
     docs.router,

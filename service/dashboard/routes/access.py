@@ -35,14 +35,18 @@ def show_access(request: Request, dashboard: DashboardDep, principal: PrincipalD
 @router.post("/tokens", dependencies=[NeedsAdmin])
 def create_token(request: Request, form: FormDep, dashboard: DashboardDep, principal: PrincipalDep) -> Response:
     try:
-        body = TokenRequest(
-            name=form.text("name"), scope=Scope(form.text("scope") or "read"), expires_at=_expiry(form.text("days"))
+        body = TokenRequest.model_validate(
+            {
+                "name": form.text("name"),
+                "scope": form.text("scope") or Scope.READ,
+                "expires_at": _expiry(form.text("days")),
+            }
         )
         token = dashboard.stores.tokens.create(
             principal.project_id, body.name, body.scope, created_by=principal.name, expires_at=body.expires_at
         )
-    except (SpeciateError, ValidationError, ValueError) as error:
-        return _page(request, dashboard, principal, values=form.fields, errors=_token_errors(error))
+    except (SpeciateError, ValidationError) as error:
+        return _page(request, dashboard, principal, values=form.fields, errors=form_errors(error))
     response = _page(request, dashboard, principal, token=token)
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -110,9 +114,3 @@ def _expiry(days: str) -> datetime | None:
         detail = FieldError(f"is {days[:20]!r}: expected a number of days", where="days")
         raise InvalidInputError(f"The token is not valid: {detail}", field_errors=(detail,))
     return datetime.now(UTC) + timedelta(days=int(days))
-
-
-def _token_errors(error: Exception) -> FormErrors:
-    if isinstance(error, SpeciateError | ValidationError):
-        return form_errors(error)
-    return FormErrors("Invalid values", "The scope must be read, submit or admin.")

@@ -1,8 +1,9 @@
-"""Activity page: running runs, latest unlocks and live workers."""
+"""Pages about the whole installation: running runs and latest unlocks at ``/``, and live workers at ``/workers``."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,20 +16,34 @@ from speciate.domain.run import RunState
 
 router = APIRouter(include_in_schema=False)
 
+_MAX_UNITS: Final = 200
+
 
 @router.get("/")
 def show_activity(request: Request, dashboard: DashboardDep) -> Response:
-    return page(request, "activity.html", **_context(dashboard))
+    return page(request, "activity.html", **_activity(dashboard))
 
 
 @router.get("/live/activity")
 async def watch_activity(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
     return dashboard.watch(
-        "activity", lambda: LivePart(fragment("activity_live.html", **_context(dashboard))), run_id=None, seen=seen
+        "activity", lambda: LivePart(fragment("activity_live.html", **_activity(dashboard))), run_id=None, seen=seen
     )
 
 
-def _context(dashboard: DashboardContext) -> dict[str, Any]:
+@router.get("/workers")
+def show_workers(request: Request, dashboard: DashboardDep) -> Response:
+    return page(request, "workers.html", **_workers(dashboard))
+
+
+@router.get("/live/workers")
+async def watch_workers(dashboard: DashboardDep, seen: Seen = "") -> StreamingResponse:
+    return dashboard.watch(
+        "workers", lambda: LivePart(fragment("workers_live.html", **_workers(dashboard))), run_id=None, seen=seen
+    )
+
+
+def _activity(dashboard: DashboardContext) -> dict[str, Any]:
     stores = dashboard.stores
     return {
         "counts": {state.value: count for state, count in dashboard.overview.runs_by_state().items()},
@@ -38,3 +53,9 @@ def _context(dashboard: DashboardContext) -> dict[str, Any]:
         "tournaments": stores.tournaments.list(state=DeclarationState.RUNNING, limit=5).items,
         "workers": dashboard.workers(),
     }
+
+
+def _workers(dashboard: DashboardContext) -> dict[str, Any]:
+    work = dashboard.stores.runs.work_in_flight(limit=_MAX_UNITS)
+    leased = Counter(unit.kind for unit in work if unit.state == "leased")
+    return {"workers": dashboard.workers(), "work": work, "leased": leased, "max_units": _MAX_UNITS}

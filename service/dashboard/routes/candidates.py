@@ -13,13 +13,13 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 
 from service.dashboard.best_result import program_values
 from service.dashboard.context import DashboardContext, DashboardDep
-from service.dashboard.forms import FormErrors, SubmittedForm, form_errors
+from service.dashboard.forms import SubmittedForm, form_errors
 from service.dashboard.highlighting import highlight_diff
 from service.dashboard.live import LivePart, Seen
 from service.dashboard.objectives import by_importance
 from service.dashboard.pages import address, fragment, page
 from service.dashboard.parameters import RunIdDep, Text, Word, parse_count, parse_id
-from service.diffs import Diff, unified_diff
+from service.diffs import unified_diff
 from speciate.domain.candidate import CandidateStatus
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.objective import Direction, Objective
@@ -84,10 +84,15 @@ def list_candidates(
     names = problem.space.names
     if query.sort == BY_NUMBER and query.sort not in names:
         query = replace(query, sort="")
-    candidates, errors = _find(dashboard, run_id, query, cursor)
+    candidates, errors = Page[CandidateRecord](items=()), None
+    try:
+        candidates = dashboard.stores.queries.candidates(
+            run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
+        )
+    except InvalidInputError as error:
+        errors = form_errors(error)
     filters = asdict(query)
-    names_shown = set(show or ())
-    columns = tuple(name for name in names if name in names_shown)
+    columns = tuple(name for name in names if name in set(show or ()))
     path = f"/runs/{run_id}/candidates"
     context: dict[str, Any] = {
         "run": run,
@@ -103,18 +108,6 @@ def list_candidates(
         "next": candidates.next_cursor and address(path, **filters, show=columns, cursor=candidates.next_cursor),
     }
     return page(request, "candidates.html", 422 if errors else 200, **context)
-
-
-def _find(
-    dashboard: DashboardContext, run_id: UUID, query: CandidateListQuery, cursor: str
-) -> tuple[Page[CandidateRecord], FormErrors | None]:
-    try:
-        candidates = dashboard.stores.queries.candidates(
-            run_id, query.filter(dashboard), limit=_LIMIT, cursor=cursor or None
-        )
-    except InvalidInputError as error:
-        return Page(items=()), form_errors(error)
-    return candidates, None
 
 
 @router.get("/candidates/{candidate_id}")
@@ -133,7 +126,11 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
         panel = _evaluation(dashboard, run, int(number), waiting)
         return page(request, "waiting.html", problem=problem, most=MAX_CHARACTERS, **panel)
     parent = dashboard.stores.queries.candidate_of(run_id, candidate.parents[0]) if candidate.parents else None
-    diff = _diff(candidate, parent) if parent else None
+    diff, diff_lines = None, []
+    if parent:
+        before, after = f"candidate {parent.number}", f"candidate {candidate.number}"
+        diff = unified_diff(parent.program, candidate.program, before=before, after=after)
+        diff_lines = highlight_diff(diff, parent.program, candidate.program, problem, MAX_CHARACTERS)
     return page(
         request,
         "candidate.html",
@@ -141,9 +138,7 @@ def show_candidate(request: Request, run_id: RunIdDep, number: str, dashboard: D
         parent=parent,
         rewards=[_reward(objective, candidate, parent) for objective in problem.objectives],
         diff=diff,
-        diff_lines=highlight_diff(diff, parent.program, candidate.program, problem, MAX_CHARACTERS)
-        if diff and parent
-        else [],
+        diff_lines=diff_lines,
         rollout=dashboard.stores.queries.rollout(candidate.rollout_id) if candidate.rollout_id else None,
         wrote=dashboard.stores.catalog.policy(candidate.policy_id).name
         if run.learning is not None and candidate.policy_id
@@ -227,11 +222,10 @@ def shown_objectives(problem: Problem, names: tuple[str, ...] = (), sort: str = 
 
 
 def _policies(run: RunRecord, selected: str) -> list[str]:
-    names = [f"{run.policy}@{run.policy_version}"]
-    if run.mutator:
-        names.append(f"{run.mutator}@{run.mutator_version}")
-    names += [f"{member.policy}@{member.policy_version}" for member in run.ensembles]
-    return list(dict.fromkeys([*names, selected] if selected else names))
+    versions = [(run.policy, run.policy_version), (run.mutator, run.mutator_version)]
+    versions += [(member.policy, member.policy_version) for member in run.ensembles]
+    names = [f"{slug}@{version}" for slug, version in versions if slug]
+    return list(dict.fromkeys(filter(None, [*names, selected])))
 
 
 def _evaluation(
@@ -304,12 +298,3 @@ def _reward(objective: Objective, candidate: CandidateDetail, parent: CandidateD
     change = None if mine is None or before is None else mine - before
     verdict = "" if not change or not objective.aim else "better" if change * sign > 0 else "worse"
     return {"objective": objective, "value": mine, "change": change, "verdict": verdict}
-
-
-def _diff(candidate: CandidateDetail, parent: CandidateDetail) -> Diff:
-    return unified_diff(
-        parent.program,
-        candidate.program,
-        before=f"candidate {parent.number}",
-        after=f"candidate {candidate.number}",
-    )

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.dashboard.charts import Chart
-from service.dashboard.context import DashboardContext, DashboardDep
+from service.dashboard.context import DashboardDep
 from service.dashboard.figures.comparison import (
     HYPERVOLUME,
     Measure,
@@ -24,7 +23,7 @@ from service.dashboard.figures.comparison import (
 from service.dashboard.figures.population import MAX_AXES, Population, axes
 from service.dashboard.formatting import clip, number, short
 from service.dashboard.objectives import shared_objectives
-from service.dashboard.pages import page
+from service.dashboard.pages import address, page
 from service.dashboard.parameters import Word, parse_id
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.run_view import RunView
@@ -97,7 +96,7 @@ class RunComparison:
 def _comparison(
     dashboard: DashboardDep, run: _Runs = None, by: Word = "", x: Word = "", y: Word = "", tag: _Tags = None
 ) -> RunComparison:
-    views = _views(dashboard, run)
+    views = [RunView(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(run)[:MAX_RUNS]]
     return RunComparison(views, by, x, y, [each for each in _tags(views) if each in (tag or [])])
 
 
@@ -107,14 +106,12 @@ _ComparisonDep = Annotated[RunComparison, Depends(_comparison)]
 @router.get("")
 def show_comparison(request: Request, comparison: _ComparisonDep, run: _Runs = None) -> Response:
     views = comparison.views
-    selection = [(name, getattr(comparison, name)) for name in ("by", "x", "y")]
-    runs = [("run", str(view.run.id)) for view in views]
+    ids, tags = tuple(view.run.id for view in views), tuple(comparison.tags)
     context: dict[str, Any] = {
         "comparison": comparison,
         "runs": [view.run for view in views],
         "left_out": len(_ids(run)) - len(views),
-        "query": "?"
-        + urlencode([*(each for each in selection if each[1]), *runs, *(("tag", tag) for tag in comparison.tags)]),
+        "query": address("", by=comparison.by, x=comparison.x, y=comparison.y, run=ids, tag=tags),
         "max_runs": MAX_RUNS,
         "tags": _tags(views),
         "differing": _differing(views),
@@ -129,10 +126,6 @@ def _figure(name: str, comparison: _ComparisonDep) -> Figure:
     runs = ((view.run.id, view.run.revision) for view in comparison.views)
     key = ("compare", name, comparison.by, comparison.x, comparison.y, *comparison.tags, *runs)
     return Figure(key, comparison.makers[name], f"runs-{name}")
-
-
-def _views(dashboard: DashboardContext, runs: list[str] | None) -> list[RunView]:
-    return [RunView(dashboard, dashboard.stores.runs.get(run_id)) for run_id in _ids(runs)[:MAX_RUNS]]
 
 
 def _ids(runs: list[str] | None) -> list[UUID]:
@@ -150,9 +143,8 @@ def _label(run: RunRecord) -> str:
 
 def _format_setting(value: object) -> str:
     if isinstance(value, dict):
-        return (
-            ", ".join(f"{name} {_format_setting(item)}" for name, item in value.items() if item is not None) or "none"
-        )
+        parts = (f"{name} {_format_setting(item)}" for name, item in value.items() if item is not None)
+        return ", ".join(parts) or "none"
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 

@@ -20,7 +20,6 @@ from service.dashboard.policy_pairs import listed_pairs
 from service.dashboard.routes.figures import Figure, add_figure_routes
 from service.dashboard.routes.visibility import visibility_from
 from service.dependencies import AppStateDep
-from service.problem_registration import register
 from speciate.domain.errors import FieldError, SpeciateError
 from speciate.domain.visibility import Visibility
 from speciate.problems.loader import FILE_NAME, parse_problem
@@ -74,7 +73,7 @@ def submit(request: Request, form: FormDep, dashboard: DashboardDep, app_state: 
         templates = {f"{TEMPLATE_FOLDER}/{name}": text for name, text in files.items()}
         problem = parse_problem(definition, templates | files)
         check = form.fields.get("unchecked") != "on"
-        version, _ = register(problem, app_state, dashboard.stores, check=check)
+        version, _ = app_state.add_problem(problem, dashboard.stores, check=check)
     except SpeciateError as error:
         return _form(request, form.fields | {"toml": definition}, files, form_errors(error))
     return RedirectResponse(f"/problems/{version.definition.slug}@{version.version}", 303)

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from service.dashboard.fields import build_fields, read_strategy, read_values, strategy_context
 from service.dashboard.forms import form_errors, read_form
 from service.dashboard.pages import macro
-from service.dashboard.routes.new_policy import policy_form_errors, read_submission
-from service.dashboard.routes.new_tournament import parse_seeds
+from service.dashboard.routes.policies import policy_form_errors, read_submission
+from service.dashboard.routes.tournaments import parse_seeds
 from speciate.domain.errors import InvalidInputError, NotFoundError
 from speciate.domain.policy import Policy, Sampling
 from speciate.domain.tournament import Tournament
