@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -104,42 +106,41 @@ class InstallationCollector:
                 self._read_at = time.monotonic()
         yield InfoMetricFamily("speciate", "Version of the service.", value={"version": __version__})
         yield GaugeMetricFamily("speciate_streams", "Open event streams of this process.", value=self._streams())
-        connections = GaugeMetricFamily("speciate_database_connections", "Database connections.", labels=["use"])
         pool = self._stores.engine.pool
-        if isinstance(pool, QueuePool):
-            connections.add_metric(["busy"], pool.checkedout())
-            connections.add_metric(["idle"], pool.checkedin())
-        yield connections
+        uses = {"busy": pool.checkedout(), "idle": pool.checkedin()} if isinstance(pool, QueuePool) else {}
+        yield _labelled(GaugeMetricFamily, "speciate_database_connections", "Database connections.", "use", uses)
         yield from self._shared
 
     def _read(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("speciate_up", "1 if the server responds.", labels=["server"])
-        try:
+        up = {"postgresql": 0, "redis": 0}
+        with suppress(sqlalchemy.exc.SQLAlchemyError, UnavailableError):
             yield from _of_gauges(read_gauges(self._engine, stall_s=self._stall_s))
             yield _of_sealed(self._stores.secrets.without_retries(self._engine).check())
-            up.add_metric(["postgresql"], 1)
-        except (sqlalchemy.exc.SQLAlchemyError, UnavailableError):
-            up.add_metric(["postgresql"], 0)
-        try:
+            up["postgresql"] = 1
+        with suppress(redis.RedisError):
             yield from _of_counters(read_counters(self._stores.redis))
             yield from _of_workers(present_workers(self._stores.redis))
-            up.add_metric(["redis"], 1)
-        except redis.RedisError:
-            up.add_metric(["redis"], 0)
-        yield up
+            up["redis"] = 1
+        yield _labelled(GaugeMetricFamily, "speciate_up", "1 if the server responds.", "server", up)
 
 
-def _labelled(
+def _family(
     family: type[GaugeMetricFamily | CounterMetricFamily],
     name: str,
     text: str,
-    label: str,
-    values: dict[str, float] | dict[str, int],
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], float]],
 ) -> Metric:
-    metric = family(name, text, labels=[label])
-    for key, value in sorted(values.items()):
-        metric.add_metric([key], value)
+    metric = family(name, text, labels=labels)
+    for values, number in samples:
+        metric.add_metric(values, number)
     return metric
+
+
+def _labelled(
+    family: type[GaugeMetricFamily | CounterMetricFamily], name: str, text: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    return _family(family, name, text, [label], (([key], value) for key, value in sorted(values.items())))
 
 
 def _of_gauges(gauges: Gauges) -> Iterator[Metric]:
@@ -165,18 +166,15 @@ def _of_sealed(check: SecretsCheck) -> Metric:
 
 
 def _of_work(gauges: Gauges) -> Iterator[Metric]:
-    units = GaugeMetricFamily("speciate_queue_units", "Work units of running runs.", labels=["kind", "state"])
-    oldest = GaugeMetricFamily("speciate_queue_oldest_seconds", "Age of the oldest waiting work unit.", labels=["kind"])
     work = {(each.kind, each.state): each for each in gauges.work}
     # An empty queue is 0, not absent, so that alerts and autoscalers can distinguish it from a failed scrape.
-    for kind in WorkKind:
-        for state in ("ready", "leased", "parked"):
-            each = work.get((kind.value, state))
-            units.add_metric([kind.value, state], each.units if each else 0)
-        ready = work.get((kind.value, "ready"))
-        oldest.add_metric([kind.value], ready.oldest_s if ready else 0.0)
-    yield units
-    yield oldest
+    queues = [(kind.value, state) for kind in WorkKind for state in ("ready", "leased", "parked")]
+    units = ((queue, work[queue].units if queue in work else 0) for queue in queues)
+    ready = ((kind, work.get((kind, "ready"))) for kind in WorkKind)
+    oldest = (([kind.value], each.oldest_s if each else 0.0) for kind, each in ready)
+    gauge = partial(_family, GaugeMetricFamily)
+    yield gauge("speciate_queue_units", "Work units of running runs.", ["kind", "state"], units)
+    yield gauge("speciate_queue_oldest_seconds", "Age of the oldest waiting work unit.", ["kind"], oldest)
     overdue = sum(each.overdue for each in gauges.work)
     yield GaugeMetricFamily("speciate_leases_overdue", "Expired leases that have not been returned.", value=overdue)
 
@@ -201,15 +199,11 @@ def _of_counters(counters: dict[MetricFamily, list[CounterSeries]]) -> Iterator[
 
 
 def _of_workers(workers: tuple[WorkerProcess, ...]) -> Iterator[Metric]:
-    slots = GaugeMetricFamily("speciate_worker_slots", "Slots of live workers.", labels=["queue", "tier"])
-    processes = GaugeMetricFamily("speciate_workers", "Live workers.", labels=["queue"])
-    slots_by: dict[tuple[str, str], int] = {}
+    slots: collections.Counter[tuple[str, str]] = collections.Counter()
     for worker in workers:
         for queue in worker.queues:
-            slots_by[queue, worker.tier] = slots_by.get((queue, worker.tier), 0) + worker.slots
-    for labels, count in sorted(slots_by.items()):
-        slots.add_metric(labels, count)
-    for queue in Queue:
-        processes.add_metric([queue.value], sum(queue.value in worker.queues for worker in workers))
-    yield slots
-    yield processes
+            slots[queue, worker.tier] += worker.slots
+    processes = (([queue.value], sum(queue.value in worker.queues for worker in workers)) for queue in Queue)
+    gauge = partial(_family, GaugeMetricFamily)
+    yield gauge("speciate_worker_slots", "Slots of live workers.", ["queue", "tier"], sorted(slots.items()))
+    yield gauge("speciate_workers", "Live workers.", ["queue"], processes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -37,32 +37,23 @@ class RetentionJob:
         environments: EnvironmentStore | None = None,
     ) -> None:
         """Start a pass if one is due. Two concurrent passes, after a leader election, do no harm."""
-        disabled = retain_days is None and not audit_days and not purge_days and environments is None
-        if disabled or (self._last is not None and time.monotonic() - self._last < _INTERVAL_S):
-            return
-        if self._thread is None or not self._thread.is_alive():
+        steps: list[Callable[[], object]] = []
+        if environments is not None:
+            steps.append(partial(prune_environments, environments))
+        if purge_days:
+            steps.append(partial(purge_deleted, stores, purge_days))
+        if retain_days is not None:
+            steps.append(partial(prune_runs, stores, retain_days))
+        if audit_days:
+            steps.append(partial(prune_audit_log, stores, audit_days))
+        due = self._last is None or time.monotonic() - self._last >= _INTERVAL_S
+        if steps and due and (self._thread is None or not self._thread.is_alive()):
             self._last = time.monotonic()
-            passing = (stores, retain_days, audit_days, purge_days, environments)
-            self._thread = threading.Thread(target=_pass, args=passing, name="retention", daemon=True)
+            self._thread = threading.Thread(target=_pass, args=(steps,), name="retention", daemon=True)
             self._thread.start()
 
 
-def _pass(
-    stores: Stores,
-    retain_days: float | None,
-    audit_days: float,
-    purge_days: float,
-    environments: EnvironmentStore | None,
-) -> None:
-    steps: list[Callable[[], object]] = []
-    if environments is not None:
-        steps.append(partial(prune_environments, environments))
-    if purge_days:
-        steps.append(partial(purge_deleted, stores, purge_days))
-    if retain_days is not None:
-        steps.append(partial(prune_runs, stores, retain_days))
-    if audit_days:
-        steps.append(partial(prune_audit_log, stores, audit_days))
+def _pass(steps: Sequence[Callable[[], object]]) -> None:
     for step in steps:  # one that fails does not hold up the others
         try:
             step()

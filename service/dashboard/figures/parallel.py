@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.dashboard.charts import DASHES, SERIES, SYMBOLS, Chart, axis, hover, scatter, thinned
-from service.dashboard.figures.population import MAX_AXES, Population, front_table
-from speciate.domain.objective import Direction, Objective
+from service.dashboard.figures.population import MAX_AXES, Population, front_table, share_of_range
 from speciate.domain.reward import FloatArray
 
 MAX_LINES: Final = 150
@@ -21,7 +20,7 @@ def parallel_chart(population: Population) -> Chart:
     names = [objective.name for objective in objectives]
     front = population.front
     points = population.columns.rewards[front][:, : len(objectives)]
-    shares = np.stack([_oriented(points[:, j], objective) for j, objective in enumerate(objectives)], axis=1)
+    shares = np.stack([share_of_range(points[:, j], objective) for j, objective in enumerate(objectives)], axis=1)
     bests = _best_rows(shares)
     drawn = sorted({*thinned(len(front), MAX_LINES), *bests})
     # One trace with gaps for all lines: a browser needs a hundred times as long for a hundred traces.
@@ -71,9 +70,3 @@ def _best_rows(shares: FloatArray) -> dict[int, list[int]]:
     for j in range(shares.shape[1] if len(shares) else 0):
         objectives_of.setdefault(int(np.argmax(shares[:, j])), []).append(j)
     return objectives_of
-
-
-def _oriented(values: FloatArray, objective: Objective) -> FloatArray:
-    low, high = objective.range
-    share: FloatArray = (values - low) / (high - low)
-    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share

@@ -243,6 +243,13 @@ def front_table(population: Population) -> Table:
     return Table(("candidate on the front", "at evaluations", "island", *names), rows, links)
 
 
+def share_of_range(values: FloatArray, objective: Objective) -> FloatArray:
+    """Return values as shares of the objective's declared range, 1 at its better end."""
+    low, high = objective.range
+    share: FloatArray = (values - low) / (high - low)
+    return share if objective.direction is Direction.MAXIMIZE else 1.0 - share
+
+
 def better(objective: Objective) -> str:
     """Return a phrase for the better end of an objective, such as "cost: lower is better"; none for a record."""
     if not objective.aim:

@@ -21,9 +21,9 @@ from service.dashboard.charts import (
     step_line,
     thinned,
 )
-from service.dashboard.figures.population import MAX_AXES, Population
+from service.dashboard.figures.population import MAX_AXES, Population, share_of_range
 from service.dashboard.figures.solved import feasible_only, solved_so_far_chart
-from speciate.domain.objective import Direction, Objective, ObjectiveRole
+from speciate.domain.objective import Objective, ObjectiveRole
 from speciate.domain.reward import FloatArray
 
 _MAX_STEPS: Final = 400
@@ -59,13 +59,19 @@ def best_so_far_chart(population: Population) -> Chart:
 
 
 def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArray, *, scaled: bool) -> dict[str, Any]:
-    low, high = objective.range
-    share = (best - low) / (high - low)
-    share = share if objective.direction is Direction.MAXIMIZE else 1.0 - share
     keep = thinned(len(at), _MAX_STEPS)
-    texts = [f"{value:.6g}" for value in best[keep].tolist()]
+    at, best = at[keep], best[keep]
+    heights = share_of_range(best, objective) if scaled else best
+    texts = [f"{value:.6g}" for value in best.tolist()]
     template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
-    return step_line(rank, at[keep], (share if scaled else best)[keep], template, name=objective.name, text=texts)
+    return step_line(
+        rank,
+        at[keep],
+        (share_of_range(best, objective) if scaled else best)[keep],
+        template,
+        name=objective.name,
+        text=texts,
+    )
 
 
 def throughput_chart(population: Population) -> Chart:
