@@ -64,14 +64,7 @@ def _best_line(rank: int, objective: Objective, at: NDArray[Any], best: FloatArr
     heights = share_of_range(best, objective) if scaled else best
     texts = [f"{value:.6g}" for value in best.tolist()]
     template = hover(f"{objective.name}: %{{text}}", "at %{x} evaluations")
-    return step_line(
-        rank,
-        at[keep],
-        (share_of_range(best, objective) if scaled else best)[keep],
-        template,
-        name=objective.name,
-        text=texts,
-    )
+    return step_line(rank, at, heights, template, name=objective.name, text=texts)
 
 
 def throughput_chart(population: Population) -> Chart:
