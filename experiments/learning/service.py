@@ -51,7 +51,7 @@ from speciate.ports.policy import PolicyClient
 from speciate.ports.work import LearnedVersion, RunContext
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.learning import LearningState, SharedLearner, receive_learner
-from speciate.runs.progress import Effects
+from speciate.runs.progress import RunChange
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.memory_run import MemoryRun
 from speciate.training.learner import TorchLearner
@@ -256,9 +256,9 @@ def _context(job: Job, policy: Policy, estimator: str | None, answers: int) -> R
 
 def _hand_on(run: MemoryRun, before: MemoryRun | None, shared: SharedLearner) -> None:
     """Let a run begin with the learner of the run before it, as the service does between two turns."""
-    effects = Effects()
+    change = RunChange(run.progress)
     last, owner = (None, None) if before is None else (before.progress, before.context.run_id)
-    receive_learner(run.progress, effects, shared, last, owner)
-    run.events.extend(effects.events)
+    receive_learner(change, shared, last, owner)
+    run.events.extend(change.events)
     run.progress.events = len(run.events)
     run.learned = None if before is None else before.learned

@@ -10,7 +10,7 @@ from speciate.domain.candidate import BUILD_FAILED, Candidate, Individual
 from speciate.domain.event import EventKind
 from speciate.domain.target import Claim, ClaimState
 from speciate.ports.work import RunContext
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 
 MOST_REASONS = 100
 """Failure reasons that a run counts separately; further ones count as ``other``."""
@@ -71,32 +71,24 @@ def new_rivals(candidates: Iterable[Candidate]) -> list[Individual]:
     return [each.individual for each in candidates if each.evaluation.rewards is not None and each.duplicate_of is None]
 
 
-def claim_targets(progress: RunProgress, context: RunContext, effects: Effects, candidate: Candidate) -> None:
+def claim_targets(change: RunChange, context: RunContext, candidate: Candidate) -> None:
     """Claim the targets that a candidate is the first to meet."""
     if candidate.duplicate_of is not None:
         return
+    progress = change.progress
+    spent = (progress.evaluations, progress.tokens, progress.seconds)
     fresh = candidate.targets & ~progress.claimed
     state = ClaimState.PENDING if context.problem.confirmations else ClaimState.CONFIRMED
     for position, target in enumerate(context.problem.targets):
         if fresh >> position & 1:
-            effects.claims.append(
-                Claim(
-                    target.name,
-                    candidate.number,
-                    progress.evaluations,
-                    progress.tokens,
-                    progress.seconds,
-                    target.unlock,
-                    state,
-                )
-            )
+            change.claims.append(Claim(target.name, candidate.number, *spent, target.unlock, state))
     progress.claimed |= fresh
     if state is ClaimState.CONFIRMED:
         progress.confirmed |= fresh
 
 
-def add_confirmed_event(effects: Effects, claim: Claim) -> None:
-    effects.event(
+def add_confirmed_event(change: RunChange, claim: Claim) -> None:
+    change.event(
         EventKind.TARGET_CONFIRMED,
         target=claim.target,
         candidate=claim.number,

@@ -21,7 +21,7 @@ from speciate.prompts.render import secret_objectives
 from speciate.runs import ledger
 from speciate.runs.answers import no_program, proposals_of
 from speciate.runs.checks import CanAdvise, check_advice_shown
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange
 from speciate.runs.prompting import Prompter, ShownPrompt
 from speciate.runs.stored_population import StoredPopulation
 from speciate.schema.candidates import CandidateDetail
@@ -184,7 +184,6 @@ class Admission:
     """What became of the proposals of a request."""
 
     receipts: tuple[ProposalReceipt, ...]  # one for each program, and one for each refused proposal
-    effects: Effects  # work to write
     # Admitted completions with their positions, by ordinal of the batch that evaluates them.
     rollouts: Mapping[int, Sequence[tuple[int, Rollout]]]
 
@@ -228,19 +227,19 @@ def read_proposal(
 
 def admit(
     context: RunContext,
-    progress: RunProgress,
+    change: RunChange,
     request_id: UUID,
     proposals: Sequence[ReadProposal | str],
     duplicates: Mapping[str, int],
 ) -> Admission:
-    """Admit proposals in order, as far as the budget allows, and count them in the progress, which changes.
+    """Admit proposals in order, as far as the budget allows, and count them in ``change``.
 
     ``request_id`` determines the islands of programs from scratch; ``duplicates`` are candidates by program hash.
     """
     budget = context.spec.budget
     islands = build_strategy(context.spec.strategy, context.spec.strategy_options).islands
     receipts: list[ProposalReceipt] = []
-    effects, rollouts, batch = Effects(), dict[int, list[tuple[int, Rollout]]](), _Batch()
+    progress, rollouts, batch = change.progress, dict[int, list[tuple[int, Rollout]]](), _Batch()
     evaluations, tokens = progress.evaluations_left(budget), progress.spent().tokens_left(budget)
     dollars = progress.spent().dollars_left(budget, context.token_price)
     position = 0
@@ -258,12 +257,12 @@ def admit(
         position += 1
         if len(batch.proposals) >= context.spec.batch:
             rollouts[progress.batches] = batch.rollouts
-            batch.receive(progress, effects)
+            batch.receive(change)
             batch = _Batch()
     if batch.proposals:
         rollouts[progress.batches] = batch.rollouts
-        batch.receive(progress, effects)
-    return Admission(tuple(receipts), effects, rollouts)
+        batch.receive(change)
+    return Admission(tuple(receipts), rollouts)
 
 
 @dataclass
@@ -282,9 +281,9 @@ class _Batch:
         ]
         self.cost += proposal.sent.cost
 
-    def receive(self, progress: RunProgress, effects: Effects) -> None:
+    def receive(self, change: RunChange) -> None:
         batch = ProposedBatch(tuple(rollout for _, rollout in self.rollouts), tuple(self.proposals))
-        ledger.record_external_batch(progress, effects, batch, self.cost)
+        ledger.record_external_batch(change, batch, self.cost)
 
 
 def _unaffordable(proposal: ReadProposal, evaluations: int | None, tokens: int | None, dollars: float | None) -> str:

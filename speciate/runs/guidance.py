@@ -16,7 +16,7 @@ from speciate.domain.rollout import Prompt, Rollout
 from speciate.domain.values import text_digest
 from speciate.ports.work import Lease, RunContext, WorkStore
 from speciate.prompts.guidance import guidance_prompt, read_advice
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.search.strategy import PopulationView
 
 _LATEST: Final = "latest"
@@ -90,36 +90,31 @@ def read_gains(stored: Mapping[str, Mapping[str, Any]]) -> dict[int, Gain]:
     return dict(sorted({NO_ADVICE: Gain(), **gains}.items()))
 
 
-def count_gain(progress: RunProgress, effects: Effects, advice: int | None, *, won: bool) -> None:
+def count_gain(change: RunChange, advice: int | None, *, won: bool) -> None:
     """Count an evaluated answer for the advice in its prompt, even if that piece was dropped meanwhile."""
     if advice is None:
         return
-    if (gain := read_gains(progress.advice).get(advice)) is not None:
-        progress.advice[str(advice)] = asdict(gain.plus(won=won))
+    if (gain := read_gains(change.progress.advice).get(advice)) is not None:
+        change.progress.advice[str(advice)] = asdict(gain.plus(won=won))
     else:
-        effects.retired[advice] = effects.retired.get(advice, Gain()).plus(won=won)
+        change.retired[advice] = change.retired.get(advice, Gain()).plus(won=won)
 
 
-def adopt(progress: RunProgress, effects: Effects, most: int, advice: Advice, author: str | None = None) -> None:
+def adopt(change: RunChange, most: int, advice: Advice, author: str | None = None) -> None:
     """Add a new piece, and drop the least successful one if there are more than ``most``.
 
-    Args:
-        progress: Progress of the run, changed in place.
-        effects: Receives the event.
-        most: Most pieces in use.
-        advice: The piece.
-        author: Name of the token whose holder gave it as a hint; None if a policy wrote it.
+    ``author`` is the name of the token whose holder gave it as a hint; None if a policy wrote it.
     """
-    gains = {number: gain.aged() for number, gain in read_gains(progress.advice).items()}
+    gains = {number: gain.aged() for number, gain in read_gains(change.progress.advice).items()}
     dropped = None
     if len(gains) > most:
         dropped = min(gains.keys() - {NO_ADVICE}, key=lambda number: (gains[number].mean, number))
-        effects.retired[dropped] = gains.pop(dropped)
+        change.retired[dropped] = gains.pop(dropped)
     gains[advice.number] = advice.gain
-    progress.advice = {str(number): asdict(gain) for number, gain in gains.items()}
+    change.progress.advice = {str(number): asdict(gain) for number, gain in gains.items()}
     digest = text_digest(advice.text)[:16]
     by = {} if author is None else {"author": author}
-    effects.event(
+    change.event(
         EventKind.ADVICE_WRITTEN, advice=advice.number, parent=advice.parent, text=digest, dropped=dropped, **by
     )
 

@@ -11,7 +11,7 @@ from speciate.ports.work import RunContext, WorkKind
 from speciate.runs.guidance import due
 from speciate.runs.learning import holds_lane
 from speciate.runs.payloads import DueConfirmation, confirm_payload, evaluate_payload
-from speciate.runs.progress import Effects, NewWork, RunProgress
+from speciate.runs.progress import NewWork, RunChange
 from speciate.runs.stopping import complete_unlocked, complete_when_idle, notice_plateau, spent_limits
 
 EXTERNAL_LANE: Final = -1
@@ -19,31 +19,28 @@ EXTERNAL_LANE: Final = -1
 
 
 def add_evaluate(
-    progress: RunProgress,
-    effects: Effects,
-    *,
-    lane: int,
-    ordinal: int,
-    proposals: Sequence[Proposal],
-    reserved: int,
-    more: Mapping[str, Any] | None = None,
+    change: RunChange, lane: int, ordinal: int, proposals: Sequence[Proposal], more: Mapping[str, Any] | None = None
 ) -> None:
-    """Number the proposals of a batch and add the unit that evaluates them; ``more`` is added to its payload."""
-    payload = evaluate_payload(progress.numbers + 1, proposals, more)
-    effects.works.append(NewWork(WorkKind.EVALUATE, lane, ordinal, payload, reserved))
-    progress.numbers += len(proposals)
-    progress.live += 1
+    """Number the proposals of a batch and add the unit that evaluates them; ``more`` is added to its payload.
+
+    The caller reserves the evaluations.
+    """
+    payload = evaluate_payload(change.progress.numbers + 1, proposals, more)
+    change.works.append(NewWork(WorkKind.EVALUATE, lane, ordinal, payload, len(proposals)))
+    change.progress.numbers += len(proposals)
+    change.progress.live += 1
 
 
-def continue_lanes(progress: RunProgress, context: RunContext, effects: Effects, *lanes: int) -> None:
+def continue_lanes(change: RunChange, context: RunContext, *lanes: int) -> None:
     """Start the next batch of some lanes, or end the run if no work is in flight."""
     for lane in lanes:
         if lane != EXTERNAL_LANE and not context.waits_for_proposals:
-            _add_generate(progress, context, effects, lane)
-    complete_when_idle(progress, context, effects)
+            _add_generate(change, context, lane)
+    complete_when_idle(change, context)
 
 
-def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, lane: int) -> None:
+def _add_generate(change: RunChange, context: RunContext, lane: int) -> None:
+    progress = change.progress
     left = progress.evaluations_left(context.spec.budget)
     answers = context.spec.batch if left is None else min(context.spec.batch, left)
     if progress.stopping or answers == 0 or spent_limits(progress, context):
@@ -51,16 +48,15 @@ def _add_generate(progress: RunProgress, context: RunContext, effects: Effects, 
     if holds_lane(progress, context, lane):
         return
     payload = {"answers": answers, **due(context.spec.guidance, progress)}
-    effects.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, answers))
+    change.works.append(NewWork(WorkKind.GENERATE, lane, progress.batches, payload, answers))
     progress.batches += 1
     progress.live += 1
     progress.reserved_evaluations += answers
 
 
 def proceed(
-    progress: RunProgress,
+    change: RunChange,
     context: RunContext,
-    effects: Effects,
     lane: int,
     pending: Sequence[Claim],
     *,
@@ -72,21 +68,21 @@ def proceed(
 
     Confirmations belong to the chain of their lane, so that a run with one lane has a single order of events.
     """
-    notice_plateau(progress, context)
+    notice_plateau(change.progress, context)
     names = [target.name for target in context.problem.targets]
     due: dict[int, list[int]] = {}
     for claim in pending:
         due.setdefault(claim.number, []).append(names.index(claim.target))
     chain = [*((number, tuple(targets)) for number, targets in due.items()), *queued]
-    unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in effects.claims)
+    unlock_confirmed = any(c.unlock and c.state is ClaimState.CONFIRMED for c in change.claims)
     ends = ends or (unlock_confirmed and context.spec.stop_on_unlock)
     if chain:
         payload = confirm_payload(chain, opens=opens_lanes, ends=ends)
-        effects.works.append(NewWork(WorkKind.CONFIRM, lane, progress.batches, payload))
-        progress.live += 1
+        change.works.append(NewWork(WorkKind.CONFIRM, lane, change.progress.batches, payload))
+        change.progress.live += 1
     elif ends:
-        effects.extend(complete_unlocked(progress))
+        complete_unlocked(change)
     elif opens_lanes:
-        continue_lanes(progress, context, effects, *range(context.spec.lanes))
+        continue_lanes(change, context, *range(context.spec.lanes))
     else:
-        continue_lanes(progress, context, effects, lane)
+        continue_lanes(change, context, lane)

@@ -20,7 +20,7 @@ from speciate.domain.learning import MIN_GROUP, Learning
 from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.ports.work import GroupRef, LearnedStep, Lease, RunContext, WorkKind
-from speciate.runs.progress import Effects, NewWork, RunProgress
+from speciate.runs.progress import NewWork, RunChange, RunProgress
 
 LEARN_LANE: Final = -2
 """Lane of ``learn`` units, which have no successor."""
@@ -67,18 +67,12 @@ def groups_of(rollouts: Sequence[Rollout]) -> list[dict[str, int]]:
     return groups
 
 
-def record_groups(
-    progress: RunProgress,
-    context: RunContext,
-    effects: Effects,
-    lease: Lease,
-    candidates: Sequence[Candidate],
-) -> None:
+def record_groups(change: RunChange, context: RunContext, lease: Lease, candidates: Sequence[Candidate]) -> None:
     """Record the groups of an evaluated batch, and start a step if enough of them wait."""
     learning = context.spec.learning
     if learning is None or "groups" not in lease.payload:
         return
-    state = LearningState.model_validate(progress.learning)
+    state = LearningState.model_validate(change.progress.learning)
     place = {"batch": lease.ordinal, "number": int(lease.payload["first"]), "count": len(candidates)}
     for stored in lease.payload["groups"]:
         group = GroupRef(**stored, **place, step=int(lease.payload["step"]))
@@ -94,8 +88,8 @@ def record_groups(
             state.flat += 1
         else:
             state.waiting.append(group)
-    _start_step(progress, context, effects, state, learning)
-    progress.learning = state.model_dump()
+    _start_step(change, context, state, learning)
+    change.progress.learning = state.model_dump()
 
 
 def _lost(candidates: Sequence[Candidate]) -> bool:
@@ -126,9 +120,7 @@ def learned_rewards(context: RunContext, earned: Sequence[tuple[float, ...] | No
     return tuple(tuple(row) for row in matrix.tolist())
 
 
-def _start_step(
-    progress: RunProgress, context: RunContext, effects: Effects, state: LearningState, learning: Learning
-) -> None:
+def _start_step(change: RunChange, context: RunContext, state: LearningState, learning: Learning) -> None:
     """Move waiting groups into a ``learn`` unit, if there are enough and none is in flight."""
     if state.busy or state.ended is not None:
         return
@@ -139,20 +131,20 @@ def _start_step(
         return
     groups = fresh[: learning.groups]
     tokens = sum(group.tokens for group in groups)
-    left = progress.spent().tokens_left(context.spec.budget)
+    left = change.progress.spent().tokens_left(context.spec.budget)
     if left is not None and left < tokens:
-        _end(effects, state, f"the rest of the token budget does not suffice for a step of {tokens} tokens")
+        _end(change, state, f"the rest of the token budget does not suffice for a step of {tokens} tokens")
         return
     state.waiting = fresh[learning.groups :]
     state.busy = True
     state.tokens += tokens
-    progress.tokens += tokens
+    change.progress.tokens += tokens
     payload: dict[str, Any] = {"step": state.step, "groups": [group.model_dump() for group in groups]}
     if state.slug is not None:
         state.inside = groups
         payload |= {"slug": state.slug, "campaign": state.campaign}
-    effects.works.append(NewWork(WorkKind.LEARN, LEARN_LANE, state.step, payload))
-    progress.live += 1
+    change.works.append(NewWork(WorkKind.LEARN, LEARN_LANE, state.step, payload))
+    change.progress.live += 1
 
 
 def holds_lane(progress: RunProgress, context: RunContext, lane: int) -> bool:
@@ -167,45 +159,43 @@ def holds_lane(progress: RunProgress, context: RunContext, lane: int) -> bool:
     return True
 
 
-def finish_step(
-    progress: RunProgress, context: RunContext, effects: Effects, lease: Lease, step: LearnedStep, policy_id: UUID
-) -> list[int]:
+def finish_step(change: RunChange, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID) -> list[int]:
     """Adopt the version of a step, and start the next one if enough groups wait; return the lanes that waited."""
     learning = context.spec.learning
     if learning is None:
         raise ValueError("the run does not learn")
-    state = LearningState.model_validate(progress.learning)
+    state = LearningState.model_validate(change.progress.learning)
     groups = lease.payload["groups"]
     state.step, state.policy_id, state.busy, state.inside = step.number, str(policy_id), False, []
     state.taken += 1
     state.used += len(groups)
     state.seconds += step.seconds
-    effects.event(
+    change.event(
         EventKind.LEARNING_STEP,
         step=step.number,
         version=step.version,
         groups=[[group["batch"], group["first"], *([] if state.slug is None else [group["run"]])] for group in groups],
         seconds=round(step.seconds, 3),
         tokens=sum(group["tokens"] for group in groups),
-        evaluations=progress.evaluations,
+        evaluations=change.progress.evaluations,
         measures=dict(step.metrics),
     )
     if state.step >= learning.steps:
-        _end(effects, state, f"all {learning.steps} steps are taken")
-    _start_step(progress, context, effects, state, learning)
+        _end(change, state, f"all {learning.steps} steps are taken")
+    _start_step(change, context, state, learning)
     lanes, state.held = state.held, []
-    progress.learning = state.model_dump()
+    change.progress.learning = state.model_dump()
     return lanes
 
 
-def end_learning(progress: RunProgress, effects: Effects, lease: Lease, reason: str) -> list[int]:
+def end_learning(change: RunChange, lease: Lease, reason: str) -> list[int]:
     """Undo a step and learn no further; return the lanes that waited."""
-    state = LearningState.model_validate(progress.learning)
+    state = LearningState.model_validate(change.progress.learning)
     state.busy, state.inside = False, []
     state.dropped += len(lease.payload["groups"])
-    _end(effects, state, reason)
+    _end(change, state, reason)
     lanes, state.held = state.held, []
-    progress.learning = state.model_dump()
+    change.progress.learning = state.model_dump()
     return lanes
 
 
@@ -217,19 +207,12 @@ class SharedLearner:
     campaign: str
 
 
-def receive_learner(
-    progress: RunProgress, effects: Effects, shared: SharedLearner, before: RunProgress | None, run_id: UUID | None
-) -> None:
-    """Let a run of a campaign begin with the version and the waiting groups of the run before it.
+def receive_learner(change: RunChange, shared: SharedLearner, before: RunProgress | None, run_id: UUID | None) -> None:
+    """Let a run of a campaign begin with the version and the waiting groups of the run before it, which leave that one.
 
-    Args:
-        progress: Progress of the run, which has no work in flight.
-        effects: Receives the event.
-        shared: The learner.
-        before: Progress of the run before, which has no work in flight; None for the first one. Its groups leave it.
-        run_id: Id of the run before.
+    Neither run has work in flight. ``before`` and ``run_id`` are those of the run before; None for the first one.
     """
-    state = LearningState.model_validate(progress.learning)
+    state = LearningState.model_validate(change.progress.learning)
     state.slug, state.campaign = shared.slug, shared.campaign
     if before is not None:
         last = LearningState.model_validate(before.learning)
@@ -241,14 +224,14 @@ def receive_learner(
         last.passed += len(groups)
         before.learning = last.model_dump()
         version = f"{shared.slug}@{last.step}" if last.step else None
-        effects.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(groups))
-    progress.learning = state.model_dump()
+        change.event(EventKind.LEARNING_CONTINUED, run=str(run_id), version=version, groups=len(groups))
+    change.progress.learning = state.model_dump()
 
 
-def _end(effects: Effects, state: LearningState, reason: str) -> None:
+def _end(change: RunChange, state: LearningState, reason: str) -> None:
     state.dropped += len(state.waiting)
     state.waiting, state.ended = [], reason
-    effects.event(EventKind.LEARNING_ENDED, reason=reason, step=state.step)
+    change.event(EventKind.LEARNING_ENDED, reason=reason, step=state.step)
 
 
 def group_refs(payload: Mapping[str, Any]) -> list[GroupRef]:

@@ -1,9 +1,8 @@
 """Rules of run state: the changes of one transaction.
 
-A store loads ``RunProgress`` under a lock, calls one function of this module, and writes the progress and the returned
-``Effects`` in the same transaction. The functions do no I/O. They change the given ``RunProgress`` and return what to
-write besides it. The PostgreSQL and the in-memory store share these rules for budgets, lanes and claims; those for the
-end of a run and for pauses are in ``speciate.runs.stopping``.
+A store loads ``RunProgress`` under a lock, calls functions of this module with a ``RunChange`` of it, and writes the
+change in the same transaction. The functions do no I/O. The PostgreSQL and the in-memory store share these rules for
+budgets, lanes and claims; those for the end of a run and for pauses are in ``speciate.runs.stopping``.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from speciate.runs.lanes import (
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.stopping import complete_when_idle, diagnose, forget_streaks, judge_alarm, pause
 from speciate.search.cells import improves
 from speciate.search.strategies import build_strategy
@@ -64,11 +63,10 @@ FindClaimant = Callable[[int], Claim | None]
 """Maps the position of a target to the claim of the earliest candidate that meets it and is not refuted."""
 
 
-def create(progress: RunProgress, context: RunContext, granted: int | None = None) -> Effects:
+def create(change: RunChange, context: RunContext, granted: int | None = None) -> None:
     """Record a new run. ``granted`` is the first grant of its campaign."""
-    effects = Effects()
     spec = context.spec
-    effects.event(
+    change.event(
         EventKind.RUN_CREATED,
         problem=context.problem.digest,
         policy=context.proposer.digest,
@@ -79,10 +77,9 @@ def create(progress: RunProgress, context: RunContext, granted: int | None = Non
         **({"seeds": len(context.seeds)} if context.seeds else {}),
         **_ensembles(context),
     )
-    progress.state = RunState.CREATED
+    change.progress.state = RunState.CREATED
     if granted is not None:
-        _grant(progress, effects, granted)
-    return effects
+        _grant(change, granted)
 
 
 def _ensembles(context: RunContext) -> dict[str, Any]:
@@ -95,20 +92,19 @@ def _ensembles(context: RunContext) -> dict[str, Any]:
     return {"choice": context.spec.policy_choice.value, **more, "ensembles": shares}
 
 
-def start(progress: RunProgress, context: RunContext) -> Effects:
+def start(change: RunChange, context: RunContext) -> None:
     """Start a run with the evaluation of the seed programs, or with all lanes if there are none."""
-    effects = Effects()
-    progress.state = RunState.RUNNING
-    effects.event(EventKind.RUN_STARTED)
-    _begin(progress, context, effects)
-    return effects
+    change.progress.state = RunState.RUNNING
+    change.event(EventKind.RUN_STARTED)
+    _begin(change, context)
 
 
-def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None:
+def _begin(change: RunChange, context: RunContext) -> None:
     """Evaluate the seed programs, unless one is scored, and start all lanes otherwise.
 
     Seed programs are spread over the islands, from which the strategy lets them migrate.
     """
+    progress = change.progress
     unscored = progress.batches <= 1 and not progress.evaluated
     seeds = context.seed_programs[: progress.evaluations_left(context.spec.budget)] if unscored else ()
     if seeds:
@@ -117,19 +113,18 @@ def _begin(progress: RunProgress, context: RunContext, effects: Effects) -> None
             Proposal(seed.program, seed.digest, PolicyRole.SEED, island=i % islands, origin=seed.origin)
             for i, seed in enumerate(seeds)
         ]
-        add_evaluate(progress, effects, lane=0, ordinal=0, proposals=proposals, reserved=len(proposals))
+        add_evaluate(change, 0, 0, proposals)
         progress.batches = 1
         progress.reserved_evaluations += len(proposals)
     else:
-        continue_lanes(progress, context, effects, *range(context.spec.lanes))
+        continue_lanes(change, context, *range(context.spec.lanes))
 
 
 def record_proposals(
-    progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
-) -> Effects:
+    change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int], batch: ProposedBatch
+) -> None:
     """Record a generated batch. ``reserved`` are the evaluations and tokens that its unit had reserved."""
-    effects = Effects()
-    evaluations, tokens = reserved
+    progress, (evaluations, tokens) = change.progress, reserved
     progress.live -= 1
     progress.rollouts += len(batch.rollouts)
     progress.reserved_tokens -= tokens
@@ -143,39 +138,27 @@ def record_proposals(
             progress.cost += price.cost(rollout.prompt_tokens, rollout.completion.tokens)
     for proposal in proposals:
         count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, asked=1)
-    _add_proposed_event(progress, effects, lease.lane, lease.ordinal, batch.rollouts, proposals)
+    _add_proposed_event(change, lease.lane, lease.ordinal, batch.rollouts, proposals)
     if batch.advice is not None and context.spec.guidance is not None:
-        adopt(progress, effects, context.spec.guidance.most, batch.advice)
+        adopt(change, context.spec.guidance.most, batch.advice)
     # Evaluations for missing answers return to the budget before the next batch is sized.
     progress.reserved_evaluations -= evaluations - len(proposals)
     if proposals:
-        add_evaluate(
-            progress,
-            effects,
-            lane=lease.lane,
-            ordinal=lease.ordinal,
-            proposals=proposals,
-            reserved=len(proposals),
-            more=None if context.spec.learning is None else {"groups": groups_of(batch.rollouts), "step": batch.step},
-        )
+        learns = context.spec.learning is not None
+        more = {"groups": groups_of(batch.rollouts), "step": batch.step} if learns else None
+        add_evaluate(change, lease.lane, lease.ordinal, proposals, more)
     else:
-        continue_lanes(progress, context, effects, lease.lane)
-    return effects
+        continue_lanes(change, context, lease.lane)
 
 
 def _add_proposed_event(
-    progress: RunProgress,
-    effects: Effects,
-    lane: int,
-    ordinal: int,
-    rollouts: Sequence[Rollout],
-    proposals: Sequence[Proposal],
+    change: RunChange, lane: int, ordinal: int, rollouts: Sequence[Rollout], proposals: Sequence[Proposal]
 ) -> None:
-    effects.event(
+    change.event(
         EventKind.BATCH_PROPOSED,
         batch=ordinal,
         lane=lane,
-        first=progress.numbers + 1,
+        first=change.progress.numbers + 1,
         proposals=len(proposals),
         rollouts=len(rollouts),
         tokens=sum(rollout.tokens for rollout in rollouts),
@@ -183,40 +166,40 @@ def _add_proposed_event(
     )
 
 
-def record_external_batch(progress: RunProgress, effects: Effects, batch: ProposedBatch, cost: float) -> None:
+def record_external_batch(change: RunChange, batch: ProposedBatch, cost: float) -> None:
     """Record a batch that a proposer outside the service sent (ADR 38), with its cost in US dollars as he states it.
 
     The caller has checked the budget.
     """
-    ordinal, proposals = progress.batches, batch.proposals
+    progress, proposals = change.progress, batch.proposals
+    ordinal = progress.batches
     progress.batches += 1
     progress.rollouts += len(batch.rollouts)
     progress.tokens += sum(rollout.tokens for rollout in batch.rollouts)
     progress.cost += cost
-    _add_proposed_event(progress, effects, EXTERNAL_LANE, ordinal, batch.rollouts, proposals)
+    _add_proposed_event(change, EXTERNAL_LANE, ordinal, batch.rollouts, proposals)
     progress.reserved_evaluations += len(proposals)
-    add_evaluate(progress, effects, lane=EXTERNAL_LANE, ordinal=ordinal, proposals=proposals, reserved=len(proposals))
+    add_evaluate(change, EXTERNAL_LANE, ordinal, proposals)
 
 
-def apply_advice(progress: RunProgress, context: RunContext, text: str, author: str) -> tuple[Advice, Effects]:
-    """Add a user's hint to the advice in use; return it with the effects."""
-    effects = Effects()
-    advice = Advice(progress.batches, text)
-    progress.batches += 1
-    adopt(progress, effects, (context.spec.guidance or Guidance()).most, advice, author)
-    return advice, effects
+def apply_advice(change: RunChange, context: RunContext, text: str, author: str) -> Advice:
+    """Add a user's hint to the advice in use, and return it."""
+    advice = Advice(change.progress.batches, text)
+    change.progress.batches += 1
+    adopt(change, (context.spec.guidance or Guidance()).most, advice, author)
+    return advice
 
 
 def record_evaluations(
-    progress: RunProgress,
+    change: RunChange,
     context: RunContext,
     lease: Lease,
     reserved: tuple[int, int],
     batch: EvaluatedBatch,
     accepted: Sequence[Placement],
-) -> Effects:
+) -> None:
     """Record an evaluated batch. ``accepted`` are the archive updates that took effect; see ``record_proposals``."""
-    effects = Effects()
+    progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     # Cells that rank by time accept every candidate, so entering one is no improvement.
@@ -227,13 +210,13 @@ def record_evaluations(
         proposal, won = candidate.proposal, candidate.number in winners
         if proposal.proposed_by is None:
             count_arm(progress, context, proposal.role, proposal.policy, lease.ordinal, judged=1, won=won)
-        count_gain(progress, effects, proposal.advice, won=won)
-        claim_targets(progress, context, effects, candidate)
+        count_gain(change, proposal.advice, won=won)
+        claim_targets(change, context, candidate)
     keep_best(progress, context, new_rivals(batch.candidates))
     progress.improvements += len(winners)
     if winners:
         progress.improved_at = progress.evaluations
-    effects.event(
+    change.event(
         EventKind.BATCH_EVALUATED,
         batch=lease.ordinal,
         lane=lease.lane,
@@ -242,50 +225,49 @@ def record_evaluations(
         archive=[[p.island, p.cell, p.number] for p in accepted],
         evaluations=progress.evaluations,
     )
-    judge_alarm(progress, effects)
-    record_groups(progress, context, effects, lease, batch.candidates)
-    pending = _announce_claims(effects)
+    judge_alarm(change)
+    record_groups(change, context, lease, batch.candidates)
+    pending = _announce_claims(change)
     opens_lanes = lease.ordinal == 0 and bool(context.seed_programs)
     diagnosis = diagnose(progress, context, batch.candidates)
     if diagnosis is None or not opens_lanes:  # a run without a scored seed program opens no lanes
-        proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens_lanes)
+        proceed(change, context, lease.lane, pending, opens_lanes=opens_lanes)
     if diagnosis is not None and progress.state is RunState.RUNNING:
-        effects.extend(pause(progress, diagnosis.summary, fault=True, diagnosis=diagnosis))
-    return effects
+        pause(change, diagnosis.summary, fault=True, diagnosis=diagnosis)
 
 
-def _announce_claims(effects: Effects) -> list[Claim]:
+def _announce_claims(change: RunChange) -> list[Claim]:
     """Append the events of new claims, pending ones first; return the pending ones."""
-    pending = [claim for claim in effects.claims if claim.state is ClaimState.PENDING]
+    pending = [claim for claim in change.claims if claim.state is ClaimState.PENDING]
     for claim in pending:
-        effects.event(EventKind.TARGET_CLAIMED, target=claim.target, candidate=claim.number)
-    for claim in effects.claims:
+        change.event(EventKind.TARGET_CLAIMED, target=claim.target, candidate=claim.number)
+    for claim in change.claims:
         if claim.state is ClaimState.CONFIRMED:
-            add_confirmed_event(effects, claim)
+            add_confirmed_event(change, claim)
     return pending
 
 
 def record_confirmation(
-    progress: RunProgress,
+    change: RunChange,
     context: RunContext,
     lease: Lease,
     confirmation: Confirmation,
     claims: Mapping[int, Claim],
     find_claimant: FindClaimant,
     elites: Callable[[], Iterable[Individual]],
-) -> Effects:
+) -> None:
     """Record a confirmation of stored claims, by position of their target.
 
     The next candidate that meets a refuted target is due. A refuted best candidate competes again with the ``elites``:
     the candidates of the archive without refuted targets.
     """
-    effects = Effects()
+    progress = change.progress
     progress.live -= 1
     for position in confirmation.confirmed:
         progress.confirmed |= 1 << position
         confirmed = replace(claims[position], state=ClaimState.CONFIRMED)
-        effects.claims.append(confirmed)
-        add_confirmed_event(effects, confirmed)
+        change.claims.append(confirmed)
+        add_confirmed_event(change, confirmed)
     number, refuted = confirmation.number, confirmation.refuted_targets
     if progress.best_number == number and progress.best_targets & refuted:
         progress.best_targets &= ~refuted
@@ -293,84 +275,71 @@ def record_confirmation(
     pending: list[Claim] = []
     for position, detail in confirmation.refuted.items():
         claim = claims[position]
-        effects.claims.append(replace(claim, state=ClaimState.REFUTED))
-        effects.event(EventKind.TARGET_REFUTED, target=claim.target, candidate=number, detail=detail[:2000])
+        change.claims.append(replace(claim, state=ClaimState.REFUTED))
+        change.event(EventKind.TARGET_REFUTED, target=claim.target, candidate=number, detail=detail[:2000])
         successor = find_claimant(position)
         if successor is None:
             progress.claimed &= ~(1 << position)
         else:
-            effects.claims.append(successor)
-            effects.event(EventKind.TARGET_CLAIMED, target=successor.target, candidate=successor.number)
+            change.claims.append(successor)
+            change.event(EventKind.TARGET_CLAIMED, target=successor.target, candidate=successor.number)
             pending.append(successor)
     _, *queued = read_confirmations(lease.payload)
     opens, ends = bool(lease.payload.get("opens")), bool(lease.payload.get("ends"))
-    proceed(progress, context, effects, lease.lane, pending, opens_lanes=opens, ends=ends, queued=queued)
-    return effects
+    proceed(change, context, lease.lane, pending, opens_lanes=opens, ends=ends, queued=queued)
 
 
-def record_step(
-    progress: RunProgress, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID
-) -> Effects:
+def record_step(change: RunChange, context: RunContext, lease: Lease, step: LearnedStep, policy_id: UUID) -> None:
     """Record a training step; the lanes that waited for it continue, and the next batch uses its version."""
-    effects = Effects()
-    progress.live -= 1
-    lanes = finish_step(progress, context, effects, lease, step, policy_id)
-    continue_lanes(progress, context, effects, *lanes)
-    return effects
+    change.progress.live -= 1
+    lanes = finish_step(change, context, lease, step, policy_id)
+    continue_lanes(change, context, *lanes)
 
 
-def end_learning(progress: RunProgress, context: RunContext, lease: Lease, reason: str) -> Effects:
-    effects = Effects()
-    progress.live -= 1
-    lanes = stop_learning(progress, effects, lease, reason)
-    continue_lanes(progress, context, effects, *lanes)
-    return effects
+def end_learning(change: RunChange, context: RunContext, lease: Lease, reason: str) -> None:
+    change.progress.live -= 1
+    lanes = stop_learning(change, lease, reason)
+    continue_lanes(change, context, *lanes)
 
 
-def poison_learn(progress: RunProgress, context: RunContext, lease: Lease) -> Effects:
+def poison_learn(change: RunChange, context: RunContext, lease: Lease) -> None:
     """Abandon a step that keeps losing its worker; the run goes on with its last version."""
-    effects = Effects()
     reason = f"step {lease.ordinal + 1} lost its worker {MAX_ATTEMPTS} times"
-    effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
-    effects.extend(end_learning(progress, context, lease, reason))
-    return effects
+    change.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
+    end_learning(change, context, lease, reason)
 
 
-def end_lane(progress: RunProgress, context: RunContext, reserved: tuple[int, int]) -> Effects:
-    effects = Effects()
-    progress.live -= 1
-    progress.reserved_evaluations -= reserved[0]
-    progress.reserved_tokens -= reserved[1]
-    complete_when_idle(progress, context, effects)
-    return effects
+def end_lane(change: RunChange, context: RunContext, reserved: tuple[int, int]) -> None:
+    change.progress.live -= 1
+    change.progress.reserved_evaluations -= reserved[0]
+    change.progress.reserved_tokens -= reserved[1]
+    complete_when_idle(change, context)
 
 
-def resume(progress: RunProgress, context: RunContext) -> Effects:
+def resume(change: RunChange, context: RunContext) -> None:
     """Dispatch work again."""
-    effects = Effects()
+    progress = change.progress
     progress.state, progress.reason = RunState.RUNNING, None
-    effects.event(EventKind.RUN_RESUMED)
+    change.event(EventKind.RUN_RESUMED)
     forget_streaks(progress)
     if progress.live == 0:  # the seed was not scored, or the run spent its grant or received a new one
-        _begin(progress, context, effects)
-    return effects
+        _begin(change, context)
 
 
-def grant_budget(progress: RunProgress, context: RunContext, granted: int) -> Effects:
+def grant_budget(change: RunChange, context: RunContext, granted: int) -> None:
     """Raise the limit of a campaign's run to ``granted`` evaluations in total, and resume it if it waited."""
-    effects = Effects()
+    progress = change.progress
     if progress.state.ended or progress.granted is None or granted <= progress.granted:
-        return effects
-    _grant(progress, effects, granted)
+        return
+    _grant(change, granted)
     if progress.state is RunState.PAUSED and waits_for_grant(progress.reason):
         progress.state, progress.reason = RunState.RUNNING, None
-        continue_lanes(progress, context, effects, *range(context.spec.lanes))
-    return effects
+        continue_lanes(change, context, *range(context.spec.lanes))
 
 
-def _grant(progress: RunProgress, effects: Effects, granted: int) -> None:
-    progress.granted = granted
-    effects.event(EventKind.RUN_GRANTED, evaluations=granted)
+def _grant(change: RunChange, granted: int) -> None:
+    change.progress.granted = granted
+    change.event(EventKind.RUN_GRANTED, evaluations=granted)
 
 
 def charge(progress: RunProgress, spent: Charge) -> None:
@@ -385,28 +354,25 @@ def most_of(reserved_tokens: int, context: RunContext) -> Charge:
     return Charge(reserved_tokens, reserved_tokens * context.token_price, reserved_tokens)
 
 
-def record_lost_attempt(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def record_lost_attempt(change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> None:
     """Record a lost attempt. Its reserved tokens count as spent, since its requests may have used them."""
-    effects = Effects()
-    progress.reserved_tokens -= reserved[1]
-    charge(progress, most_of(reserved[1], context))
-    effects.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
-    return effects
+    change.progress.reserved_tokens -= reserved[1]
+    charge(change.progress, most_of(reserved[1], context))
+    change.event(EventKind.WORK_RETRIED, work=lease.kind.value, batch=lease.ordinal, attempt=lease.attempt)
 
 
-def poison_generate(progress: RunProgress, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> Effects:
+def poison_generate(change: RunChange, context: RunContext, lease: Lease, reserved: tuple[int, int]) -> None:
     """Abandon a ``generate`` unit and pause the run, since a further attempt would probably fail as well."""
-    effects = Effects()
+    progress = change.progress
     progress.live -= 1
     progress.reserved_evaluations -= reserved[0]
     progress.reserved_tokens -= reserved[1]
     charge(progress, most_of(reserved[1], context))
     reason = f"batch {lease.ordinal} lost its worker {MAX_ATTEMPTS} times during policy requests"
-    effects.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
-    continue_lanes(progress, context, effects, lease.lane)
+    change.event(EventKind.WORK_POISONED, work=lease.kind.value, batch=lease.ordinal, reason=reason)
+    continue_lanes(change, context, lease.lane)
     if progress.state is RunState.RUNNING:
-        effects.extend(pause(progress, reason, fault=True))
-    return effects
+        pause(change, reason, fault=True)
 
 
 def lost_candidates(lease: Lease) -> tuple[Candidate, ...]:

@@ -1,4 +1,4 @@
-"""Mutable state of a run, and the effects of a transaction on other tables."""
+"""Mutable state of a run, and what a transaction changes."""
 
 from __future__ import annotations
 
@@ -95,9 +95,10 @@ class NewWork:
 
 
 @dataclass(slots=True)
-class Effects:
-    """Writes of a transaction besides ``RunProgress``."""
+class RunChange:
+    """A transaction on a run: ``progress`` is changed in place, the other fields collect what to write besides it."""
 
+    progress: RunProgress
     works: list[NewWork] = field(default_factory=list)
     # Claims to insert, or to update if the same target and candidate have one.
     claims: list[Claim] = field(default_factory=list)
@@ -105,14 +106,6 @@ class Effects:
     cancel_rest: bool = False  # true to cancel every other ready or leased unit of the run
     spare_confirmations: bool = False  # true to exclude confirmations from that
     retired: dict[int, Gain] = field(default_factory=dict)  # statistics to add to advice that is out of use, by number
-
-    def extend(self, later: Effects) -> None:
-        """Add the effects of a later step of the same transaction."""
-        for name in ("works", "claims", "events"):
-            getattr(self, name).extend(getattr(later, name))
-        self.cancel_rest |= later.cancel_rest
-        self.spare_confirmations |= later.spare_confirmations
-        self.retired |= later.retired
 
     def event(self, kind: EventKind, **data: Any) -> None:
         self.events.append(Event(kind, data))

@@ -11,7 +11,7 @@
   cannot make progress (``diagnose``).
 - It goes on and raises its alarm when most of its latest candidates failed or repeat others (``judge_alarm``).
 
-The functions change the given ``RunProgress`` and return, or add to the given ``Effects``, what to write besides it.
+The functions change the given ``RunProgress`` or ``RunChange``.
 A run that ends discards its work in flight, except after a plateau or a spent budget: work in flight is paid for, and
 its results may meet a target. Counts of answers and failures in a row are in ``RunProgress.streaks``.
 """
@@ -33,7 +33,7 @@ from speciate.domain.run import RunState
 from speciate.ports.work import RunContext
 from speciate.prompts.rejection import Reason
 from speciate.runs.counters import DUPLICATE
-from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, Effects, RunProgress
+from speciate.runs.progress import ALARM_WINDOW, EARLY_ALARM, RunChange, RunProgress
 from speciate.runs.silent_failure import silent_failure
 
 FAULTY_BATCHES: Final = 3
@@ -75,16 +75,17 @@ _ALARM_CAUSES: Final[dict[str, str]] = {
 }
 
 
-def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effects) -> None:
+def complete_when_idle(change: RunChange, context: RunContext) -> None:
     """Complete a run without work in flight, or pause it until its campaign grants more evaluations.
 
     A run that waits for proposals completes when its budget is spent or it stops improving.
     """
+    progress = change.progress
     if progress.live or progress.state not in {RunState.RUNNING, RunState.PAUSED}:
         return
     if _awaits_grant(progress, context):
         if progress.state is RunState.RUNNING:
-            effects.extend(pause(progress, WAITS_FOR_GRANT))
+            pause(change, WAITS_FOR_GRANT)
         return
     spent = spent_limits(progress, context)
     if context.waits_for_proposals and not spent and not progress.stopping:
@@ -94,7 +95,7 @@ def complete_when_idle(progress: RunProgress, context: RunContext, effects: Effe
     exhausted = f"the budget of {' and '.join(spent)} is spent" if spent else unaffordable
     progress.state, progress.reason = RunState.COMPLETED, progress.stopping or exhausted
     _cap_seconds(progress, context)
-    effects.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
+    change.event(EventKind.RUN_COMPLETED, reason=progress.reason, evaluations=progress.evaluations)
 
 
 def spent_limits(progress: RunProgress, context: RunContext) -> list[str]:
@@ -127,19 +128,18 @@ def notice_plateau(progress: RunProgress, context: RunContext) -> None:
         progress.stopping = f"the archive has not improved for {progress.since_improvement()} evaluations"
 
 
-def complete_unlocked(progress: RunProgress) -> Effects:
-    return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
+def complete_unlocked(change: RunChange) -> None:
+    _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the unlock target is confirmed")
 
 
-def complete_waiting_run(progress: RunProgress, reason: str) -> Effects:
+def complete_waiting_run(change: RunChange, reason: str) -> None:
     """Complete a run that waits for a further grant; leave any other run unchanged."""
-    if progress.state is not RunState.PAUSED or not waits_for_grant(progress.reason):
-        return Effects()
-    return _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
+    if change.progress.state is RunState.PAUSED and waits_for_grant(change.progress.reason):
+        _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, reason)
 
 
-def cancel(progress: RunProgress, reason: str | None = None) -> Effects:
-    return _end(progress, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
+def cancel(change: RunChange, reason: str | None = None) -> None:
+    _end(change, RunState.CANCELLED, EventKind.RUN_CANCELLED, reason)
 
 
 def out_of_time(progress: RunProgress, context: RunContext) -> bool:
@@ -147,44 +147,39 @@ def out_of_time(progress: RunProgress, context: RunContext) -> bool:
     return progress.state is RunState.RUNNING and progress.spent().seconds_left(context.spec.budget) == 0
 
 
-def expire(progress: RunProgress, context: RunContext, confirming: int) -> Effects:
+def expire(change: RunChange, context: RunContext, confirming: int) -> None:
     """End a run whose budget of seconds is spent, and discard work in flight.
 
     Pending confirmations still run, since they check candidates found in time: the run ends after the last of the
     ``confirming`` units that are ready or leased.
     """
     if confirming:
-        effects = Effects(cancel_rest=True, spare_confirmations=True)
-        progress.live = confirming
-        progress.reserved_evaluations = 0
+        change.cancel_rest = change.spare_confirmations = True
+        change.progress.live = confirming
+        change.progress.reserved_evaluations = 0
     else:
-        effects = _end(progress, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
-    _cap_seconds(progress, context)
-    return effects
+        _end(change, RunState.COMPLETED, EventKind.RUN_COMPLETED, "the budget of seconds is spent")
+    _cap_seconds(change.progress, context)
 
 
-def _end(progress: RunProgress, state: RunState, kind: EventKind, reason: str | None) -> Effects:
-    effects = Effects(cancel_rest=True)
+def _end(change: RunChange, state: RunState, kind: EventKind, reason: str | None) -> None:
+    progress, change.cancel_rest = change.progress, True
     progress.state, progress.reason = state, reason
     progress.live = 0
     # Tokens of open requests stay reserved: their real use remains unknown, and quotas must count it.
     progress.reserved_evaluations = 0
-    effects.event(kind, reason=reason, evaluations=progress.evaluations)
-    return effects
+    change.event(kind, reason=reason, evaluations=progress.evaluations)
 
 
 def pause(
-    progress: RunProgress, reason: str | None = None, *, fault: bool = False, diagnosis: Diagnosis | None = None
-) -> Effects:
+    change: RunChange, reason: str | None = None, *, fault: bool = False, diagnosis: Diagnosis | None = None
+) -> None:
     """Stop dispatching work. Results of work in flight are still recorded."""
-    effects = Effects()
     data: dict[str, Any] = {"fault": True} if fault else {}
     if diagnosis is not None:
-        progress.diagnosis = diagnosis.stored_json()
-        data["diagnosis"] = progress.diagnosis
-    progress.state, progress.reason = RunState.PAUSED, reason
-    effects.event(EventKind.RUN_PAUSED, reason=reason, **data)
-    return effects
+        data["diagnosis"] = change.progress.diagnosis = diagnosis.stored_json()
+    change.progress.state, change.progress.reason = RunState.PAUSED, reason
+    change.event(EventKind.RUN_PAUSED, reason=reason, **data)
 
 
 def forget_streaks(progress: RunProgress) -> None:
@@ -193,11 +188,12 @@ def forget_streaks(progress: RunProgress) -> None:
     progress.diagnosis = {}
 
 
-def judge_alarm(progress: RunProgress, effects: Effects) -> None:
+def judge_alarm(change: RunChange) -> None:
     """Raise the alarm if more than half of the latest window of candidates failed or repeat others, else clear it.
 
     The first alarm does not wait for a full window if more than nine tenths failed or three quarters repeat others.
     """
+    progress = change.progress
     total = sum(progress.recent.values())
     failed = {kind: count for kind, count in progress.recent.items() if kind not in ("ok", DUPLICATE)}
     repeated = progress.recent.get(DUPLICATE, 0)
@@ -215,10 +211,10 @@ def judge_alarm(progress: RunProgress, effects: Effects) -> None:
             cause = _ALARM_CAUSES.get(worst, f"{_ALARM_CAUSES[FailureKind.REJECTED]} ({worst})")
             message = f"{share:.0%} of the last {total} candidates failed, most often because {cause}"
         progress.alarm = message
-        effects.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
+        change.event(EventKind.ALARM_RAISED, share=share, failures=failed, message=message)
     elif progress.alarm:
         progress.alarm = None
-        effects.event(EventKind.ALARM_CLEARED, share=share)
+        change.event(EventKind.ALARM_CLEARED, share=share)
     progress.recent = {}
 
 

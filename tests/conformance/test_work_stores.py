@@ -18,7 +18,7 @@ from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
 from speciate.runs.progress import RunProgress
 from speciate.schema.policies import RunPolicies
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.memory import MemoryWorkStore
 from speciate.storage.work.store import PostgresWorkStore
@@ -52,7 +52,7 @@ class MemoryHarness:
         return self.work.move(run_id, stopping.pause)
 
     def resume(self, run_id: UUID) -> Commit:
-        return self.work.move(run_id, lambda progress: ledger.resume(progress, self.work.context(run_id)))
+        return self.work.move(run_id, lambda change: ledger.resume(change, self.work.context(run_id)))
 
     def cancel(self, run_id: UUID) -> Commit:
         return self.work.move(run_id, stopping.cancel)

@@ -13,11 +13,10 @@ from speciate.domain.learning import learned_slug
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit
 from speciate.runs.learning import LearningState, SharedLearner, receive_learner
-from speciate.runs.progress import Effects
 from speciate.schema.runs import LearningRecord
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import write_effects
+from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
 _COUNTS: Final = ("taken", "seen", "used", "flat", "stale", "dropped", "tokens", "seconds")
@@ -48,10 +47,9 @@ def move_learner(
         raise ConflictError(f"run {holder} is still at work.")
     if locked.progress.state not in {RunState.CREATED, RunState.PAUSED} or locked.progress.live:
         raise ConflictError(f"run {run_id} does not begin a turn.")
-    effects = Effects()
-    receive_learner(locked.progress, effects, shared, None if before is None else before.progress, holder)
+    receive_learner(locked, shared, None if before is None else before.progress, holder)
     connection.execute(SQL.give, {"id": campaign_id, "run_id": run_id})
-    commits = [write_effects(connection, locked, effects)]
+    commits = [write_change(connection, locked)]
     if before is not None:
         row = connection.execute(SQL.take, {"run_id": holder, "learning": before.progress.learning}).one()
         commits.append(Commit(before.run_id, revision=row.revision, last_event=row.events))

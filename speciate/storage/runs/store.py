@@ -19,7 +19,7 @@ from speciate.ids import uuid7
 from speciate.ports.runs import NewRun
 from speciate.ports.work import Commit, RunContext
 from speciate.runs import ledger, stopping
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.schema.base import Page
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
@@ -34,13 +34,13 @@ from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.references import require_undeclared
 from speciate.storage.runs.context import insert_seeds, insert_shares, load_context
-from speciate.storage.runs.progress import LockedProgress, lock_progress
+from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.runs.records import RunFilter, read_run, read_work_in_flight, run_listing, run_record
 from speciate.storage.statements import Statements
 from speciate.storage.tables import runs
 from speciate.storage.visibility import change_visibility
-from speciate.storage.work.effects import dispatch_ready, write_effects
+from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
 UNENDED = SQL.unended
@@ -107,25 +107,28 @@ class PostgresRunStore(ScopedStore):
             insert_shares(connection, run_id, new.policies.ensembles)
             insert_seeds(connection, run_id, new.seeds)
             # The row is new, so no other transaction can see it or hold its lock.
-            locked, context = LockedProgress(run_id, RunProgress(), now), new.context(run_id, project)
-            effects = ledger.create(locked.progress, context, new.granted)
+            locked = LockedRun(progress=RunProgress(), run_id=run_id, now=now)
+            context = new.context(run_id, project)
+            ledger.create(locked, context, new.granted)
             if start:
-                effects.extend(ledger.start(locked.progress, context))
-            return run_id, True, write_effects(connection, locked, effects)
+                ledger.start(locked, context)
+            return run_id, True, write_change(connection, locked)
 
     def start(self, run_id: UUID) -> Commit:
         return self._move(run_id, RunState.RUNNING, ledger.start, only_from=RunState.CREATED)
 
     def pause(self, run_id: UUID, reason: str | None = None, *, fault: bool = False) -> Commit:
         """Stop dispatching work; results of work in flight are still recorded. Webhooks report a ``fault``."""
-        return self._move(run_id, RunState.PAUSED, lambda p, _: stopping.pause(p, _stored_reason(reason), fault=fault))
+        return self._move(
+            run_id, RunState.PAUSED, lambda change, _: stopping.pause(change, _stored_reason(reason), fault=fault)
+        )
 
     def resume(self, run_id: UUID) -> Commit:
         return self._move(run_id, RunState.RUNNING, ledger.resume, only_from=RunState.PAUSED)
 
     def cancel(self, run_id: UUID, reason: str | None = None) -> Commit:
         """End a run. Committed results stay, work in flight is discarded."""
-        return self._move(run_id, RunState.CANCELLED, lambda p, _: stopping.cancel(p, _stored_reason(reason)))
+        return self._move(run_id, RunState.CANCELLED, lambda change, _: stopping.cancel(change, _stored_reason(reason)))
 
     @with_retries
     def grant(self, run_id: UUID, granted: int) -> Commit:
@@ -133,15 +136,18 @@ class PostgresRunStore(ScopedStore):
         with self._engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             before = locked.progress.state
-            effects = ledger.grant_budget(locked.progress, load_context(connection, run_id), granted)
+            ledger.grant_budget(locked, load_context(connection, run_id), granted)
             if before is RunState.PAUSED and locked.progress.state is RunState.RUNNING:
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
-            return write_effects(connection, locked, effects)
+            return write_change(connection, locked)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
         """Complete a run that waits for a further grant."""
         return self._move(
-            run_id, RunState.COMPLETED, lambda p, _: stopping.complete_waiting_run(p, reason), only_from=RunState.PAUSED
+            run_id,
+            RunState.COMPLETED,
+            lambda change, _: stopping.complete_waiting_run(change, reason),
+            only_from=RunState.PAUSED,
         )
 
     @with_retries
@@ -252,7 +258,7 @@ class PostgresRunStore(ScopedStore):
         self,
         run_id: UUID,
         goal: RunState,
-        step: Callable[[RunProgress, RunContext], Effects],
+        step: Callable[[RunChange, RunContext], None],
         *,
         only_from: RunState | None = None,
     ) -> Commit:
@@ -265,8 +271,8 @@ class PostgresRunStore(ScopedStore):
                 raise transition_error(str(run_id), source, goal)
             if goal is RunState.RUNNING and source is RunState.PAUSED:
                 lock_quota_of_run(connection, run_id).require_run_slot(connection)
-            effects = step(locked.progress, load_context(connection, run_id))
-            commit = write_effects(connection, locked, effects)
+            step(locked, load_context(connection, run_id))
+            commit = write_change(connection, locked)
             if goal is RunState.RUNNING and locked.progress.state is goal:
                 return replace(commit, dispatch=dispatch_ready(connection, run_id))
             return commit

@@ -1,4 +1,4 @@
-"""Write the ledger's effects in the transaction that holds the run's lock; read and refute claims."""
+"""Write the changes of a run in the transaction that holds its lock; read and refute claims."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
 from speciate.ids import uuid7
 from speciate.ports.work import Commit, Confirmation, RunContext, WorkKind, WorkRef
-from speciate.runs.progress import Effects
+from speciate.runs.progress import NewWork
 from speciate.search.cells import TARGET
 from speciate.search.strategy import Placement
 from speciate.search.targets import target_placements
 from speciate.storage.runs.advice import retire_advice
-from speciate.storage.runs.progress import SAVE, LockedProgress
+from speciate.storage.runs.locking import SAVE, LockedRun
 from speciate.storage.statements import Statements
 from speciate.storage.webhooks.queue import enqueue_events
 
@@ -53,25 +53,23 @@ def open_confirmations(connection: sa.Connection, run_id: UUID) -> int:
     return int(connection.execute(SQL.open_confirmations, {"run_id": run_id}).scalar_one())
 
 
-def write_effects(
-    connection: sa.Connection, locked: LockedProgress, effects: Effects, granted: Sequence[Placement] = ()
-) -> Commit:
-    """Write the effects and the progress, and return the commit to publish."""
+def write_change(connection: sa.Connection, locked: LockedRun, granted: Sequence[Placement] = ()) -> Commit:
+    """Write the progress and what else changed, and return the commit to publish."""
     run_id, progress = locked.run_id, locked.progress
-    if effects.cancel_rest:
-        cancelled = {"run_id": run_id, "reason": progress.reason, "spare": effects.spare_confirmations}
+    if locked.cancel_rest:
+        cancelled = {"run_id": run_id, "reason": progress.reason, "spare": locked.spare_confirmations}
         connection.execute(SQL.cancel_rest, cancelled)
-    if effects.claims:
-        rows = [{"run_id": run_id, **asdict(claim), "state": claim.state.value} for claim in effects.claims]
+    if locked.claims:
+        rows = [{"run_id": run_id, **asdict(claim), "state": claim.state.value} for claim in locked.claims]
         connection.execute(SQL.save_claim, rows)
-    if effects.retired:
-        retire_advice(connection, run_id, effects.retired)
+    if locked.retired:
+        retire_advice(connection, run_id, locked.retired)
     events = [
         {"seq": progress.events + i, "kind": event.kind.value, "data": dict(event.data)}
-        for i, event in enumerate(effects.events, start=1)
+        for i, event in enumerate(locked.events, start=1)
     ]
-    enqueue_events(connection, run_id, effects.events)
-    refs, works = _work_rows(effects)
+    enqueue_events(connection, run_id, locked.events)
+    refs, works = _work_rows(locked.works)
     running = progress.state is RunState.RUNNING
     progress.events += len(events)
     progress.revision += 1
@@ -89,10 +87,10 @@ def work_ref(row: sa.Row[Any]) -> WorkRef:
     return WorkRef(row.id, WorkKind(row.kind), retried=row.attempt > 0)
 
 
-def _work_rows(effects: Effects) -> tuple[list[WorkRef], list[dict[str, Any]]]:
+def _work_rows(works: Iterable[NewWork]) -> tuple[list[WorkRef], list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     refs: list[WorkRef] = []
-    for new in effects.works:
+    for new in works:
         refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
         rows.append(
             {

@@ -39,7 +39,7 @@ from speciate.runs import ledger, stopping
 from speciate.runs.counters import with_spending
 from speciate.runs.ensemble import read_arms
 from speciate.runs.guidance import with_gains
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange
 from speciate.search.cells import TARGET
 from speciate.search.strategy import EliteTable, Placement
 from speciate.search.targets import target_placements
@@ -64,13 +64,17 @@ class MemoryWorkStore:
 
     def add(self, context: RunContext, granted: int | None = None) -> None:
         run = self.runs[context.run_id] = MemoryRun(context)
-        self._write(run, ledger.create(run.progress, context, granted))
+        change = RunChange(run.progress)
+        ledger.create(change, context, granted)
+        self._write(run, change)
 
     def start(self, run_id: UUID) -> Commit:
         run = self._run(run_id)
         if run.progress.state is not RunState.CREATED:
             raise ConflictError(f"run {run_id} has already started.")
-        return self._write(run, ledger.start(run.progress, run.context))
+        change = RunChange(run.progress)
+        ledger.start(change, run.context)
+        return self._write(run, change)
 
     def events(self, run_id: UUID) -> Sequence[Event]:
         return tuple(self._run(run_id).events)
@@ -170,25 +174,26 @@ class MemoryWorkStore:
         return granted
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
-            granted = self._place(run, batch.placements)
+        def body(run: MemoryRun, change: RunChange, reserved: tuple[int, int]) -> Sequence[Placement]:
             run.rollouts[lease.ordinal] = batch.rollouts
             if batch.advice is not None:
                 run.advice[batch.advice.number] = batch.advice
-            return ledger.record_proposals(run.progress, run.context, lease, reserved, batch), granted
+            ledger.record_proposals(change, run.context, lease, reserved, batch)
+            return self._place(run, batch.placements)
 
         return self._finish(lease, body)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        def body(run: MemoryRun, reserved: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+        def body(run: MemoryRun, change: RunChange, reserved: tuple[int, int]) -> Sequence[Placement]:
             run.candidates |= {each.number: each for each in with_spending(run.progress, batch.candidates)}
             granted = self._place(run, batch.placements)
-            return ledger.record_evaluations(run.progress, run.context, lease, reserved, batch, granted), granted
+            ledger.record_evaluations(change, run.context, lease, reserved, batch, granted)
+            return granted
 
         return self._finish(lease, body)
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+        def body(run: MemoryRun, change: RunChange, _: tuple[int, int]) -> None:
             number, mask = confirmation.number, confirmation.refuted_targets
             for at, candidate in run.candidates.items():
                 if number in (at, candidate.duplicate_of):
@@ -203,7 +208,7 @@ class MemoryWorkStore:
                 return [run.candidates[number].individual for number in {p.number for p in run.elites.values()}]
 
             find = partial(earliest_claimant, run)
-            return ledger.record_confirmation(run.progress, run.context, lease, confirmation, claims, find, elites), ()
+            ledger.record_confirmation(change, run.context, lease, confirmation, claims, find, elites)
 
         return self._finish(lease, body)
 
@@ -214,14 +219,14 @@ class MemoryWorkStore:
         return tuple(stored_group(self._run(UUID(ref.run) if ref.run else run_id), ref) for ref in refs)
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
-        def body(run: MemoryRun, _: tuple[int, int]) -> tuple[Effects, Sequence[Placement]]:
+        def body(run: MemoryRun, change: RunChange, _: tuple[int, int]) -> None:
             run.learned = LearnedVersion(step.policy, uuid7(), step.number)
-            return ledger.record_step(run.progress, run.context, lease, step, run.learned.policy_id), ()
+            ledger.record_step(change, run.context, lease, step, run.learned.policy_id)
 
         return self._finish(lease, body)
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
-        return self._finish(lease, lambda run, _: (ledger.end_learning(run.progress, run.context, lease, reason), ()))
+        return self._finish(lease, lambda run, change, _: ledger.end_learning(change, run.context, lease, reason))
 
     def external_results(self, work_id: UUID) -> dict[tuple[str, int], Evaluation]:
         return {key: result for key, result in self._unit(work_id)[1].external.items() if result is not None}
@@ -233,7 +238,7 @@ class MemoryWorkStore:
         for request in requests:
             unit.external.setdefault((request.program_hash, request.seed), request.result)
         unit.state, unit.token, unit.attempt = "parked", None, unit.attempt - 1
-        return self._write(run, Effects())
+        return self._write(run, RunChange(run.progress))
 
     def submit(self, work_id: UUID, program_hash: str, seed: int, result: Evaluation) -> Commit:
         """Store an external result; the last one of a unit makes it ready."""
@@ -242,10 +247,10 @@ class MemoryWorkStore:
         refs: tuple[WorkRef, ...] = ()
         if unit.state == "parked" and None not in unit.external.values():
             unit.state, refs = "ready", (WorkRef(work_id, unit.new.kind),)
-        return replace(self._write(run, Effects()), dispatch=refs)
+        return replace(self._write(run, RunChange(run.progress)), dispatch=refs)
 
     def end_lane(self, lease: Lease) -> Commit | None:
-        return self._finish(lease, lambda run, reserved: (ledger.end_lane(run.progress, run.context, reserved), ()))
+        return self._finish(lease, lambda run, change, reserved: ledger.end_lane(change, run.context, reserved))
 
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         run, unit = self._unit(lease.work_id)
@@ -254,17 +259,21 @@ class MemoryWorkStore:
         run.progress.reserved_tokens -= unit.reserved_tokens
         ledger.charge(run.progress, spent or ledger.most_of(unit.reserved_tokens, run.context))
         unit.state, unit.token, unit.attempt, unit.reserved_tokens = "ready", None, unit.attempt - 1, 0
+        change = RunChange(run.progress)
         if run.progress.state is not RunState.RUNNING:
-            return self._write(run, Effects())
+            return self._write(run, change)
         if any(event.kind is EventKind.RUN_RESUMED for event in run.events[lease.last_event :]):
-            return replace(self._write(run, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),))
-        return self._write(run, stopping.pause(run.progress, reason, fault=True))
+            return replace(self._write(run, change), dispatch=(WorkRef(lease.work_id, lease.kind),))
+        stopping.pause(change, reason, fault=True)
+        return self._write(run, change)
 
-    def move(self, run_id: UUID, step: Callable[[RunProgress], Effects]) -> Commit:
+    def move(self, run_id: UUID, step: Callable[[RunChange], None]) -> Commit:
         """Change a run's state by a function of the ledger, and dispatch the ready work of a running run."""
         run = self._run(run_id)
         self._tick(run)
-        commit = self._write(run, step(run.progress))
+        change = RunChange(run.progress)
+        step(change)
+        commit = self._write(run, change)
         running = run.progress.state is RunState.RUNNING
         ready = [(i, u) for i, u in run.units.items() if u.state == "ready"] if running else []
         refs = tuple(WorkRef(i, u.new.kind, retried=u.attempt > 0) for i, u in ready)
@@ -275,14 +284,16 @@ class MemoryWorkStore:
         run = self._run(run_id)
         if run.progress.state is not RunState.PAUSED or not run.progress.diagnosis:
             return None
-        return self.move(run_id, lambda progress: ledger.resume(progress, run.context))
+        return self.move(run_id, lambda change: ledger.resume(change, run.context))
 
     def grant(self, run_id: UUID, granted: int) -> Commit:
         run = self._run(run_id)
-        return self._write(run, ledger.grant_budget(run.progress, run.context, granted))
+        change = RunChange(run.progress)
+        ledger.grant_budget(change, run.context, granted)
+        return self._write(run, change)
 
     def close(self, run_id: UUID, reason: str) -> Commit:
-        return self.move(run_id, lambda progress: stopping.complete_waiting_run(progress, reason))
+        return self.move(run_id, lambda change: stopping.complete_waiting_run(change, reason))
 
     def reconcile(self) -> ReconcileReport:
         commits = []
@@ -290,21 +301,25 @@ class MemoryWorkStore:
             self._tick(run)
             confirming = open_confirmations(run)
             if stopping.out_of_time(run.progress, run.context) and (not confirming or run.progress.live != confirming):
-                commits.append(self._write(run, stopping.expire(run.progress, run.context, confirming)))
+                change = RunChange(run.progress)
+                stopping.expire(change, run.context, confirming)
+                commits.append(self._write(run, change))
         return ReconcileReport(tuple(commits))
 
     def _finish(
-        self, lease: Lease, body: Callable[[MemoryRun, tuple[int, int]], tuple[Effects, Sequence[Placement]]]
+        self, lease: Lease, body: Callable[[MemoryRun, RunChange, tuple[int, int]], Sequence[Placement] | None]
     ) -> Commit | None:
         run, unit = self._unit(lease.work_id)
         if not holds(unit, lease):
             return None
         self._tick(run)
         unit.state, unit.token = "done", None
+        change = RunChange(run.progress)
         if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(run.progress, run.context):
-            return self._write(run, stopping.expire(run.progress, run.context, open_confirmations(run)))
-        effects, granted = body(run, (unit.new.reserved_evaluations, unit.reserved_tokens))
-        return replace(self._write(run, effects), placements=tuple(granted))
+            stopping.expire(change, run.context, open_confirmations(run))
+            return self._write(run, change)
+        granted = body(run, change, (unit.new.reserved_evaluations, unit.reserved_tokens))
+        return replace(self._write(run, change), placements=tuple(granted or ()))
 
     def _refill_target(self, run: MemoryRun, number: int, target: int) -> None:
         prefix = f"{TARGET}{run.context.problem.targets[target].name}/"
@@ -326,20 +341,20 @@ class MemoryWorkStore:
                 granted.append(update)
         return tuple(granted)
 
-    def _write(self, run: MemoryRun, effects: Effects) -> Commit:
+    def _write(self, run: MemoryRun, change: RunChange) -> Commit:
         progress = run.progress
-        if effects.cancel_rest:
+        if change.cancel_rest:
             for unit in run.units.values():
-                spared = effects.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
+                spared = change.spare_confirmations and unit.new.kind is WorkKind.CONFIRM
                 if unit.state in {"ready", "leased", "parked"} and not spared:
                     unit.state, unit.token = "cancelled", None
         refs = []
-        for new in effects.works:
+        for new in change.works:
             refs.append(WorkRef(uuid7(), WorkKind(new.kind)))
             run.units[refs[-1].id] = MemoryUnit(new)
-        for claim in effects.claims:
+        for claim in change.claims:
             run.claims[claim.target, claim.number] = claim
-        run.events.extend(effects.events)
+        run.events.extend(change.events)
         progress.events = len(run.events)
         progress.revision += 1
         running = progress.state is RunState.RUNNING

@@ -35,10 +35,10 @@ from speciate.storage.database import ScopedStore, reading, with_retries
 from speciate.storage.idempotency import claim_key, scoped_key
 from speciate.storage.runs.advice import insert_hint
 from speciate.storage.runs.context import record_proposer
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.runs.queries import RunQueries
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import write_effects
+from speciate.storage.work.effects import write_change
 
 SQL = Statements(__file__)
 _CACHED: Final = 4096
@@ -151,14 +151,14 @@ class Proposals(ScopedStore):
             require_open(run_id, locked.progress.state, locked.progress.reason)
             if stopping.out_of_time(locked.progress, context):
                 raise ConflictError(f"run {run_id} takes no proposals: its budget of seconds is spent.")
-            admission = admit(context, locked.progress, request_id, proposals, duplicates)
+            admission = admit(context, locked, request_id, proposals, duplicates)
             commit = None
             for ordinal, rollouts in admission.rollouts.items():
                 insert_rollouts(connection, context, request_id, ordinal, rollouts)
             if admission.rollouts:
                 if policy.policy_id != context.proposer_id:
                     record_proposer(connection, run_id, policy.policy_id)
-                commit = write_effects(connection, locked, admission.effects)
+                commit = write_change(connection, locked)
             if idempotency_key is not None:
                 receipts = [receipt.model_dump(mode="json") for receipt in admission.receipts]
                 connection.execute(SQL.insert_receipts, {"id": request_id, "run_id": run_id, "receipts": receipts})
@@ -194,9 +194,9 @@ class Proposals(ScopedStore):
             locked = lock_progress(connection, run_id)
             if locked.progress.state.ended:
                 raise ConflictError(f"run {run_id} takes no hints: it is {locked.progress.state.value}.")
-            advice, effects = ledger.apply_advice(locked.progress, context, storable(text), author)
+            advice = ledger.apply_advice(locked, context, storable(text), author)
             insert_hint(connection, run_id, advice, author)
-            return advice.number, write_effects(connection, locked, effects)
+            return advice.number, write_change(connection, locked)
 
     def _require_independent(self, run_id: UUID) -> None:
         independent = self.independent.get(run_id)

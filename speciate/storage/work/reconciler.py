@@ -24,11 +24,10 @@ from speciate.ports.work import (
     WorkRef,
 )
 from speciate.runs import ledger, stopping
-from speciate.runs.progress import Effects
 from speciate.storage.database import reading
-from speciate.storage.runs.progress import LockedProgress, lock_progress
+from speciate.storage.runs.locking import LockedRun, lock_progress
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import open_confirmations, work_ref, write_effects
+from speciate.storage.work.effects import open_confirmations, work_ref, write_change
 
 SQL = Statements(__file__)
 
@@ -78,15 +77,15 @@ class Reconciler:
             progress, context = locked.progress, self.load_context(run_id)
             confirming = open_confirmations(connection, run_id)
             if stopping.out_of_time(progress, context) and (not confirming or progress.live != confirming):
-                effects = stopping.expire(progress, context, confirming)
-                self._commits.append(write_effects(connection, locked, effects))
+                stopping.expire(locked, context, confirming)
+                self._commits.append(write_change(connection, locked))
 
     def _start(self, run_id: UUID) -> None:
         with self.engine.begin() as connection:
             locked = lock_progress(connection, run_id)
             if locked.progress.state is RunState.CREATED:
-                effects = ledger.start(locked.progress, self.load_context(run_id))
-                self._commits.append(write_effects(connection, locked, effects))
+                ledger.start(locked, self.load_context(run_id))
+                self._commits.append(write_change(connection, locked))
 
     def _reclaim(self, work: sa.Row[Any]) -> None:
         with self.engine.begin() as connection:
@@ -109,25 +108,20 @@ class Reconciler:
                 connection.execute(SQL.poison, {"id": work.id, "reason": "lost its worker too often"})
                 context = self.load_context(work.run_id)
                 if kind is WorkKind.GENERATE:
-                    effects = ledger.poison_generate(locked.progress, context, lease, reserved)
+                    ledger.poison_generate(locked, context, lease, reserved)
                 else:
-                    effects = ledger.poison_learn(locked.progress, context, lease)
-                self._commits.append(write_effects(connection, locked, effects))
+                    ledger.poison_learn(locked, context, lease)
+                self._commits.append(write_change(connection, locked))
                 return
             connection.execute(SQL.take_over, {"id": work.id, "token": lease.token})
         commit = self.commit_evaluations(lease, EvaluatedBatch(ledger.lost_candidates(lease)))
         if commit is not None:
             self._commits.append(commit)
 
-    def _retry(
-        self, connection: sa.Connection, locked: LockedProgress, lease: Lease, reserved: tuple[int, int]
-    ) -> None:
+    def _retry(self, connection: sa.Connection, locked: LockedRun, lease: Lease, reserved: tuple[int, int]) -> None:
         connection.execute(SQL.retry, {"id": lease.work_id})
-        commit = write_effects(
-            connection,
-            locked,
-            ledger.record_lost_attempt(locked.progress, self.load_context(lease.run_id), lease, reserved),
-        )
+        ledger.record_lost_attempt(locked, self.load_context(lease.run_id), lease, reserved)
+        commit = write_change(connection, locked)
         running = locked.progress.state is RunState.RUNNING
         # Work that a stopping worker released has no failed attempt: it takes the ordinary queue.
         dispatch = (WorkRef(lease.work_id, lease.kind, retried=lease.attempt > 0),) if running else ()
@@ -135,14 +129,13 @@ class Reconciler:
         self._retried += 1
 
 
-def _postpone(connection: sa.Connection, locked: LockedProgress, work_id: UUID) -> Commit:
+def _postpone(connection: sa.Connection, locked: LockedRun, work_id: UUID) -> Commit:
     """Pause a run whose confirmation keeps losing its worker, which neither confirms nor refutes the claim."""
     connection.execute(SQL.reset_attempts, {"id": work_id})
-    reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
-    running = locked.progress.state is RunState.RUNNING
-    return write_effects(
-        connection, locked, stopping.pause(locked.progress, reason, fault=True) if running else Effects()
-    )
+    if locked.progress.state is RunState.RUNNING:
+        reason = f"a confirmation lost its worker {ledger.MAX_ATTEMPTS} times; resume to try again"
+        stopping.pause(locked, reason, fault=True)
+    return write_change(connection, locked)
 
 
 def beat(connection: sa.Connection, *pending: sa.TextClause) -> bool:
@@ -171,9 +164,8 @@ def report_stalled(engine: sa.Engine, *, stall_s: float) -> list[Commit]:
             still = connection.execute(SQL.stalled, {"stall_s": stall_s}).scalars().all()
             if locked.progress.state is RunState.RUNNING and run_id in still:
                 work = connection.execute(SQL.unfinished_work, {"run_id": run_id}).one()
-                effects = Effects()
-                effects.event(EventKind.RUN_STALLED, message=_message(stall_s, work))
-                commits.append(write_effects(connection, locked, effects))
+                locked.event(EventKind.RUN_STALLED, message=_message(stall_s, work))
+                commits.append(write_change(connection, locked))
     return commits
 
 

@@ -31,14 +31,13 @@ from speciate.ports.work import (
 )
 from speciate.runs import ledger, stopping
 from speciate.runs.ensemble import read_arms
-from speciate.runs.progress import Effects, RunProgress
 from speciate.search.strategy import EliteTable, Placement
 from speciate.storage.candidates import population
 from speciate.storage.candidates.insert import insert_candidates, insert_rollouts, read_results
 from speciate.storage.database import StorageFullError, Store, reading, reads, with_retries, writing_once
 from speciate.storage.runs.advice import insert_advice, read_living
 from speciate.storage.runs.context import load_context
-from speciate.storage.runs.progress import LockedProgress, finish_work, lock_progress
+from speciate.storage.runs.locking import LockedRun, finish_work, lock_progress
 from speciate.storage.statements import Statements
 from speciate.storage.work.effects import (
     earliest_claimant,
@@ -48,7 +47,7 @@ from speciate.storage.work.effects import (
     ranked_elites,
     record_repeats,
     refill_target,
-    write_effects,
+    write_change,
 )
 from speciate.storage.work.external import park_unit, read_external_results
 from speciate.storage.work.learning import insert_version, read_groups, read_learned
@@ -65,15 +64,8 @@ class FinishedUnit:
 
     connection: sa.Connection
     context: RunContext
-    locked: LockedProgress
+    locked: LockedRun
     reserved: tuple[int, int]
-
-    @property
-    def progress(self) -> RunProgress:
-        return self.locked.progress
-
-    def write(self, effects: Effects, granted: Sequence[Placement] = ()) -> Commit:
-        return write_effects(self.connection, self.locked, effects, granted)
 
 
 @dataclass
@@ -179,35 +171,33 @@ class PostgresWorkStore(Store):
             return True
 
     def commit_proposals(self, lease: Lease, batch: ProposedBatch) -> Commit | None:
-        def record(unit: FinishedUnit) -> Commit:
+        def record(unit: FinishedUnit) -> Sequence[Placement]:
             insert_rollouts(unit.connection, unit.context, lease.work_id, lease.ordinal, [*enumerate(batch.rollouts)])
             if batch.advice is not None:
                 insert_advice(unit.connection, lease, batch.advice)
-            granted = place_elites(unit.connection, lease.run_id, batch.placements)
-            return unit.write(
-                ledger.record_proposals(unit.progress, unit.context, lease, unit.reserved, batch), granted
-            )
+            ledger.record_proposals(unit.locked, unit.context, lease, unit.reserved, batch)
+            return place_elites(unit.connection, lease.run_id, batch.placements)
 
         return self._finish(lease, record)
 
     def commit_evaluations(self, lease: Lease, batch: EvaluatedBatch) -> Commit | None:
-        def record(unit: FinishedUnit) -> Commit:
-            insert_candidates(unit.connection, unit.context, lease, batch, unit.progress)
+        def record(unit: FinishedUnit) -> Sequence[Placement]:
+            insert_candidates(unit.connection, unit.context, lease, batch, unit.locked.progress)
             granted = place_elites(unit.connection, lease.run_id, batch.placements)
-            effects = ledger.record_evaluations(unit.progress, unit.context, lease, unit.reserved, batch, granted)
-            return unit.write(effects, granted)
+            ledger.record_evaluations(unit.locked, unit.context, lease, unit.reserved, batch, granted)
+            return granted
 
         return self._finish(lease, record)
 
     def commit_confirmation(self, lease: Lease, confirmation: Confirmation) -> Commit | None:
-        def record(unit: FinishedUnit) -> Commit:
+        def record(unit: FinishedUnit) -> None:
             connection, context = unit.connection, unit.context
             claims = load_claims(connection, context, confirmation.number)
             record_repeats(connection, lease.run_id, confirmation)
             for position in confirmation.refuted:
                 refill_target(connection, context, confirmation.number, position)
-            effects = ledger.record_confirmation(
-                unit.progress,
+            ledger.record_confirmation(
+                unit.locked,
                 context,
                 lease,
                 confirmation,
@@ -215,25 +205,22 @@ class PostgresWorkStore(Store):
                 partial(earliest_claimant, connection, context),
                 partial(ranked_elites, connection, lease.run_id),
             )
-            return unit.write(effects)
 
         return self._finish(lease, record)
 
     def commit_step(self, lease: Lease, step: LearnedStep) -> Commit | None:
-        def record(unit: FinishedUnit) -> Commit:
+        def record(unit: FinishedUnit) -> None:
             policy_id = insert_version(unit.connection, unit.context, step)
-            return unit.write(ledger.record_step(unit.progress, unit.context, lease, step, policy_id))
+            ledger.record_step(unit.locked, unit.context, lease, step, policy_id)
 
         return self._finish(lease, record)
 
     def end_learning(self, lease: Lease, reason: str) -> Commit | None:
         reason = storable(reason)[:_MAX_REASON]
-        return self._finish(
-            lease, lambda unit: unit.write(ledger.end_learning(unit.progress, unit.context, lease, reason))
-        )
+        return self._finish(lease, lambda unit: ledger.end_learning(unit.locked, unit.context, lease, reason))
 
     def end_lane(self, lease: Lease) -> Commit | None:
-        return self._finish(lease, lambda unit: unit.write(ledger.end_lane(unit.progress, unit.context, unit.reserved)))
+        return self._finish(lease, lambda unit: ledger.end_lane(unit.locked, unit.context, unit.reserved))
 
     @with_retries
     def park(self, lease: Lease, requests: Sequence[EvaluationRequest]) -> Commit | None:
@@ -242,7 +229,7 @@ class PostgresWorkStore(Store):
             locked = lock_progress(connection, lease.run_id)
             if not park_unit(connection, lease, requests, capabilities):
                 return None
-            return write_effects(connection, locked, Effects())
+            return write_change(connection, locked)
 
     def release(self, lease: Lease, reason: str, *, spent: Charge | None = None) -> Commit | None:
         reason = storable(reason)[:_MAX_REASON]
@@ -278,26 +265,27 @@ class PostgresWorkStore(Store):
                 spent = ledger.most_of(back.reserved, self.context(lease.run_id))
             ledger.charge(locked.progress, spent or Charge())
             if locked.progress.state is not RunState.RUNNING:
-                return write_effects(connection, locked, Effects())
+                return write_change(connection, locked)
             since = {"id": lease.run_id, "seq": lease.last_event, "resumed": EventKind.RUN_RESUMED.value}
             if connection.execute(SQL.resumed_since, since).scalar_one():
-                return replace(
-                    write_effects(connection, locked, Effects()), dispatch=(WorkRef(lease.work_id, lease.kind),)
-                )
-            return write_effects(connection, locked, stopping.pause(locked.progress, reason, fault=True))
+                return replace(write_change(connection, locked), dispatch=(WorkRef(lease.work_id, lease.kind),))
+            stopping.pause(locked, reason, fault=True)
+            return write_change(connection, locked)
 
     def reconcile(self) -> ReconcileReport:
         return Reconciler(self._engine, self.context, self.commit_evaluations).reconcile()
 
     @with_retries
-    def _finish(self, lease: Lease, record: Callable[[FinishedUnit], Commit]) -> Commit | None:
+    def _finish(self, lease: Lease, record: Callable[[FinishedUnit], Sequence[Placement] | None]) -> Commit | None:
+        """Finish a unit in one transaction; ``record`` changes the run and returns the accepted archive updates."""
         context = self.context(lease.run_id)
         with self._engine.begin() as connection:
             finished = finish_work(connection, lease)
             if finished is None:
                 return None
-            unit = FinishedUnit(connection, context, *finished)
-            if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(unit.progress, context):
-                confirming = open_confirmations(connection, lease.run_id)
-                return unit.write(stopping.expire(unit.progress, context, confirming))
-            return record(unit)
+            locked, reserved = finished
+            if lease.kind is not WorkKind.CONFIRM and stopping.out_of_time(locked.progress, context):
+                stopping.expire(locked, context, open_confirmations(connection, lease.run_id))
+                return write_change(connection, locked)
+            granted = record(FinishedUnit(connection, context, locked, reserved))
+            return write_change(connection, locked, granted or ())

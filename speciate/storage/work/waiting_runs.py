@@ -12,11 +12,10 @@ from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ports.work import Commit
 from speciate.runs.missing_languages import required_capabilities, waiting_reason
-from speciate.runs.progress import Effects
 from speciate.storage.database import reading
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.statements import Statements
-from speciate.storage.work.effects import dispatch_ready, write_effects
+from speciate.storage.work.effects import dispatch_ready, write_change
 
 SQL = Statements(__file__)
 
@@ -54,10 +53,9 @@ def _explain(engine: sa.Engine, run_id: Any, reason: str | None) -> list[Commit]
         if locked.progress.state is not RunState.RUNNING:
             return []
         locked.progress.reason = reason
-        effects = Effects()
         if reason is not None:
-            effects.event(EventKind.RUN_STALLED, message=reason)
-        commit = write_effects(connection, locked, effects)
+            locked.event(EventKind.RUN_STALLED, message=reason)
+        commit = write_change(connection, locked)
         if reason is None:  # the next repetition of its messages may be a minute away
             commit = replace(commit, dispatch=dispatch_ready(connection, run_id))
         return [commit]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from speciate.ports.work import Commit, Lease
 from speciate.schema.policies import RunPolicies
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.stores import Stores
 from tests.support.runs import toy_policy, toy_problem, toy_spec
 

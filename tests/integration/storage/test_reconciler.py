@@ -25,7 +25,7 @@ from speciate.ports.work import (
 from speciate.runs.payloads import read_proposals
 from speciate.schema.policies import RunPolicies
 from speciate.storage.access import quotas
-from speciate.storage.runs.progress import lock_progress
+from speciate.storage.runs.locking import lock_progress
 from speciate.storage.stores import Stores
 from speciate.storage.work.reconciler import SQL, beat, exclude_downtime
 from tests.support.http_server import wait_for

@@ -159,7 +159,7 @@ def test_a_policy_that_repeats_a_few_answers_pauses_the_run(different: int, most
     assert str(progress.reason).startswith("the policy repeats its answers (")
     assert "temperature" in diagnosis.remedy
     spent = progress.evaluations
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (progress.state, progress.evaluations > spent) == (RunState.PAUSED, True)
 
@@ -240,7 +240,7 @@ def test_an_evaluator_that_cannot_score_the_seed_pauses_at_once_and_scores_it_af
     assert run.progress.diagnosis["candidate"] == 1
     assert "No module named 'scipy'" in str(run.progress.reason)
     s.evaluator = ToyEvaluator()
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (run.progress.state, run.progress.evaluations, run.progress.diagnosis) == (RunState.COMPLETED, 40, {})
     seeds = [(n, c.duplicate_of) for n, c in run.candidates.items() if c.proposal.role == "seed"]
@@ -254,7 +254,7 @@ def test_an_evaluator_that_scores_nothing_but_the_seed_pauses_the_run_and_it_rep
     s.go()
     run = s.store.runs[s.context.run_id]
     assert (run.progress.state, run.progress.evaluations) == (RunState.PAUSED, 1 + 3 * 8)
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (run.progress.state, run.progress.evaluations) == (RunState.PAUSED, 1 + 6 * 8)
     report = replay(
@@ -395,7 +395,7 @@ def test_an_unavailable_endpoint_pauses_the_run() -> None:
     progress = s.store.runs[s.context.run_id].progress
     assert (progress.state, progress.reason) == (RunState.PAUSED, "the endpoint is down")
     s.policy.fail = False
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
@@ -411,7 +411,7 @@ def test_an_unexpected_exception_pauses_the_run_with_the_reason(monkeypatch: pyt
     assert f"unexpected KeyError in evaluate work {work_id}" in progress.reason
     assert "SELECT" not in progress.reason
     monkeypatch.undo()
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert (progress.state, progress.evaluations) == (RunState.COMPLETED, 12)
 
@@ -504,7 +504,7 @@ def test_a_replay_ignores_a_pause() -> None:
     s = session(toy_spec(40))
     drain(s.executor(), s.signals, most_units=5)
     s.store.move(s.context.run_id, stopping.pause)
-    s.signals.committed(s.store.move(s.context.run_id, lambda p: ledger.resume(p, s.context)))
+    s.signals.committed(s.store.move(s.context.run_id, lambda change: ledger.resume(change, s.context)))
     s.go()
     assert _replayed(s) == (True, "")
 

@@ -25,7 +25,7 @@ from speciate.ports.work import RunContext, WeightedPolicy
 from speciate.runs.checks import check_run
 from speciate.runs.executor import LocalQueue, WorkExecutor, drain
 from speciate.runs.guidance import adopt, count_gain, read_gains
-from speciate.runs.progress import Effects, RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.runs.replay import RecordedCompletion, replay
 from speciate.schema.policies import PolicyVersion, RunPolicies, WeightedPolicyVersion
 from speciate.schema.problems import ProblemVersion
@@ -238,10 +238,10 @@ def test_several_policies_write_advice_without_affecting_their_arms() -> None:
     assert set(lab.run.progress.arms) <= {"propose:0", "propose:1", "mutate:0", "mutate:1"}
 
 
-def _adopted(progress: RunProgress, number: int, most: int = 2) -> Effects:
-    effects = Effects()
-    adopt(progress, effects, most, Advice(number, f"piece {number}"))
-    return effects
+def _adopted(progress: RunProgress, number: int, most: int = 2) -> RunChange:
+    change = RunChange(progress)
+    adopt(change, most, Advice(number, f"piece {number}"))
+    return change
 
 
 def test_the_least_successful_piece_is_dropped_and_old_results_count_half() -> None:
@@ -250,9 +250,9 @@ def test_the_least_successful_piece_is_dropped_and_old_results_count_half() -> N
     progress.advice["8"] = asdict(Gain(10, 1, 10, 1))
     progress.advice["16"] = asdict(Gain(10, 5, 10, 5))
     progress.advice["0"] = asdict(Gain(100, 0, 100, 0))
-    effects = _adopted(progress, 24)
-    assert effects.retired == {8: Gain(10, 1, 5, 0.5)}
-    assert effects.events[0].data["dropped"] == 8
+    change = _adopted(progress, 24)
+    assert change.retired == {8: Gain(10, 1, 5, 0.5)}
+    assert change.events[0].data["dropped"] == 8
     assert {n: Gain(**c) for n, c in progress.advice.items()} == {
         "0": Gain(100, 0, 50, 0),
         "16": Gain(10, 5, 5, 2.5),
@@ -266,11 +266,12 @@ def test_a_single_piece_is_replaced_by_the_next() -> None:
 
 
 def test_late_answers_count_for_a_dropped_piece() -> None:
-    progress, effects = RunProgress(advice={"8": asdict(Gain(1, 1, 1, 1))}), Effects()
+    progress = RunProgress(advice={"8": asdict(Gain(1, 1, 1, 1))})
+    change = RunChange(progress)
     for advice, won in ((8, False), (4, True), (4, False), (0, True), (None, True)):
-        count_gain(progress, effects, advice, won=won)
+        count_gain(change, advice, won=won)
     assert read_gains(progress.advice) == {0: Gain(1, 1, 1, 1), 8: Gain(2, 1, 2, 1)}
-    assert effects.retired == {4: Gain(2, 1, 2, 1)}
+    assert change.retired == {4: Gain(2, 1, 2, 1)}
 
 
 def test_draws_follow_the_posterior() -> None:

@@ -211,7 +211,7 @@ def test_a_full_disk_pauses_the_run_and_the_step_is_taken_later() -> None:
     assert session.progress.state is RunState.PAUSED
     assert "the disk is full" in session.progress.reason
     context = session.store.runs[session.run].context
-    session.signals.committed(session.store.move(session.run, lambda progress: ledger.resume(progress, context)))
+    session.signals.committed(session.store.move(session.run, lambda change: ledger.resume(change, context)))
     state = session.go()
     assert session.progress.state is RunState.COMPLETED
     first, again = session.learner.tasks[1:3]

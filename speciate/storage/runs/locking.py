@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from speciate.domain.errors import NotFoundError
 from speciate.domain.run import RunState
 from speciate.ports.work import Lease
-from speciate.runs.progress import RunProgress
+from speciate.runs.progress import RunChange, RunProgress
 from speciate.storage.statements import Statements
 
 _DOCUMENTS: Final = ("failures", "reasons", "recent", "arms", "advice", "streaks", "diagnosis", "learning")
@@ -28,16 +28,12 @@ SQL = Statements(__file__, fields=", ".join(_FIELDS), assignments=", ".join(map(
 SAVE: Final = SQL.text("save")
 
 
-@dataclass(slots=True)
-class LockedProgress:
-    """The progress of a run, locked until the transaction ends.
-
-    ``now`` is the database's clock when the lock was taken. Change ``progress``, then call ``save``.
-    """
+@dataclass(slots=True, kw_only=True)
+class LockedRun(RunChange):
+    """A transaction on a run, whose progress is locked until it ends."""
 
     run_id: UUID
-    progress: RunProgress
-    now: datetime
+    now: datetime  # the database's clock when the lock was taken
 
     def save(self, connection: sa.Connection) -> None:
         connection.execute(SQL.save, self.values())
@@ -56,7 +52,7 @@ class LockedProgress:
         }
 
 
-def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
+def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedRun:
     """Lock a run's progress. Every transaction takes this lock before it locks work, which prevents deadlocks.
 
     Raises:
@@ -68,7 +64,7 @@ def lock_progress(connection: sa.Connection, run_id: UUID) -> LockedProgress:
     return _loaded(run_id, row)
 
 
-def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress, tuple[int, int]] | None:
+def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedRun, tuple[int, int]] | None:
     """Lock a run's progress and finish one of its work units.
 
     Returns:
@@ -86,7 +82,7 @@ def finish_work(connection: sa.Connection, lease: Lease) -> tuple[LockedProgress
     return _loaded(lease.run_id, row), (row["unit_evaluations"], row["unit_tokens"])
 
 
-def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedProgress:
+def _loaded(run_id: UUID, row: sa.RowMapping) -> LockedRun:
     stored = {name: row[name] for name in _FIELDS}
     progress = RunProgress(state=row["state"], seconds=row["seconds_now"], **stored)
-    return LockedProgress(run_id, progress, row["now"])
+    return LockedRun(progress=progress, run_id=run_id, now=row["now"])
