@@ -17,11 +17,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.target import TargetSet
 from speciate.ports.evaluator import EvaluatorClient
 from speciate.ports.reporting import name_evaluations
-from speciate.ports.work import (
-    Lease,
-    RunContext,
-    WorkStore,
-)
+from speciate.ports.work import Lease, RunContext, WorkStore
 from speciate.runs.carried_outputs import output_deleted, with_output
 from speciate.runs.novelty import NearDuplicate, Neighbours, shape_of
 from speciate.runs.payloads import read_proposals

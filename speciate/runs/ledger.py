@@ -22,30 +22,11 @@ from speciate.domain.policy import PolicyRole
 from speciate.domain.rollout import Rollout
 from speciate.domain.run import RunState
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import (
-    Confirmation,
-    EvaluatedBatch,
-    LearnedStep,
-    Lease,
-    ProposedBatch,
-    RunContext,
-)
-from speciate.runs.counters import (
-    add_confirmed_event,
-    claim_targets,
-    count,
-    keep_best,
-    new_rivals,
-    summary,
-)
+from speciate.ports.work import Confirmation, EvaluatedBatch, LearnedStep, Lease, ProposedBatch, RunContext
+from speciate.runs.counters import add_confirmed_event, claim_targets, count, keep_best, new_rivals, summary
 from speciate.runs.ensemble import count_arm
 from speciate.runs.guidance import adopt, count_gain
-from speciate.runs.lanes import (
-    EXTERNAL_LANE,
-    add_evaluate,
-    continue_lanes,
-    proceed,
-)
+from speciate.runs.lanes import EXTERNAL_LANE, add_evaluate, continue_lanes, proceed
 from speciate.runs.learning import end_learning as stop_learning
 from speciate.runs.learning import finish_step, groups_of, record_groups
 from speciate.runs.payloads import read_confirmations, read_proposals

@@ -29,14 +29,7 @@ from speciate.domain.problem import Problem
 from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, improvements
 from speciate.search.cells import DECLARED, TARGET, trade_offs, weigh
-from speciate.search.strategy import (
-    EliteTable,
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-)
+from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
 _NEAR: Final = "near"
 _BUT: Final = "but"

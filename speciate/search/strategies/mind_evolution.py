@@ -32,14 +32,7 @@ from speciate.search.cells import CLOCKED
 from speciate.search.epochs import Resets, ranked
 from speciate.search.islands import by_island, copies, island_of, island_weights, next_island
 from speciate.search.selection import softmax
-from speciate.search.strategy import (
-    EliteTable,
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-)
+from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
 _CLASS: Final = "class:"
 _TURN: Final = f"{CLOCKED}turn"

@@ -22,14 +22,7 @@ from speciate.domain.policy import PolicyRole
 from speciate.search.archive import improvements, trade_off_bids
 from speciate.search.cells import CLOCKED, weigh
 from speciate.search.islands import by_island, island_weights
-from speciate.search.strategy import (
-    EliteTable,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-    StrategyConfig,
-)
+from speciate.search.strategy import EliteTable, Placement, PopulationView, Selection, Strategy, StrategyConfig
 
 _LAST: Final = f"{CLOCKED}last"
 # A better answer of an earlier batch enters this fraction of a batch after the current one.

@@ -26,14 +26,7 @@ from speciate.domain.reward import FloatArray
 from speciate.search.archive import Bid, draw_diverse, improvements, pool_of, trade_off_bids
 from speciate.search.cells import SLOT
 from speciate.search.selection import best_weighted, epsilon_lexicase
-from speciate.search.strategy import (
-    EliteTable,
-    EvolutionConfig,
-    Placement,
-    PopulationView,
-    Selection,
-    Strategy,
-)
+from speciate.search.strategy import EliteTable, EvolutionConfig, Placement, PopulationView, Selection, Strategy
 
 _ISLAND: Final = 0
 

@@ -14,13 +14,7 @@ from speciate.domain.errors import NotFoundError
 from speciate.domain.policy import PromptFormat
 from speciate.domain.rollout import Prompt
 from speciate.schema.base import Page
-from speciate.schema.candidates import (
-    AdviceRecord,
-    ExportedRollout,
-    RolloutAnswer,
-    RolloutDetail,
-    RolloutRecord,
-)
+from speciate.schema.candidates import AdviceRecord, ExportedRollout, RolloutAnswer, RolloutDetail, RolloutRecord
 from speciate.schema.runs import EventRecord
 from speciate.storage import cursors
 from speciate.storage.candidates.queries import CandidateQueries

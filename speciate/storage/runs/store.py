@@ -23,11 +23,7 @@ from speciate.runs.progress import RunChange, RunProgress
 from speciate.schema.base import Page
 from speciate.schema.policies import RunPolicies
 from speciate.schema.problems import ProblemVersion
-from speciate.schema.runs import (
-    RunOrder,
-    RunRecord,
-    WorkRecord,
-)
+from speciate.schema.runs import RunOrder, RunRecord, WorkRecord
 from speciate.storage import cursors
 from speciate.storage.access.quotas import free_run_slots, lock_quota, lock_quota_of_run
 from speciate.storage.database import ScopedStore, reading, with_retries

@@ -10,15 +10,7 @@ from speciate.domain.event import Event
 from speciate.domain.guidance import Advice
 from speciate.domain.rollout import Rollout
 from speciate.domain.target import Claim, ClaimState
-from speciate.ports.work import (
-    GroupRef,
-    LearnedVersion,
-    Lease,
-    RunContext,
-    StoredGroup,
-    StoredRollout,
-    WorkKind,
-)
+from speciate.ports.work import GroupRef, LearnedVersion, Lease, RunContext, StoredGroup, StoredRollout, WorkKind
 from speciate.runs.progress import NewWork, RunProgress
 from speciate.search.strategy import Placement
 

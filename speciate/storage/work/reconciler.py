@@ -14,15 +14,7 @@ from speciate.domain.errors import NewerRecordError
 from speciate.domain.event import EventKind
 from speciate.domain.run import RunState
 from speciate.ids import uuid7
-from speciate.ports.work import (
-    Commit,
-    EvaluatedBatch,
-    Lease,
-    ReconcileReport,
-    RunContext,
-    WorkKind,
-    WorkRef,
-)
+from speciate.ports.work import Commit, EvaluatedBatch, Lease, ReconcileReport, RunContext, WorkKind, WorkRef
 from speciate.runs import ledger, stopping
 from speciate.storage.database import reading
 from speciate.storage.runs.locking import LockedRun, lock_progress
